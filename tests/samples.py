@@ -128,6 +128,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fill": {"input": _X, "value": np.float64(2)},
     "masked_fill": {"input": _X, "mask": numbers(2, 6, kind="bool"), "value": np.float64(2)},
     "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
+    "limit_rows": {"weight": _MATRIX, "indices": indices(3, below=4), "max_norm": np.float64(0.5), "norm_type": 2.0},
     "classes_within": {"target": indices(4, 2, below=6), "n_classes": 6},
     "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
     # places
@@ -145,6 +146,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
     # moved elements
     "view": {"input": _X, "shape": (8, 6)},
+    "renamed": {"input": _X, "names": ("N", None, "C")},
     "reshape": {"input": _X, "shape": (4, 12)},
     "flatten": {"input": _X, "start_dim": 1, "end_dim": 2},
     "unflatten": {"input": _X, "dim": 2, "sizes": (2, 3)},

@@ -1,6 +1,6 @@
 """Weft: PyTorch's programming model and distributed stack, in Python, on XLA.
 
-Everything is loaded on first use, so that programs which only launch others start at once.
+Everything is imported on first use, so that programs which only launch others start quickly.
 """
 
 from __future__ import annotations

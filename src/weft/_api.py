@@ -1,4 +1,4 @@
-"""Where each public name of the package is, and how it is loaded on first use."""
+"""The module of each public name of the package, and its import on first use."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ LOCATIONS |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYP
 
 
 def load(name: str) -> Any:
-    """The public object of this name; `AttributeError` when there is none."""
+    """The public object with this name; `AttributeError` if there is none."""
     if name in MODULES:
         return import_module(f"weft.{name}")
     if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""Conditions that programs assert: `torch._check` and its kin, which name the builtin exception that they raise."""
+"""Assertions in programs: `torch._check` and similar functions, which raise builtin exceptions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _check_not_implemented = _asserting("_check_not_implemented", NotImplementedErro
 
 
 def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """`RuntimeError` with what `message()` gives, unless all elements of a bool tensor are true. Waits for them."""
+    """Raise `RuntimeError` with the text `message()` unless all elements of a bool tensor are true. Waits for them."""
     if not isinstance(cond, Tensor):
         raise ArgumentError(f"cond must be a tensor, but got {type(cond)}")
     if cond.dtype is not bool_:
@@ -58,6 +58,6 @@ def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> No
 
 
 def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
-    """`RuntimeError` unless the one element is not zero. Waits for it."""
+    """Raise `RuntimeError` unless the only element is nonzero. Waits for it."""
     if not input:
         raise ConversionError(assert_msg)

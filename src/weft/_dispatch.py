@@ -1,4 +1,4 @@
-"""The one path of every operator call that is not the common one (`_tensor/fast_path.py` is that path, inlined)."""
+"""The general path of operator calls. `_tensor/fast_path.py` is the same path inlined, for the common call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft._lazy.value import Value
 
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Record `call` on `inputs`, cast as autocast asks; return the values of its outputs. Raises what does not fit."""
+    """Record `call` on `inputs`, cast if autocast is on; returns the values of its outputs."""
     state = ambient()
     if state.autocast.enabled:
         inputs = cast_inputs(call, inputs, state)
@@ -20,5 +20,5 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Record a signature on inputs of its types; return the values of its outputs."""
+    """Record a signature on inputs of its types; returns the values of its outputs."""
     return record(signature, inputs, ambient())

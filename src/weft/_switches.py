@@ -1,4 +1,4 @@
-"""Switches that programs set at start: threads, determinism, precision, defaults."""
+"""Global settings: threads, determinism, precision, defaults."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _check_threads(name: str, count: Any) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads a program on the CPU may use: one for each CPU that the process may run on."""
+    """The number of threads that CPU programs may use: one for each CPU that the process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_num_threads(count: int) -> None:
-    """Checked and left at that: XLA's pool has a thread for each CPU, and cannot change.
+    """Check the number; it has no effect, since XLA's pool has a thread for each CPU and cannot be changed.
 
-    To use fewer, limit the process's CPUs before it starts, as `taskset` does.
+    To use fewer threads, limit the process's CPUs before it starts, as with `taskset`.
     """
     _check_threads("set_num_threads", count)
 
@@ -45,7 +45,7 @@ get_num_interop_threads = get_num_threads
 
 
 def set_num_interop_threads(count: int) -> None:
-    """Checked and left at that, as by `set_num_threads`: XLA has one pool for both."""
+    """Check the number; it has no effect, as for `set_num_threads`. XLA has one pool for both."""
     _check_threads("set_num_interop_threads", count)
 
 
@@ -56,11 +56,11 @@ _DEBUG_MODES = ("default", "warn", "error")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for results that are the same in every run, and do not depend on what the process has computed before.
+    """Request results that are the same in every run, and do not depend on what the process has computed before.
 
-    Every program is then compiled before its first run; a run that goes on from a checkpoint ends with the bits of one
-    that was never interrupted. On GPUs XLA has to be told before it starts: with `mode`, a warning says so where
-    `XLA_FLAGS` does not.
+    Every program is then compiled before its first run, and a run resumed from a checkpoint ends with the same bits as
+    an uninterrupted one. On GPUs, XLA needs an option in `XLA_FLAGS` before it starts; a warning says so if it is
+    missing.
     """
     name = "_set_deterministic_algorithms"
     is_on, warns = flag(mode, "mode", name), flag(warn_only, "warn_only", name)
@@ -68,22 +68,22 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` was asked for."""
+    """Whether `use_deterministic_algorithms` is on."""
     return Determinism.level > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` was asked for with `warn_only`."""
+    """Whether `use_deterministic_algorithms` is on with `warn_only`."""
     return Determinism.level == 1
 
 
 def get_deterministic_debug_mode() -> int:
-    """0 where determinism was not asked for, 1 with `warn_only`, else 2."""
+    """0 if determinism is off, 1 with `warn_only`, else 2."""
     return Determinism.level
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """`use_deterministic_algorithms` by a number, or by its name: "default", "warn" or "error"."""
+    """`use_deterministic_algorithms` by number, or by name: "default", "warn" or "error"."""
     if not isinstance(debug_mode, int | str):
         raise ArgumentError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str) and debug_mode not in _DEBUG_MODES:
@@ -108,10 +108,10 @@ _PRECISIONS = ("highest", "high", "medium")
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How exactly float32 matrices are multiplied on GPUs and TPUs: "highest", "high" or "medium".
+    """Set the precision of float32 matrix products on GPUs and TPUs: "highest", "high" or "medium".
 
-    "highest" computes in float32, "high" in TF32 or three products of bfloat16, "medium" in the device's fastest way.
-    It counts for operators used for the first time afterwards, and CPUs always compute in float32.
+    "highest" computes in float32, "high" in TF32 or by three bfloat16 products, "medium" in the device's fastest way.
+    It affects operators that are used for the first time afterwards. CPUs always compute in float32.
     """
     if precision not in _PRECISIONS:
         raise ValueRangeError(
@@ -121,7 +121,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told; before, what the default device does by itself."""
+    """The precision that was set; before that, the default device's own."""
     precision = matmul_precision()
     if precision is None:
         return "highest" if default_jax_device().platform == "cpu" else "medium"
@@ -129,10 +129,10 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Whether the CPU computes as asked: True for True, False for False, since XLA always flushes denormal numbers.
+    """Whether the CPU computes as requested: True for True and False for False, since XLA always flushes denormals.
 
-    Arithmetic and comparisons take denormal float32, float64 and bfloat16 numbers as zeros and give none; what only
-    moves elements or changes signs keeps them, and float16, which is computed in float32, has them in full.
+    Arithmetic and comparisons treat denormal float32, float64 and bfloat16 numbers as zero, and produce none. Operators
+    that only move elements or change signs keep them. float16 is computed in float32, and keeps its denormals.
     """
     if not isinstance(mode, bool):
         raise OptionError(f"flush_denormal expects a bool, but got {type(mode).__name__}")
@@ -160,7 +160,7 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether derivatives are watched for NaN."""
+    """Whether anomaly detection is on."""
     return ambient().anomaly
 
 
@@ -168,7 +168,7 @@ is_anomaly_check_nan_enabled = is_anomaly_enabled
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Watch derivatives for NaN from here on, or cease to."""
+    """Switch anomaly detection on or off from now on."""
     set_field(anomaly=bool(mode and check_nan))
 
 

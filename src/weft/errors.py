@@ -1,6 +1,6 @@
 """Every exception of the package, in one tree.
 
-Each class is also the builtin that PyTorch raises in that place, so `except RuntimeError` keeps working.
+Each class also derives from the builtin that PyTorch raises in its place, so `except RuntimeError` keeps working.
 """
 
 import pickle
@@ -45,21 +45,21 @@ class OutOfRangeError(WeftError, RuntimeError):
 
 
 class IntegerRangeError(ValueRangeError, OverflowError):
-    """An integer fits no element type that could hold it."""
+    """An integer is outside of the range of every suitable element type."""
 
 
 class PreconditionError(WeftError, AssertionError):
-    """What a call takes for granted does not hold, where PyTorch asserts it."""
+    """A precondition of a call does not hold, where PyTorch raises `AssertionError`."""
 
 
 class NameKeyError(WeftError, KeyError):
-    """A name that is none of those there are."""
+    """There is nothing with this name."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as Python would write it
 
 
 class LacksAttributeError(WeftError, AttributeError):
-    """An object lacks what is asked of it."""
+    """An object does not have a requested attribute."""
 
 
 class MemberError(LacksAttributeError, NameKeyError):
@@ -67,11 +67,15 @@ class MemberError(LacksAttributeError, NameKeyError):
 
 
 class NoFileError(LacksAttributeError, ArgumentError):
-    """An object is no path, and lacks what files have."""
+    """An object is neither a path nor a file."""
 
 
 class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
+
+
+class DimNameError(WeftError, RuntimeError):
+    """Names of dims do not fit together, or are no names, or no dim has this name."""
 
 
 class IndexRangeError(WeftError, IndexError):
@@ -79,9 +83,10 @@ class IndexRangeError(WeftError, IndexError):
 
 
 class ElementError(WeftError):
-    """An element of a tensor is none that the operator takes.
+    """An element of a tensor is not valid for the operator.
 
-    Told by the call where it is in memory, else by who reads. The classes below are two builtins, PyTorch's the first.
+    It is raised by the call if the element is in memory, otherwise when a result is read. The classes below derive from
+    two builtins, PyTorch's first.
     """
 
 
@@ -105,36 +110,36 @@ class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 
 
-class ConversionError(WeftError, RuntimeError):
-    """A tensor cannot become the Python object that is asked for."""
+class ConversionError(WeftError, RuntimeError, ValueError):
+    """A tensor cannot be converted to the requested Python object."""
 
 
 class GradientError(WeftError, RuntimeError):
-    """A backward pass was asked for something that the tape cannot give."""
+    """A backward pass needs something that the tape does not have."""
 
 
 class GradcheckError(GradientError):
-    """A derivative is not what finite differences say, or a backward pass does not behave as one."""
+    """A derivative differs from finite differences, or a backward pass does not behave as it must."""
 
 
 class LinAlgError(WeftError, RuntimeError):
-    """A matrix is singular, not positive definite, or the like, where the caller asked to be told."""
+    """A matrix is singular, not positive definite, or similar, and the caller asked for a check."""
 
 
 class ExportError(WeftError, BufferError):
-    """A tensor cannot be handed to another library through dlpack."""
+    """A tensor cannot be exported to another library by DLPack."""
 
 
 class InPlaceError(WeftError, RuntimeError):
-    """A write that the receiver does not allow."""
+    """A write that its target does not allow."""
 
 
 class OptionError(WeftError, RuntimeError):
-    """Options of an optimizer exclude each other or do not suit its parameters, or a switch has no such position."""
+    """Options of an optimizer exclude each other or do not suit its parameters, or a switch has no such value."""
 
 
 class SettingError(WeftError, RuntimeError):
-    """A setting is given something that it cannot be."""
+    """A setting cannot have the given value."""
 
 
 class AmpError(WeftError, RuntimeError):
@@ -150,13 +155,13 @@ class StateDictError(WeftError, RuntimeError):
 
 
 class DistError(WeftError, RuntimeError):
-    """Something failed between processes."""
+    """An operation between processes has failed."""
 
 
 class DistBackendError(DistError):
-    """A collective failed: peers are missing, have ended, or called something else.
+    """A collective has failed: peers are missing, have ended, or have called something else.
 
-    missing  the ranks of the job that did not come, or failed first, where it is known
+    missing  the ranks of the job that have not come, or have failed first, if known
     """
 
     missing: tuple[int, ...] = ()
@@ -171,7 +176,7 @@ class PeerGoneError(DistNetworkError):
 
 
 class JobKeyError(DistNetworkError):
-    """A peer has another job key, or is no peer of Weft's; trying again does not help."""
+    """A peer has another job key, or is not a process of Weft; trying again does not help."""
 
 
 class DistStoreError(DistError):
@@ -179,7 +184,7 @@ class DistStoreError(DistError):
 
 
 class QueueEmptyError(DistStoreError):
-    """A queue of a store holds nothing, and the call was not to wait."""
+    """A queue of a store is empty, and the call should not wait."""
 
 
 class UnsupportedStoreError(DistStoreError, NotImplementedError):
@@ -195,7 +200,7 @@ class RpcTimeoutError(RpcError):
 
 
 class RendezvousError(DistError):
-    """Nodes of a job could not come together."""
+    """The nodes of a job could not find each other."""
 
 
 class RendezvousClosedError(RendezvousError):
@@ -239,7 +244,7 @@ class PickleError(CheckpointError, pickle.UnpicklingError):
 
 
 class DownloadError(WeftError, URLError):
-    """A file could not be fetched. `code` is the status of a server that refused, and None where none answered."""
+    """A file could not be downloaded. `code` is the HTTP status of a refusal, None without a response."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -250,7 +255,7 @@ class DownloadError(WeftError, URLError):
 
 
 class HubError(WeftError, RuntimeError):
-    """A published repository cannot be had, is not trusted, or lacks what was asked of it."""
+    """A published repository cannot be downloaded, is not trusted, or lacks something that was requested."""
 
 
 class CompileError(WeftError, RuntimeError):

@@ -17,16 +17,16 @@ _log = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
-    """Gets an item when something is done: the queue of a thread that waits."""
+    """Gets an item when a future is done; for instance the queue of a waiting thread."""
 
     def put(self, _: None, /) -> None: ...
 
 
-_changing = threading.Lock()  # of any future: it is held for moments, and a lock for each would cost more to make
+_changing = threading.Lock()  # for all futures: it is held briefly, and a lock for each would take longer to create
 
 
 class Future(Generic[T]):
-    """A result that is set once, by whoever computes it; any number of threads may wait for it.
+    """A result that is set once; any number of threads may wait for it.
 
     `devices` is accepted for compatibility: values on a device are ready when they are read.
     """
@@ -40,26 +40,26 @@ class Future(Generic[T]):
         self._waiters: list[Waiter] | None = None
 
     def done(self) -> bool:
-        """Whether there is a value or an error."""
+        """Whether it has a value or an error."""
         return self._done
 
     def wait(self) -> T:
-        """The value, once it is there; raises the error where there is one instead."""
+        """The value; waits for it. Raises the error if there is one."""
         if not self._done:
             self._await()
         return self.value()
 
     def _await(self) -> None:
-        """Return once it is done. What completes others while it waits is for subclasses to add."""
+        """Return when it is done. Subclasses may let the waiting thread work on the result."""
         done: SimpleQueue[None] = SimpleQueue()
         self._ring(done)
         done.get()
 
     def _leave_to_others(self) -> None:
-        """Called when a thread is about to wait for several futures, and completes none itself meanwhile."""
+        """Called when a thread is about to wait for several futures, and so does not work on this one's result."""
 
     def _ring(self, waiter: Waiter) -> None:
-        """Put something into `waiter` when this is done."""
+        """Put an item into `waiter` when this is done."""
         with _changing:
             if not self._done:
                 self._waiters = [*(self._waiters or ()), waiter]
@@ -73,11 +73,11 @@ class Future(Generic[T]):
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether there are callbacks that wait for the result."""
+        """Whether there are callbacks that have not run."""
         return bool(self._callbacks)
 
     def value(self) -> T:
-        """The value of a future that is done; raises its error. `RuntimeError` where it is not done."""
+        """The value of a future that is done; raises its error. `RuntimeError` if it is not done."""
         if not self._done:
             raise FutureError("value() was called on a future that is not done; call wait(), or done() first")
         if self._error is not None:
@@ -91,19 +91,19 @@ class Future(Generic[T]):
         )
 
     def set_result(self, result: T) -> None:
-        """Mark the future as done, with a value, and run its callbacks. `RuntimeError` for one that is done."""
+        """Set the value, and run the callbacks. `RuntimeError` if the future is already done."""
         self._finish(result, None)
 
     def set_exception(self, result: BaseException) -> None:
-        """Mark the future as done, with an error that waiting for it raises."""
+        """Set an error, which is raised by waiting for the future."""
         if not isinstance(result, BaseException):
             raise ArgumentError(f"{result} is of type {type(result).__name__}, not an Exception.")
         self._finish(None, result)
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
-        """A future of what `callback(self)` returns or raises when this one is done.
+        """A future of the result of `callback(self)`, which is called when this one is done.
 
-        PyTorch's future would raise a `RuntimeError` with the text of what the callback has raised.
+        An exception of the callback is kept; PyTorch's future would raise a `RuntimeError` with its text.
         """
         _require_callable(callback)
         following: Future[S] = Future()
@@ -112,7 +112,7 @@ class Future(Generic[T]):
         return following
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
-        """Call `callback(self)` when this is done: in the thread that sets the result, or at once where it is set."""
+        """Call `callback(self)` when this is done: in the thread that sets the result, or at once if it is done."""
         _require_callable(callback)
         with _changing:
             if not self._done:
@@ -135,7 +135,7 @@ class Future(Generic[T]):
                 self._call(callback)
 
     def _settle(self, function: Callable[[], T]) -> None:
-        """Complete the future with what `function` returns or raises."""
+        """Complete the future with the result or the exception of `function`."""
         try:
             result = function()
         except BaseException as error:
@@ -144,7 +144,7 @@ class Future(Generic[T]):
             self.set_result(result)
 
     def _call(self, callback: Callable[[Future[T]], Any]) -> None:
-        """Run a callback; what it raises concerns nobody who waits, and is logged."""
+        """Run a callback. Its exceptions are logged, since they do not concern those who wait."""
         try:
             callback(self)
         except Exception:
@@ -174,7 +174,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
-    """The values of all futures in order, once the last is done; raises the first error as soon as there is one."""
+    """The values of all futures in order, once all are done; raises the first error as soon as there is one."""
     members = _members(futures)
     if len(members) == 1:
         return [members[0].wait()]
@@ -189,7 +189,7 @@ def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
 
 
 class _QueueWaiter:
-    """Waits for a future, and puts it into a queue itself when it is done."""
+    """Waits for a future, and puts it into a queue when it is done."""
 
     __slots__ = ("_finished", "_future")
 

@@ -1,8 +1,8 @@
-"""The door to the operator table: users' operators, and what their rows are made of.
+"""Access to the operator table for users' operators.
 
 A dimension rule gives each dim of the inputs and outputs a letter: `pointwise` broadcasts, `reduces` drops the dims in
-`dim`, `along` works along `dim`, `einsum("i k, k j -> i j")` spells them out. A function of (shapes of the tensor
-inputs, the other arguments by name) that returns `Factors` is a rule as well.
+`dim`, `along` works along `dim`, and `einsum("i k, k j -> i j")` states the letters. A rule may also be a function of
+(shapes of the tensor inputs, the other arguments by name) that returns `Factors`.
 """
 
 from weft._interop.custom import CustomOp as CustomOp

@@ -1,4 +1,4 @@
-"""Linear algebra. What the functions are is in the operator table; this only names them."""
+"""Linear algebra. The operator table defines the functions; this module exports them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from weft.errors import ArgumentError, ValueRangeError
 
 
 def manual_seed(seed: int) -> Generator:
-    """Start the default generator anew from a seed."""
+    """Restart the default generator from a seed."""
     try:
         whole = int(seed)
     except (TypeError, ValueError):
@@ -24,12 +24,12 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Start the default generator anew from a seed of the operating system; returns it."""
+    """Restart the default generator from a seed of the operating system; returns it."""
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """The seed that the default generator started from."""
+    """The seed from which the default generator was started."""
     return default_generator.initial_seed()
 
 
@@ -39,7 +39,7 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Go back to a state of `get_rng_state`; `RuntimeError` for anything else."""
+    """Set a state that `get_rng_state` returned; `RuntimeError` for anything else."""
     raw = new_state.numpy()
     if raw.dtype != np.uint8 or raw.shape != (16,):
         raise ArgumentError(

@@ -1,6 +1,6 @@
-"""Saving and loading: tensors and plain Python objects in one file. Loading runs no code.
+"""Saving and loading tensors and plain Python objects. Loading executes no code.
 
-Written are the package's own files and safetensors; read are these and PyTorch's.
+It writes the package's own format and safetensors, and reads these and PyTorch's files.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _MAGIC = len(torch_files.LEGACY_START)
 
 
 class _Hook:
-    """What adds files to every checkpoint."""
+    """The function that adds files to every checkpoint."""
 
     extra_files: Any = None
 
 
 def set_extra_files_hook(hook: Callable[[], Mapping[str, str | bytes]] | None) -> None:
-    """Add the files that `hook()` returns, by name, to every checkpoint that `save` writes from now on; None for none.
+    """Add the files that `hook()` returns, by name, to every checkpoint that `save` writes from now on; None ends this.
 
-    For notes on where a checkpoint comes from, such as `{"producer_info.json": '{"user": "me"}'}`. They lie under
+    This is for notes about a checkpoint's origin, such as `{"producer_info.json": '{"user": "me"}'}`. They are under
     `extra/` in the archive; `load(..., _extra_files=…)` reads them.
     """
     _Hook.extra_files = hook
@@ -59,13 +59,13 @@ def save(
     """Write an object to a path, or to a file open for binary writing.
 
     Objects are tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists,
-    tuples and sets of them. `CheckpointError` names the place of anything else; then nothing is written. A tensor that
-    is met twice, and tensors that hold the same elements, are written once. A path is written in full or not at all.
+    tuples and sets of them. `CheckpointError` gives the place of anything else; then nothing is written. A tensor that
+    occurs twice, and tensors that share elements, are written once. A path is written completely or not at all.
 
-    The format is the package's own, which PyTorch does not read: call such files `.weft`, not `.pt`. A path that ends
-    in `.safetensors` is written in that format, which holds a dict of tensors and is read everywhere (`save_file`).
+    The format is the package's own, which PyTorch cannot read: name such files `.weft`, not `.pt`. If a path ends in
+    `.safetensors`, that format is written, which contains a dict of tensors and is widely supported (`save_file`).
 
-    `_extra_files` are strings or bytes by name to put under `extra/` in the archive, after those of
+    `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
     `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
     del pickle_module, pickle_protocol, _use_new_zipfile_serialization
@@ -92,9 +92,9 @@ def save(
 
 
 def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a dict of tensors by name as a safetensors file, in full or not at all.
+    """Write a dict of tensors by name as a safetensors file, completely or not at all.
 
-    `metadata` are strings by name for the header. `CheckpointError` names the key of what is no tensor.
+    `metadata` are strings by name for the header. `CheckpointError` gives the key of anything that is not a tensor.
     """
     write_to_path(Path(filename), writer_of(tensors, metadata))
 
@@ -116,21 +116,21 @@ def load(
     encoding: str = "utf-8",
     _extra_files: MutableMapping[str, Any] | None = None,
 ) -> Any:
-    """Read a checkpoint from a path, or from a file open for binary reading. No code of the file is run.
+    """Read a checkpoint from a path, or from a file open for binary reading. No code from the file is executed.
 
-    The content says which kind it is: what `save` writes, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
+    The content determines the format: that of `save`, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
 
-    `map_location` says where tensors go, by default to the device that they were saved from: a device or its name; a
-    dict from saved to new ones; or `f(storage, location)`, which returns the storage, moved with `storage.cuda(0)` or
-    `storage.to(device)`, or None for the default. With `mmap`, elements stay in the file, which must be a path, until
-    they are used; checksums are not looked at then. `weights_only=False` allows no more: see `add_safe_globals`; nor
-    does a `pickle_module`, which is not used, and refused beside `weights_only=True`. `encoding` is that of Python 2's
-    strings in a file of PyTorch's. The names in `_extra_files` get the bytes of the files that `save` has added under
-    these names.
+    `map_location` gives the devices of tensors, by default those from which they were saved. It is a device or its
+    name, a dict from saved devices to new ones, or `f(storage, location)`, which returns the storage, moved by
+    `storage.cuda(0)` or `storage.to(device)`, or None for the default. With `mmap`, elements stay in the file, which
+    must be a path, until they are used; checksums are then not checked. `weights_only=False` does not allow more: see
+    `add_safe_globals`. Nor does a `pickle_module`, which is not used, and is refused together with `weights_only=True`.
+    `encoding` is for strings of Python 2 in PyTorch's files. The names in `_extra_files` get the bytes of the extra
+    files with these names.
 
-    `CheckpointError` says why a file is not a checkpoint, or not a whole one; where a file of PyTorch's holds
-    something else than tensors and plain objects, or is none of them, it is also a `pickle.UnpicklingError`; where it
-    is empty, an `EOFError`. `AttributeError` for what is no file.
+    `CheckpointError` gives the reason if a file is not a checkpoint or not complete. It is also a
+    `pickle.UnpicklingError` if a file of PyTorch's contains anything but tensors and plain objects, or has no known
+    format, and an `EOFError` if the file is empty. `AttributeError` if `f` is not a file.
     """
     if weights_only and pickle_module is not None:
         raise CheckpointError("Can not safely load weights when explicit pickle_module is specified")
@@ -180,17 +180,17 @@ class safe_open:
         return self._content.metadata
 
     def get_shape(self, name: str) -> list[int]:
-        """The shape of a tensor, which is not read for it."""
+        """The shape of a tensor, without reading the tensor."""
         return list(self._content.type_of(name)[0])
 
     def get_tensor(self, name: str) -> Tensor:
-        """A tensor; `CheckpointError` where there is none of this name."""
+        """A tensor; `CheckpointError` if there is none with this name."""
         with _refusals(self._name):
             return self._content.tensor(name, self._device)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
-    """The classes and functions that a file of PyTorch's names and that `load` would refuse. Nothing is built."""
+    """The classes and functions named in a file of PyTorch's that `load` would refuse. Nothing is built."""
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
         return [] if native.DESCRIPTION in reader else torch_files.unsafe_globals(reader)
 
@@ -212,7 +212,7 @@ def _opened(f: Any) -> Iterator[tuple[IO[bytes], str]]:
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Say which file it is that cannot be loaded."""
+    """Name the file in errors about loading it."""
     try:
         yield
     except CheckpointError as error:

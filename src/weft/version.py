@@ -1,4 +1,4 @@
-"""Versions, as programs ask for them. The GPU libraries are jaxlib's business, so none is named."""
+"""Versions of the package. Those of GPU libraries are None, since jaxlib determines them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors
+from weft.ops._dims import Factors, shared_letter
 
 Part = Callable[[jax.Array], list[jax.Array]]
 
@@ -48,18 +48,18 @@ _COMBINE: dict[str, Callable[[list[jax.Array]], jax.Array]] = {
 
 def split(factors: Factors, shapes: Sequence[tuple[int, ...]], partial: str) -> Iterator[Placement]:
     """A placement for each letter that may be split, and whose dims are even."""
-    letters = dict.fromkeys(x for dims in factors.ins for x in dims)
-    for letter in letters:
-        found = [(dims.index(letter), shape) for dims, shape in zip(factors.ins, shapes, strict=True) if letter in dims]
+    ins, outs = ([tuple(map(shared_letter, dims)) for dims in side] for side in (factors.ins, factors.outs))
+    for letter in dict.fromkeys(x for dims in ins for x in dims if x is not None):
+        found = [(dims.index(letter), shape) for dims, shape in zip(ins, shapes, strict=True) if letter in dims]
         sizes = {shape[dim] for dim, shape in found} - {1}
-        lost = any(letter not in dims for dims in factors.outs)
+        lost = any(letter not in dims for dims in outs)
         if letter in factors.whole or len(sizes) != 1 or sizes.pop() % 2 or (lost and not partial):
             continue
         parts = [
             halves(dims.index(letter)) if letter in dims and shape[dims.index(letter)] > 1 else whole
-            for dims, shape in zip(factors.ins, shapes, strict=True)
+            for dims, shape in zip(ins, shapes, strict=True)
         ]
-        joins = [_along(dims.index(letter)) if letter in dims else _COMBINE[partial] for dims in factors.outs]
+        joins = [_along(dims.index(letter)) if letter in dims else _COMBINE[partial] for dims in outs]
         yield Placement(f"letter {letter!r} split", tuple(parts), tuple(joins))
 
 

@@ -1,7 +1,7 @@
-"""An operator's derivative, as one more operator.
+"""The derivative of an operator, as another operator.
 
-The derivative of a signature is itself a signature, so it is recorded, compiled and differentiated like any other.
-It takes only those inputs, outputs and cotangents that it really reads, which is also what must be kept for it.
+The derivative of a signature is a signature, so it is recorded, compiled and differentiated like any other. It takes
+only those inputs, outputs and cotangents that it reads; only these must be kept for it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Arrays = tuple[jax.Array, ...]
 class Derivative:
     """Gradients of some inputs of a signature, given cotangents of some of its outputs.
 
-    signature  computes those gradients that take computing, from the operands in `inputs`, `outputs`, `cotangents`
-    inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
-    sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
-    pick       takes the operands out of (*inputs, *outputs, *cotangents)
-    saves      whether a backward pass frees something that it reads, so that there is no second one
+    signature  computes those gradients that need computing, from the operands in `inputs`, `outputs`, `cotangents`
+    inputs, outputs, cotangents   positions of the operands that it reads, among all of that kind
+    sources    for each wanted input: (True, an output of `signature`), (False, a cotangent), or None
+    pick       takes the operands from (*inputs, *outputs, *cotangents)
+    saves      whether a backward pass frees something that it reads, so that there can be no second one
     """
 
     signature: Signature | None
@@ -49,7 +49,7 @@ class Derivative:
 
     @cached_property
     def only(self) -> Output | None:
-        """The single output, where exactly one gradient is wanted and has to be computed; else None."""
+        """The single output, if exactly one gradient is wanted and must be computed; else None."""
         return self.signature.outputs[0] if self.signature is not None and self.sources == ((True, 0),) else None
 
 
@@ -109,7 +109,7 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
 def _traced_for_all_sizes(
     signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]
 ) -> _Gradients | None:
-    """The gradients, traced with letters for sizes; None where that is impossible."""
+    """The gradients, traced with symbolic sizes; None if that is impossible."""
     if signature.general is None:
         return None
     general = signature.general[0]
@@ -146,7 +146,7 @@ class _Gradients:
         try:
             trace = traced(lambda *arrays: self._all(subject, arrays), structs)
         except WeftError as error:
-            vars(error).pop("__notes__", None)  # jax's advice on frames of its own
+            vars(error).pop("__notes__", None)  # jax's notes about its own frames
             raise
         self.passed, self.to_compute = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
         self.trace = restricted(trace, self.to_compute)
@@ -179,9 +179,9 @@ class _Gradients:
 
 
 def _numbers(signature: Signature) -> set[int]:
-    """Positions of the inputs that are numbers and stand for no array: a backward pass frees none of them.
+    """Positions of the inputs that are numbers and not arrays, and so are never freed by a backward pass.
 
-    PyTorch makes an array of a number only where it is one of two operands.
+    PyTorch makes an array of a number only if it is one of two operands.
     """
     kinds = kinds_of(signature.call) if signature.call is not None else []
     return {
@@ -208,7 +208,7 @@ def _gradients(
     outputs: Sequence[jax.Array],
     cotangents: Sequence[jax.Array],
 ) -> Sequence[jax.Array | None]:
-    """One gradient or None per input in `need`, in PyTorch's convention: complex ones are conjugates of jax's."""
+    """A gradient or None for each input in `need`, in PyTorch's convention: conjugates of jax's for complex inputs."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
     if signature.grads is not None and real and all(i < signature.main for i in from_outputs):
         by_output = dict(zip(from_outputs, cotangents, strict=True))

@@ -1,6 +1,6 @@
-"""The backward pass: from the last recorded application to the first; gradients are values.
+"""The backward pass: it visits recorded applications from the last to the first; gradients are values.
 
-Whatever uses a value was recorded after it, so in this order a value's cotangent is complete when its turn comes.
+A value is used only by applications recorded after it, so its cotangent is complete when the pass reaches it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def backward(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> list[Value | None]:
-    """Run backward from `roots`, pairs of a value and its cotangent.
+    """Run a backward pass from `roots`, pairs of a value and its cotangent.
 
-    Without `targets`, every leaf's gradient goes to `deliver` as soon as it is complete. With `targets`, only what
-    leads to them is computed, and their gradients are returned, None for those that the roots do not depend on.
+    Without `targets`, every leaf's gradient is passed to `deliver` as soon as it is complete. With `targets`, only what
+    leads to them is computed, and their gradients are returned; None for those on which the roots do not depend.
     """
     with using(grad=create_graph):
-        if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
+        if getattr(_running, "queued", None) is not None:  # a pass started by a derivative of another one
             return BackwardPass(deliver, targets, retain_graph).run(roots)
         with callback_queue([]) as queued:
             grads = BackwardPass(deliver, targets, retain_graph).run(roots)
@@ -64,7 +64,7 @@ _running = threading.local()
 
 
 class callback_queue:
-    """Put what `queue_callback` gets in this thread into a list."""
+    """A context that collects this thread's `queue_callback` arguments in a list."""
 
     __slots__ = ("_before", "_queued")
 
@@ -81,7 +81,7 @@ class callback_queue:
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
-    """Call `callback()` when the outermost backward pass of this thread is complete; from a hook that it runs."""
+    """Call `callback()` when the outermost backward pass of this thread is complete; to be called from hooks."""
     queued = getattr(_running, "queued", None)
     if queued is None:
         raise GradientError("queue_callback() is for hooks that a backward pass runs, and none is running")
@@ -91,13 +91,13 @@ def queue_callback(callback: Callable[[], None]) -> None:
 class BackwardPass:
     """One backward pass.
 
-    reached   everything inside of the tape that the roots depend on
-    families  for outputs of applications with several: all reached outputs, until the application is executed
-    useful    what leads to a target, and the targets; None where all leaves are wanted
+    reached   everything on the tape on which the roots depend
+    families  for applications with several outputs: all reached outputs, until the application is executed
+    useful    the targets and what leads to them; None if all leaves are wanted
     grads     cotangents so far
-    left      uses of each leaf whose gradients have not arrived
-    wanted    the targets, with their gradients when they are complete
-    passed    what has been executed, and gives up its arrays
+    left      number of uses of each leaf whose gradients have not arrived
+    wanted    the targets, with their gradients once they are complete
+    passed    what has been executed, and is freed at the end
     """
 
     def __init__(self, deliver: Deliver, targets: Sequence[Value] | None, retain_graph: bool) -> None:
@@ -127,9 +127,9 @@ class BackwardPass:
     # --- what takes part --------------------------------------------------------------------------------------
 
     def _reach(self, roots: Sequence[Value]) -> list[Vertex]:
-        """Everything inside of the tape that the roots depend on, in order of recording; counts uses of leaves.
+        """Everything on the tape on which the roots depend, in order of recording; counts the uses of leaves.
 
-        `RuntimeError` where something would be executed that an earlier pass has spent.
+        `RuntimeError` if something would be executed that an earlier pass has freed.
         """
         reached, left = self.reached, self.left
         groups: dict[int, list[Vertex]] = {}
@@ -167,12 +167,12 @@ class BackwardPass:
         return ordered
 
     def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
-        """Visit a root, or an input with a tape of its own."""
+        """Visit a root, or an input that has its own tape."""
         tape, key = x.tape, key_of(x)
         if isinstance(key, Tape):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # its links are gone
+            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # its links are freed
                 raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)
@@ -180,7 +180,7 @@ class BackwardPass:
                 spent.append(vertex)
 
     def _leading_to(self, targets: Sequence[VertexKey], ordered: list[Vertex]) -> set[VertexKey]:
-        """The vertices through which a target is reached, and the targets."""
+        """The targets, and the vertices through which a target is reached."""
         useful = self.useful = set(targets)
         for vertex in ordered:
             if self._needed(inputs_of(vertex)):
@@ -197,7 +197,7 @@ class BackwardPass:
     # --- executing --------------------------------------------------------------------------------------------
 
     def _execute(self, vertices: Iterable[Vertex]) -> None:
-        """Propagate gradients through the applications of these vertices, each after all that use its outputs."""
+        """Propagate gradients through the applications of these vertices; each one after all that use its outputs."""
         common = self.useful is None and not (self.ambient.anomaly or self.ambient.eager)
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
@@ -225,20 +225,20 @@ class BackwardPass:
                 mark_executed(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
     def _compute(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
-        """Record the gradients that have to be computed, from (*inputs, *outputs, *cotangents)."""
+        """Record the gradients that must be computed, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
         return record(derivative.signature, derivative.pick(available), self.ambient)
 
     def _differentiate(self, vertex: Vertex) -> None:
-        """The general case: several outputs, hooks, targets, users' derivatives, what an earlier pass has executed."""
+        """The general case: several outputs, hooks, targets, users' derivatives, or executed by an earlier pass."""
         members = [vertex]
         family = self.families.get(vertex.time)
         if family is not None:
             members, family[:] = list(family), []
             if not members:
                 return
-        members = [vertex_of(member) for member in members]  # a derivative may have run a pass over them
+        members = [vertex_of(member) for member in members]  # a derivative may have run another pass over them
         inputs = inputs_of(members[0])
         cotangents = self._cotangents(members)
         need = self._needed(inputs)
@@ -285,7 +285,7 @@ class BackwardPass:
         need: tuple[int, ...],
         cotangents: list[tuple[int, Value]],
     ) -> bool:
-        """Propagate the cotangents of several outputs; returns whether the application had saved something for that."""
+        """Propagate the cotangents of several outputs; returns whether the application had saved something for this."""
         head = members[0]
         assert head.origin is not None, "only applications are inside of the tape"
         signature = head.origin.signature
@@ -307,7 +307,7 @@ class BackwardPass:
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
     def _output(self, members: list[Vertex], index: int) -> Value:
-        """The value of one output of an application, recorded anew from the same inputs if nobody kept it."""
+        """The value of one output of an application, recorded again from the same inputs if nobody has kept it."""
         head = members[0]
         for value in members:
             assert value.origin is not None, "outputs have an origin"
@@ -321,7 +321,7 @@ class BackwardPass:
         values = record(head.origin.signature, head.inputs, self.ambient)
         return (*values, *(values[0].extras or ()))[index]
 
-    # --- handing on -------------------------------------------------------------------------------------------
+    # --- propagating ------------------------------------------------------------------------------------------
 
     def _propagate(
         self,
@@ -374,7 +374,7 @@ class BackwardPass:
 
 
 def _on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
-    """Positions of the inputs that gradients flow to."""
+    """Positions of the inputs to which gradients flow."""
     if len(inputs) == 2:  # nearly all that have several
         first, second = inputs
         return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
@@ -413,7 +413,7 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
 
 
 def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
-    """Anomaly mode: stop at the first derivative that gives NaN, and name the line of the forward operator."""
+    """Anomaly mode: raise at the first derivative that is NaN, and name the line of the forward operator."""
     assert head.origin is not None, "only applications are differentiated"
     assert head.tape is not None, "only applications are differentiated"
     for at, grad in enumerate(grads):
@@ -428,7 +428,7 @@ def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
 
 
 def backward_name(value: Vertex) -> str:
-    """What `grad_fn` is called: `AddBackward0` for `add`, and what a row's `grad_name` says where PyTorch differs."""
+    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs."""
     origin = vertex_of(value).origin
     assert origin is not None, "only applications are inside of the tape"
     signature = origin.signature

@@ -1,8 +1,8 @@
-"""The graph that a backward pass runs over, and what the pass leaves of it.
+"""The graph on which a backward pass runs, and what the pass leaves of it.
 
-Before a pass, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its
-own (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
-reached. So the graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
+Before a pass, the tape consists of the recorded values themselves. A pass gives each application that it executes its
+own tape (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
+reached. So the graph of a loss that is kept holds no arrays, and applications that saved nothing can be executed again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft._lazy.value import OUTSIDE, ExecutedTape, Shared, Value
 from weft.errors import GradientError
 
 VertexKey = Tape | int
-"""Identifies a value in a pass: a leaf by its tape, everything inside of the tape by the number of its recording."""
+"""Identifies a value in a pass: a leaf by its tape, any other by the number of its recording."""
 
 Vertex = Value | ExecutedTape
 
@@ -23,7 +23,7 @@ _new = object.__new__
 
 
 def key_of(x: Value | Tape) -> VertexKey:
-    """The key of a value or tape: equal for all that share a place in the graph."""
+    """The key of a value or tape; equal for all that are at the same place in the graph."""
     tape = x.tape
     assert tape is not None, "only what takes part in differentiation has a place in the graph"
     if tape.leaf:
@@ -32,12 +32,12 @@ def key_of(x: Value | Tape) -> VertexKey:
 
 
 def vertex_of(x: Vertex) -> Vertex:
-    """The object with the links of a value's application: the value, or the tape that a pass has left."""
+    """The object with the links of a value's application: the value, or the tape left by a pass."""
     return x.tape if isinstance(x.tape, ExecutedTape) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
-    """The inputs of a vertex's application, or the links that an earlier pass, maybe by another output, has left."""
+    """The inputs of a vertex's application, or the links left by an earlier pass, possibly through another output."""
     inputs = vertex.inputs
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
 
@@ -49,7 +49,7 @@ def is_spent(vertex: Vertex) -> bool:
 
 
 def hooks_of(value: Value) -> dict[int, Any]:
-    """The gradient hooks of a value on the tape; gives it a tape of its own for them."""
+    """The gradient hooks of a value on the tape; creates its own tape for them if necessary."""
     tape = value.tape
     assert tape is not None, "the caller has checked that a gradient flows"
     if tape is INTERIOR or tape is FREED:
@@ -60,7 +60,7 @@ def hooks_of(value: Value) -> dict[int, Any]:
 
 
 def second_backward_error() -> GradientError:
-    """The error for a second pass over what the first one has freed."""
+    """The error for a second pass over what the first pass has freed."""
     return GradientError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
         "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
@@ -70,7 +70,7 @@ def second_backward_error() -> GradientError:
 
 
 def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
-    """Give a value whose application was executed an `ExecutedTape`; `spent` if what the derivative read is freed."""
+    """Give a value whose application was executed an `ExecutedTape`; `spent` if what its derivative read is freed."""
     passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
@@ -114,5 +114,5 @@ def drop_values(left: Iterable[ExecutedTape]) -> None:
 def _link(x: Value) -> Value | Tape:
     tape = x.tape
     if tape is None:
-        return x if x.aval.weak else OUTSIDE  # numbers, such as an index, are no arrays
+        return x if x.aval.weak else OUTSIDE  # a number, such as an index, has no array
     return tape if tape.freed or tape.leaf else x

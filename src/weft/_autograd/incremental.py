@@ -1,7 +1,7 @@
-"""A backward pass whose roots get their cotangents one after another, such as from other processes.
+"""A backward pass whose roots get their cotangents one after another, for instance from other processes.
 
-In an ordinary pass a value's cotangent is complete when the order of recording reaches it. Here roots that are still
-awaited may lead to it, so uses are counted, and a value is differentiated when all of them have arrived.
+In an ordinary pass, a value's cotangent is complete when the pass reaches it. Here, roots that are still awaited may
+lead to it. So uses are counted, and a value is differentiated when the cotangents of all its uses have arrived.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from weft._lazy.value import Value
 
 
 class IncrementalBackwardPass(BackwardPass):
-    """A pass from `roots`, each of which gets its cotangent, or none, once.
+    """A pass from `roots`, each of which gets its cotangent (or None) once.
 
-    The pass ends at a value where `ends(value)`, since its graph goes on in another process; then it calls
-    `arrived_at(value, grad)`, with None where no gradient flows to it. Leaves go to `deliver`.
+    The pass stops at a value where `ends(value)`, because its graph continues in another process, and calls
+    `arrived_at(value, grad)`, with None if no gradient flows to it. Gradients of leaves are passed to `deliver`.
 
-    awaited  how many roots have no cotangent yet
+    awaited  the number of roots without a cotangent yet
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class IncrementalBackwardPass(BackwardPass):
         self.awaited = len(roots)
         self._ends = ends
         self._arrived_at = arrived_at
-        self._ready: list[int] = []  # the last recorded first
+        self._ready: list[int] = []  # a heap; the last recorded one comes first
         self._queued: list[Callable[[], None]] = []
         ordered = self._reach(roots)
         self._siblings: dict[int, int] = {}  # outputs whose cotangents are awaited, by their family
         self._count_uses(roots, ordered)
 
     def give(self, cotangents: Sequence[tuple[Value, Value | None]]) -> None:
-        """Continue as far as these cotangents allow. Callbacks that hooks have queued run when no root is awaited."""
+        """Continue as far as these cotangents allow. Callbacks queued by hooks run when no root is awaited."""
         with callback_queue(self._queued), using(grad=False):
             self.ambient = ambient()
             self.awaited -= len(cotangents)
@@ -68,14 +68,14 @@ class IncrementalBackwardPass(BackwardPass):
             self._execute((vertex,))
 
     def _count_uses(self, roots: Sequence[Value], ordered: Sequence[Vertex]) -> None:
-        """Count the uses of all values but leaves, which `_reach` has counted."""
+        """Count the uses of all values except leaves, which `_reach` has counted."""
         left = self.left
         for x in chain(roots, *map(self._first_inputs, ordered)):
             if x.tape is not None and not x.tape.leaf:
                 left[key_of(x)] = left.get(key_of(x), 0) + 1
 
     def _first_inputs(self, vertex: Vertex) -> Sequence[Value]:
-        """The inputs of a vertex's application; none for all but the first of its outputs."""
+        """The inputs of a vertex's application; for all but its first output, none."""
         if self._ends(vertex):
             return ()
         family = self.families.get(key_of(vertex))

@@ -32,11 +32,11 @@ COMPILE_CACHE = os.environ.get(
 """Folder of compiled programs; empty turns the cache off."""
 
 TIER = _choice("WEFT_TIER", ("auto", "compiled", "interpreted"))
-"""How values are computed on CPUs: "compiled"; "interpreted", application by application with NumPy; or "auto",
-programs by the latter until their compilation pays."""
+"""How values are computed on CPUs. "compiled": by XLA. "interpreted": application by application with NumPy. "auto": a
+program is interpreted until compiling it pays."""
 
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
-"""Recorded operators that may wait before they are computed without being asked for."""
+"""Recorded operators that may be pending before they are computed without being needed."""
 
 SLOW_COMPILE_SECONDS = float(os.environ.get("WEFT_SLOW_COMPILE_SECONDS", "2"))
-"""A compilation that takes longer says so on stderr while it runs."""
+"""Compilations that take longer, in seconds, are reported on stderr while they run."""

@@ -1,4 +1,4 @@
-"""The setting for results that are the same in every run, and the refusal of operators that cannot promise that."""
+"""The setting for deterministic results, and the refusal of operators that are not deterministic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Determinism:
 
 
 def refuse_undetermined(kernel: str) -> None:
-    """`RuntimeError`, or a warning, where determinism was asked for: the result may depend on the order of writes."""
+    """If determinism was requested, raise `RuntimeError` or warn: the result may depend on the order of writes."""
     if not Determinism.level:
         return
     text = f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"

@@ -1,10 +1,9 @@
-"""Names of devices. What devices exist is the runtime's business (`_lazy/runtime.py`)."""
+"""Names of devices. `_lazy/runtime.py` finds out which devices exist."""
 
 from __future__ import annotations
 
 import re
 import threading
-from typing import Any
 
 from weft.errors import ArgumentError, DeviceError
 
@@ -24,10 +23,7 @@ class device:
             type, index = type.type, type.index
         elif isinstance(type, int):
             type, index = "xla", type
-        if not isinstance(type, str):
-            raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
-        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
-            raise ArgumentError(f"device(): argument 'index' must be int, not {index.__class__.__name__}")
+        _require_name(type, index)
         if index is not None and index < 0:
             raise DeviceError(f"Device index must not be negative, got {index}")
         if not type:
@@ -40,7 +36,7 @@ class device:
         object.__setattr__(self, "type", match[1])
         object.__setattr__(self, "index", int(match[2]) if match[2] is not None else index)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"device is immutable; make another one to change {name!r}")
 
     def __eq__(self, other: object) -> bool:
@@ -57,8 +53,15 @@ class device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[device], tuple[str]]:
         return device, (str(self),)
+
+
+def _require_name(type: object, index: object) -> None:
+    if not isinstance(type, str):
+        raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
+    if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+        raise ArgumentError(f"device(): argument 'index' must be int, not {index.__class__.__name__}")
 
 
 CPU = device("cpu")
@@ -69,11 +72,11 @@ class _Current(threading.local):
 
 
 current = _Current()
-"""Of each thread, the index of the CUDA device that is meant by `cuda` alone."""
+"""For each thread, the index of the CUDA device meant by `cuda` without an index."""
 
 
-def canonical(name: Any) -> device:
-    """The device of this name as tensors carry it: `cpu` alone stands for the first CPU, others have an index."""
+def canonical(name: str | device | int) -> device:
+    """The device as tensors have it: `cpu` without an index is the first CPU, other devices get an index."""
     target = name if isinstance(name, device) else device(name)
     if target.type == "cpu" and not target.index:
         return CPU

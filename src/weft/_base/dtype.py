@@ -58,6 +58,10 @@ class DType:
         return complex128 if self is float64 else complex64
 
 
+# As users see the class: `weft.dtype`.
+DType.__name__ = DType.__qualname__ = "dtype"
+DType.__module__ = "weft"
+
 bool_ = DType("bool", np.bool_, BOOL)
 uint8 = DType("uint8", np.uint8, INTEGER)
 int8 = DType("int8", np.int8, INTEGER)
@@ -126,7 +130,7 @@ def as_dtype(value: Any, default_float: DType = float32) -> DType:
 
 @lru_cache(maxsize=1024)
 def promote_types(a: DType, b: DType) -> DType:
-    """The smallest type that holds both, as PyTorch counts it (`int64` with `float16` is `float16`)."""
+    """The smallest type to which both can be cast, by PyTorch's rules (`float16` for `int64` and `float16`)."""
     if a is b:
         return a
     if a.category != b.category:
@@ -156,10 +160,10 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 
 def result_type(operands: tuple[tuple[DType, int, bool], ...], default_float: DType) -> DType:
-    """Type of a mixed operation over `(dtype, ndim, is_python_number)`.
+    """The result type of an operation over operands `(dtype, ndim, is_python_number)`.
 
-    Tensors with dims win over zero-dim tensors, which win over Python numbers; a lower class decides only
-    when its category is higher (https://pytorch.org/docs/stable/tensor_attributes.html).
+    Tensors with dims take precedence over zero-dim tensors, and these over Python numbers; operands of lower precedence
+    matter only if their category is higher (https://pytorch.org/docs/stable/tensor_attributes.html).
     """
     classes: list[DType | None] = [None, None, None]
     for dtype, ndim, number in operands:
@@ -174,7 +178,7 @@ def result_type(operands: tuple[tuple[DType, int, bool], ...], default_float: DT
             continue
         if result is None:
             result = dtype
-        elif dtype.category == COMPLEX and result.category == FLOAT:  # only the kind counts, not the size
+        elif dtype.category == COMPLEX and result.category == FLOAT:  # only the category matters, not the size
             result = result.to_complex()
         elif dtype.category > result.category:
             result = promote_types(result, dtype)

@@ -6,11 +6,11 @@ import re
 
 REDACTED = "<redacted>"
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|_PWD|CRED|AUTH", re.IGNORECASE)
-_USERINFO = re.compile("(?<=://)[^/@\\s]+(?=@)")  # in an address
+_USERINFO = re.compile("(?<=://)[^/@\\s]+(?=@)")  # user and password in a URL
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable may hold a secret, or lead to one, by its name."""
+    """Whether a variable may contain a secret, or the path of one, judged by its name."""
     return _SECRET.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Public packages whose names are loaded when they are first used."""
+"""Public packages whose names are imported on first use."""
 
 from __future__ import annotations
 

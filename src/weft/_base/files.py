@@ -1,6 +1,6 @@
 """Atomic writes, and temporary files and folders that killed processes do not leave behind.
 
-What is temporary is locked (`flock`) while a process uses it: what nobody has locked belonged to a killed process.
+Temporary files are locked (`flock`) while a process uses them; a file without a lock belonged to a killed process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
@@ -20,11 +20,12 @@ _folders: dict[str, int] = {}  # of this process: descriptors that hold the lock
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BufferedRandom]:
-    """A new file, open for writing and reading, that takes the place of `path` when the block ends.
+def atomic_write(path: Path) -> Generator[BufferedRandom]:
+    """A new file, open for writing and reading, that replaces `path` when the block ends.
 
-    Others see the old content or the new, even after a power cut. The permissions of an existing file are kept. After
-    an error `path` is as it was and nothing else is left; the next call for `path` removes what a killed one left.
+    Other processes see either the old or the new content, even after a power failure. The permissions of an existing
+    file are kept. After an error, `path` is unchanged and nothing else is left; files left by killed processes are
+    removed by the next call for `path`.
     """
     remove_stale(path.parent, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
     part, file = _new_part(path)
@@ -47,7 +48,7 @@ def atomic_write(path: Path) -> Iterator[BufferedRandom]:
 
 
 def _new_part(path: Path) -> tuple[Path, BufferedRandom]:
-    """A new locked file. If another process took it for stale before it was locked, another file is made."""
+    """A new locked file. If another process has removed it as stale before it was locked, another file is made."""
     while True:
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         file = open(part, "x+b")  # noqa: SIM115  closed by the caller
@@ -57,9 +58,9 @@ def _new_part(path: Path) -> tuple[Path, BufferedRandom]:
 
 
 def temporary_folder(prefix: str, within: str | None = None) -> str:
-    """A folder of this process, by default among the temporary files, for `remove_folder`.
+    """Create a folder of this process, by default in the system's temporary folder; `remove_folder` removes it.
 
-    If the process is killed before, the next one that asks for this prefix there removes it.
+    If the process is killed first, the next process that uses this prefix there removes it.
     """
     remove_stale(Path(within or tempfile.gettempdir()), rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
     while True:
@@ -73,14 +74,14 @@ def temporary_folder(prefix: str, within: str | None = None) -> str:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder that `temporary_folder` has made, and what is in it. Calling it again does nothing."""
+    """Remove a folder made by `temporary_folder`, with its contents. Further calls do nothing."""
     shutil.rmtree(path, ignore_errors=True)
     if (folder := _folders.pop(path, None)) is not None:
         os.close(folder)
 
 
 def remove_stale(folder: Path, name: str) -> None:
-    """Remove the files and folders whose names match the expression and that nobody has locked."""
+    """Remove the files and folders whose names match the expression and that are not locked."""
     with suppress(OSError):  # what cannot be listed, opened or removed stays
         for entry in os.scandir(folder):
             if re.fullmatch(name, entry.name):
@@ -101,7 +102,7 @@ def _remove_if_stale(path: str) -> None:
 
 
 def _is_ours(file: int) -> bool:
-    """Lock a new file; False where a process that took it for stale was faster."""
+    """Lock a new file; False if another process has removed it as stale before."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -32,13 +32,13 @@ def named(name: str) -> _NamedConstant:
 
 
 class layout(_NamedConstant):
-    """How elements are stored: `strided` for every tensor here."""
+    """The storage layout of elements; `strided` for all tensors here."""
 
     __slots__ = ()
 
 
 class memory_format(_NamedConstant):
-    """In which order dims lie in memory."""
+    """The order of dims in memory."""
 
     __slots__ = ()
 

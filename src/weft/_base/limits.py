@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, SupportsFloat, cast
 
 import ml_dtypes
 import numpy as np
@@ -16,21 +16,35 @@ INT64 = range(-(2**63), 2**63)
 """The integers that int64 holds."""
 
 
+class _FloatFacts(Protocol):
+    """What NumPy, or ml_dtypes, says of a floating type."""
+
+    min: SupportsFloat
+    max: SupportsFloat
+    eps: SupportsFloat
+    smallest_normal: SupportsFloat
+    precision: int
+
+
+def _facts(dtype: DType) -> _FloatFacts:
+    return cast("_FloatFacts", ml_dtypes.finfo(dtype.numpy))
+
+
 @cache
 def limits(dtype: DType) -> tuple[Any, Any]:
-    """The least and the largest number of a type, which is not complex."""
+    """The smallest and the largest number of a type that is not complex."""
     assert dtype.category != COMPLEX, "complex numbers have no order"
     if dtype.category == BOOL:
         return 0, 1
     if dtype.category == INTEGER:
         info = np.iinfo(dtype.numpy)
         return int(info.min), int(info.max)
-    info = ml_dtypes.finfo(dtype.numpy)
-    return float(info.min), float(info.max)
+    facts = _facts(dtype)
+    return float(facts.min), float(facts.max)
 
 
 class _Info:
-    """Facts about one element type; equal for equal types."""
+    """Properties of an element type; equal for equal types."""
 
     _repr_fields: tuple[str, ...]
 
@@ -60,7 +74,7 @@ class finfo(_Info):
             raise ArgumentError(
                 f"torch.finfo() requires a floating point input type, got {dtype}. Use torch.iinfo instead"
             )
-        facts: Any = ml_dtypes.finfo(dtype.numpy)
+        facts = _facts(dtype)
         super().__init__(dtype.itemsize * 8, dtype)
         self.min, self.max = limits(dtype)
         self.eps = float(facts.eps)

@@ -1,4 +1,4 @@
-"""Signals that a process has inherited as ignored, such as those of a shell's background jobs."""
+"""Signals that a process ignores by inheritance, such as background jobs of a shell do."""
 
 from __future__ import annotations
 

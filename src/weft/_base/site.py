@@ -1,4 +1,4 @@
-"""The line of the user's program that is being run."""
+"""The current line of the user's program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import warnings
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 
@@ -21,26 +20,26 @@ def user_site() -> str:
 
 
 class _EntryPoint:
-    """In a process that runs no program of the user's: the code of its outermost frame, and the site to report."""
+    """For a process without a user's program: the code of its outermost frame, and the site to report."""
 
     entry: CodeType | None = None
     site = ""
 
 
 def stand_for(site: str, entry: CodeType) -> None:
-    """Report `site` as the user's line where no frame of the user's is above that of `entry`."""
+    """Report `site` as the user's line if there is no user's frame above that of `entry`."""
     _EntryPoint.site, _EntryPoint.entry = site, entry
 
 
-def line_of(function: Any) -> str | None:
-    """`file:line` of a function, or None where it is not the user's."""
+def line_of(function: object) -> str | None:
+    """`file:line` of a function, or None if it is not the user's."""
     code = getattr(function, "__code__", None)
     return None if code is None or _is_ours(code) else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def warn_user(message: str) -> None:
-    """A `UserWarning` at the line that `user_site` names, however deep in the package it is raised."""
-    frame = _user_frame() or sys._getframe()
+    """Issue a `UserWarning` at the line of `user_site`, at whatever depth of this package it is raised."""
+    frame = _user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})  # where Python notes the warnings that a line has given
     warnings.warn_explicit(
@@ -49,7 +48,7 @@ def warn_user(message: str) -> None:
 
 
 def raised_here(error: BaseException) -> bool:
-    """Whether an exception was raised by this package (or by jax), not by a function of the user's that it called."""
+    """Whether an exception was raised by this package (or jax), not by a user's function that it has called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -57,7 +56,7 @@ def raised_here(error: BaseException) -> bool:
 
 
 def _user_frame() -> FrameType | None:
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _EntryPoint.entry:
             return None

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from weft.errors import ArgumentError
 
 
 class Size(tuple[int, ...]):
-    """The sizes of a tensor's dims: a tuple that stays a `Size` when sliced, joined and repeated.
+    """The sizes of a tensor's dims: a tuple that stays a `Size` when it is sliced, concatenated and repeated.
 
-    `TypeError` for what does not stand for an int. Sizes that are known to be ints need not be looked at: `size_of`.
+    `TypeError` for entries that cannot be converted to int. `size_of` skips this check for sizes that are ints.
     """
 
     __slots__ = ()
@@ -24,30 +24,39 @@ class Size(tuple[int, ...]):
         return size_of(map(_int, count(), sizes))
 
     def numel(self) -> int:
-        """How many elements a tensor of this size has."""
+        """The number of elements of a tensor of this size."""
         return prod(self)
 
     def __repr__(self) -> str:
         return f"torch.Size({list(self)})"
 
-    def __getitem__(self, index: Any) -> Any:
-        item = super().__getitem__(index)
-        return size_of(item) if isinstance(index, slice) else item
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
 
-    def __add__(self, other: Any) -> Any:
-        return Size((*self, *other)) if isinstance(other, tuple) else NotImplemented
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
 
-    def __radd__(self, other: Any) -> Any:
-        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+    def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
+        return size_of(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
-    def __mul__(self, count: Any) -> Size:
+    def __add__(self, other: tuple[Any, ...]) -> Size:
+        return Size((*self, *other)) if _is_tuple(other) else NotImplemented
+
+    def __radd__(self, other: tuple[Any, ...]) -> Size:
+        return Size((*other, *self)) if _is_tuple(other) else NotImplemented
+
+    def __mul__(self, count: SupportsIndex) -> Size:
         return size_of(super().__mul__(count))
 
     __rmul__ = __mul__
 
 
-size_of: Callable[[Iterable[int]], Size] = partial(tuple.__new__, Size)
+size_of: Callable[[Iterable[int]], Size] = partial(tuple[int, ...].__new__, Size)
 """The `Size` of ints."""
+
+
+def _is_tuple(other: object) -> bool:
+    return isinstance(other, tuple)
 
 
 def _int(at: int, size: Any) -> int:
@@ -58,4 +67,4 @@ def _int(at: int, size: Any) -> int:
 
 
 NEW_AXIS = None
-"""In an index: a new dim of size one."""
+"""As an index: a new dim of size one."""

@@ -1,11 +1,12 @@
-"""Ambient state: one record behind one context variable, and the few process-wide defaults.
+"""Ambient state: one record in one context variable, and the few process-wide defaults.
 
-A new thread starts from the defaults with an empty list of pending values; nothing crosses threads by itself.
+A new thread starts with the defaults and an empty list of pending values; it inherits nothing from other threads.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Any
 
 from weft._base import config
@@ -18,9 +19,9 @@ from weft.errors import ArgumentError
 class Pending(list[Any]):
     """Values recorded in one thread and not computed yet, in order of recording.
 
-    limit    length at which the dead are swept out, and too many living are computed
-    checks   those recorded in this thread whose outcome nobody has read yet (`_lazy/checks.py`)
-    kept     whether the end of a step leaves it uncomputed, for whoever needs a value
+    limit    length at which dead values are removed, and, if too many are alive, all are computed
+    checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
+    kept     whether the values stay pending at the end of a step, until one is needed
     """
 
     __slots__ = ("checks", "kept", "limit")
@@ -32,7 +33,7 @@ class Pending(list[Any]):
         self.kept = False
 
     def absorb(self, region: Pending) -> None:
-        """Take over what was recorded on a list of its own."""
+        """Append what was recorded in another list."""
         self.extend(region)
         self.checks.extend(region.checks)
 
@@ -41,9 +42,9 @@ LEAST_LIMIT = 1024
 
 
 class Ambient:
-    """How operators behave here: modes, and the values recorded but not computed yet.
+    """The state of this thread or task that operators depend on: modes, and the pending values.
 
-    `plain` is true when no mode asks for more than recording with gradients; the common call tests it alone.
+    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that.
     """
 
     __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain")
@@ -71,7 +72,7 @@ class Ambient:
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
-"""The ambient record, or None in a thread that has none yet. The hot path calls this."""
+"""The ambient record, or None in a thread that has none yet. The fast path calls it."""
 
 
 def ambient() -> Ambient:
@@ -84,7 +85,7 @@ def ambient() -> Ambient:
 
 
 class using:
-    """Set fields of the ambient state for one block."""
+    """Set fields of the ambient state within a block."""
 
     __slots__ = ("_fields", "_token")
 
@@ -98,10 +99,10 @@ class using:
         _ambient.reset(self._token)
 
 
-def enter(**fields: Any) -> Any:
-    """Set fields until `leave` is called with what this returns."""
+def enter(**fields: Any) -> Token[Ambient | None]:
+    """Set fields until `leave` is called with the result."""
     old = ambient()
-    kept = {
+    kept: dict[str, Any] = {
         "pending": old.pending,
         "grad": old.grad,
         "inference": old.inference,
@@ -113,22 +114,22 @@ def enter(**fields: Any) -> Any:
     return _ambient.set(Ambient(**{**kept, **fields}))
 
 
-def leave(token: Any) -> None:
+def leave(token: Token[Ambient | None]) -> None:
     """Undo one `enter`."""
     _ambient.reset(token)
 
 
 def set_field(**fields: Any) -> None:
-    """Set fields from here on, for the rest of this thread or task."""
+    """Set fields from now on, for the rest of this thread or task."""
     enter(**fields)
 
 
 class _Defaults:
-    """Settings that PyTorch keeps per process."""
+    """Settings that are process-wide in PyTorch."""
 
     dtype: DType = float32
-    device: Any = None
-    on_dtype_change: list[Any] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
+    device: device_class | None = None
+    on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
 
 
 def default_dtype() -> DType:
@@ -138,24 +139,28 @@ def default_dtype() -> DType:
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of Python floats in new tensors: a floating type."""
-    if not isinstance(dtype, DType) or not dtype.is_floating_point:
-        lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
-        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
+    _require_floating(dtype)
     _Defaults.dtype = dtype
     for forget in _Defaults.on_dtype_change:
         forget()
 
 
-def on_dtype_change(forget: Any) -> None:
+def _require_floating(dtype: object) -> None:
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
+        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
+
+
+def on_dtype_change(forget: Callable[[], object]) -> None:
     """Call `forget()` whenever the default type changes."""
     _Defaults.on_dtype_change.append(forget)
 
 
-def default_device() -> Any:
+def default_device() -> device_class | None:
     """Device of new tensors, or None for the first CPU."""
     return _Defaults.device
 
 
-def set_default_device(device: Any) -> None:
+def set_default_device(device: str | device_class | int | None) -> None:
     """Set the device of new tensors; None means the first CPU."""
     _Defaults.device = None if device is None else device_class(device)

@@ -1,4 +1,4 @@
-"""The file: a zip archive of stored members, each aligned to 64 bytes. Reading it trusts nothing."""
+"""Zip archives of stored members, each aligned to 64 bytes. Reading does not trust the content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADER = 30  # bytes of a local file header without name and extra fields
 _ZIP64 = 20  # bytes of the extra field with 64-bit sizes, which every member has
 _PADDING_ID = 0x5744
 _ENCRYPTED = 1
-_CHUNK = 1 << 20  # bytes that are still in the cache when they are used a second time
+_CHUNK = 1 << 20  # bytes that are still in the cache when they are used again
 
 Member = tuple[str, "memoryview | bytes"]
 
@@ -49,9 +49,9 @@ def write(file: IO[bytes], members: Iterable[Member]) -> None:
 
 
 def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
-    """Have `put` write a file atomically: others see it in full or not at all, even after a power cut.
+    """Let `put` write a file atomically: others see all of it or nothing, even after a power failure.
 
-    A link stays one, and what it leads to is replaced. Devices and pipes are written in place.
+    If the path is a link, its target is replaced. Devices and pipes are written in place.
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
@@ -68,10 +68,10 @@ def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
 
 
 class Reader:
-    """Reads members of an archive in an open file. `CheckpointError` says what is wrong with it.
+    """Reads members of an archive in an open file. `CheckpointError` describes errors in it.
 
-    With `mapped`, the file's bytes in memory, members are parts of it, and their checksums are not looked at.
-    `length` is that of the whole file.
+    With `mapped`, the file's bytes in memory, members are parts of it, and their checksums are not checked. `length` is
+    that of the whole file.
     """
 
     def __init__(self, file: IO[bytes], infos: list[zipfile.ZipInfo], length: int, mapped: Bytes | None) -> None:
@@ -79,7 +79,7 @@ class Reader:
         self._file = file
         self._mapped = mapped
         self._members: dict[str, zipfile.ZipInfo] = {}
-        self._ends: dict[str, int] = {}  # where the next member starts, or the file ends
+        self._ends: dict[str, int] = {}  # the start of the next member, or the end of the file
         ordered = sorted(infos, key=lambda info: info.header_offset)
         for info, after in zip(ordered, [*(i.header_offset for i in ordered[1:]), length], strict=True):
             self._add(info, after, length)
@@ -123,7 +123,7 @@ class Reader:
         return self.array(name).tobytes()
 
     def array(self, name: str) -> Bytes:
-        """A member's content in memory of its own, whose checksum is right; or its part of the mapped file."""
+        """A member's content, checked, in its own memory; or, if mapped, its part of the file."""
         size = self.size(name)
         start = self._start(name)
         if self._mapped is not None:
@@ -166,7 +166,7 @@ def _after(part: memoryview, before: Future[int]) -> int:
 
 
 def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[memoryview]:
-    """Read into memory from a place of a file, and give the parts as they come; `CheckpointError` where it ends."""
+    """Read into memory from a position in a file, and yield the parts; `CheckpointError` at the end of the file."""
     file.seek(start)
     into = content.data
     at = 0
@@ -180,7 +180,7 @@ def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[me
 
 
 def filled(file: IO[bytes], start: int, size: int, name: str) -> Bytes:
-    """Memory of its own with bytes of a file."""
+    """New memory with bytes of a file."""
     content = room(size)
     for _ in parts(file, start, content, name):
         pass

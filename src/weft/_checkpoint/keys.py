@@ -1,4 +1,4 @@
-"""Keys of dicts and items of sets that a file names: none may make looking them up slow."""
+"""Checks of the keys of dicts and items of sets in a file: they must not make look-ups slow."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 from weft.errors import PickleError
 
 _ATOMS = (str, int, float, bytes, complex, bool, type(None))
-_RANDOM = (str, bytes)  # whose hashes nobody can foresee
+_RANDOM = (str, bytes)  # their hashes cannot be predicted
 _MOST_PARTS = 64  # of a tuple
 _MOST_TEXT = 1 << 16  # characters or bytes of a string
 _MOST_BITS = 1 << 10  # of an integer
-_MOST_TWINS = 16  # different keys of one hash
-_OWN_HASH = range(-(1 << 60), 1 << 60)  # integers that are their own hashes, but for -1
+_MOST_TWINS = 16  # different keys with one hash
+_OWN_HASH = range(-(1 << 60), 1 << 60)  # integers that are equal to their hashes, except -1
 
 
 class KeyChecker:
-    """Looks at the keys of one file before they are hashed for a container.
+    """Checks the keys of one file before they are hashed for a container.
 
-    Hashes of numbers, and of tuples of them, can be foreseen: a multiple of 2**61 - 1 has the hash 0. A dict with n
-    keys of one hash takes n**2 comparisons, so only a few of them may be in a file. Files that people save have none.
+    Hashes of numbers, and of tuples of them, can be predicted: multiples of 2**61 - 1 have the hash 0. A dict with n
+    keys of one hash takes n**2 comparisons, so a file may have only a few of them. Ordinary files have none.
     """
 
     def __init__(self) -> None:
         self._twins: dict[bytes, list[Any]] = {}  # by hash, as bytes since their own hashes are random
 
     def spread(self, key: Any) -> Any:
-        """The key; `PickleError` where too many others have its hash. `TypeError` where it has none."""
+        """The key; `PickleError` if too many others have its hash. `TypeError` if it cannot be hashed."""
         kind = type(key)
         if kind in _RANDOM or (kind is int and key in _OWN_HASH):
             return key

@@ -1,4 +1,4 @@
-"""`map_location`: where the tensors of a file go."""
+"""`map_location`: the devices of the tensors in a file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.errors import ArgumentError, DeviceError
 
 
 class StoredElements:
-    """The argument of a `map_location` function: elements of a file, which it may send to a device.
+    """The argument of a `map_location` function: elements in a file, which can be sent to a device.
 
-    Return it as it is (or after `cpu()`) for the CPU, and what `cuda(index)` or `to(device)` gives for another device.
+    Return it unchanged (or its `cpu()`) for the CPU, or the result of `cuda(index)` or `to(device)` for another device.
     """
 
     def __init__(self, nbytes: int, target: device) -> None:
@@ -38,11 +38,11 @@ class StoredElements:
 
 
 Locate = Callable[[str, int], device]
-"""From where a tensor was saved from, and its bytes, to where it goes."""
+"""(saved location, bytes) of a tensor -> its new device."""
 
 
 def locator(wanted: Any) -> Locate:
-    """What `map_location` asks for. `TypeError` for what is no location."""
+    """The function that `map_location` stands for. `TypeError` for an invalid argument."""
     if wanted is None:
         return lambda saved, _: _existing(device(saved))
     if isinstance(wanted, (str, device)):

@@ -1,7 +1,7 @@
-"""A reader of pickles that runs no code: it builds plain containers, and asks for everything else by name.
+"""A reader of pickles that executes no code: it builds plain containers, and asks for everything else by name.
 
-It knows the instructions that `torch.save` and Python's pickle write for tensors and plain objects. Memory and time
-are proportional to the pickle's size, whatever it says: copies are counted, and keys looked at before they are hashed.
+It supports the instructions that `torch.save` and Python's pickle write for tensors and plain objects. Memory and time
+are proportional to the size of any pickle: copies are counted, and keys are checked before they are hashed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What files of PyTorch's may name: plain containers and numbers, and what the program has allowed by itself."""
+"""The globals allowed in PyTorch's files: plain containers and numbers, and those that the program trusts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
 
 
 class _Allowed:
-    """What the program trusts, by name. Set anew as a whole, so that readers need no lock."""
+    """The globals that the program trusts, by name. It is replaced as a whole, so that readers need no lock."""
 
     by_name: dict[str, Any] = {}  # noqa: RUF012  shared on purpose: PyTorch keeps it per process
 
@@ -43,15 +43,16 @@ def _named(trusted: Iterable[Any]) -> dict[str, Any]:
                 )
             table[name] = entry
         else:
-            name = getattr(entry, "__qualname__", None)  # files can ask for nothing that has no name
+            name = getattr(entry, "__qualname__", None)  # files cannot refer to an object without a name
             table[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
     return table
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Trust classes and functions: `load` may call them when a file of PyTorch's asks for them by name.
+    """Trust classes and functions: `load` may call them if a file of PyTorch's names them.
 
-    A pair of one and a string trusts it under another name. Loading then runs their code, with arguments of the file.
+    A pair of an object and a string trusts it under that name. Loading then runs their code, with arguments from the
+    file.
     """
     _Allowed.by_name = _Allowed.by_name | _named(safe_globals)
 
@@ -62,7 +63,7 @@ def get_safe_globals() -> list[Any]:
 
 
 def clear_safe_globals() -> None:
-    """Trust nothing any more."""
+    """Remove all trusted classes and functions."""
     _Allowed.by_name = {}
 
 
@@ -81,7 +82,7 @@ class safe_globals:
 
 
 def trusted_global(name: str) -> Global:
-    """A global that the program trusts; `PickleError` that says what to do for all others."""
+    """A global that the program trusts; for all others, a `PickleError` that gives advice."""
     if name.partition(".")[0] in _NEVER:
         raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
     if name not in _Allowed.by_name:

@@ -1,4 +1,4 @@
-"""A point in time by which something must be done; passed down whole, never restarted."""
+"""A point in time by which an operation must be done. All its parts share it, and none restarts it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from time import monotonic
 
 
 class Deadline:
-    """The moment `seconds` from now, or never for None."""
+    """The time `seconds` from now; None means no limit."""
 
     __slots__ = ("_end", "seconds")
 
@@ -15,10 +15,10 @@ class Deadline:
         self._end = None if seconds is None else monotonic() + seconds
 
     def left(self) -> float | None:
-        """Seconds until then, at least 0; None where there is no end."""
+        """Seconds left, at least 0; None without a limit."""
         return None if self._end is None else max(0.0, self._end - monotonic())
 
     @property
     def expired(self) -> bool:
-        """Whether the moment has passed."""
+        """Whether the time has passed."""
         return self._end is not None and monotonic() >= self._end

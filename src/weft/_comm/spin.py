@@ -11,7 +11,7 @@ _TURNS = 300
 def spin(ready: Callable[[], object]) -> bool:
     """Whether `ready()` becomes true within 300 attempts.
 
-    Sleeping and waking take many times as long as an answer that is on its way; each attempt yields the core.
+    Each attempt yields the core. Sleeping and waking up would take longer than an answer that is on its way.
     """
     for _ in range(_TURNS):
         if ready():

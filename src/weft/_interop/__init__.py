@@ -1,1 +1,1 @@
-"""Functions of arrays as operators on tensors, and functions of tensors inside of jax's transformations."""
+"""Functions of arrays as operators on tensors, and functions of tensors within jax's transformations."""

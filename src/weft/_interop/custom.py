@@ -1,7 +1,7 @@
 """`weft.library.custom_op`: users' rows of the operator table.
 
-The body is a function of jax arrays, or a function of tensors, which is traced into one. A body that looks at values
-(NumPy code) runs on the host while the program waits for it; its results' types come from a fake.
+The body is a function of jax arrays, or a function of tensors, which is traced into one. A body that reads values (such
+as NumPy code) runs on the host while the program waits for it; a fake gives the types of its results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CustomOp:
         self._signature = inspect.signature(body)
         self._mutates = mutates
         self._fake: Callable[..., Any] | None = None
-        self._host = False  # whether the body turned out to look at values
+        self._host = False  # whether the body was found to read values
         self._single = True
         for wanted in mutates:
             if wanted not in [p.name for p in params if p.kind is Kind.ARRAY]:
@@ -78,15 +78,15 @@ class CustomOp:
     # --- what may be added -------------------------------------------------------------------------------------
 
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn` gives empty tensors of the types that the operator gives. Needed where its body looks at values."""
+        """`fn` returns empty tensors of the operator's result types. It is needed if the body reads values."""
         self._fake = fn
         return fn
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
-        """The derivative: `backward(ctx, *grads)` gives one gradient or None per argument, in order.
+        """Set the derivative: `backward(ctx, *grads)` returns a gradient or None for each argument, in order.
 
-        `setup_context(ctx, inputs, output)` leaves on `ctx` what it needs. Both are functions of tensors and are
-        traced, so derivatives of the derivative follow.
+        `setup_context(ctx, inputs, output)` stores on `ctx` what `backward` needs. Both are functions of tensors and
+        are traced, so higher derivatives are possible.
         """
 
         def vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> list[Any]:

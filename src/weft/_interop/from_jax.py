@@ -23,11 +23,11 @@ _MOST_SIGNATURES = 1024
 def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     """An operator on tensors that computes what `fn` computes on jax arrays; `fn` must be traceable by `jax.jit`.
 
-    Tensors anywhere in its arguments (in any pytree) reach `fn` as arrays; arrays in its result come back as tensors.
-    Every other argument is constant: `fn` is traced anew for each value, so give numbers that change as tensors.
+    Tensors in its arguments (in any pytree) are passed to `fn` as arrays; arrays in its result are returned as tensors.
+    All other arguments are constants: `fn` is traced again for each value, so pass numbers that change as tensors.
 
-    The call is recorded, compiled and differentiated like any operator; the derivative is `jax.vjp` of `fn`, or what
-    `jax.custom_vjp` says.
+    The call is recorded, compiled and differentiated like any operator; the derivative is `jax.vjp` of `fn`, including
+    its `jax.custom_vjp` rules.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
     signatures: dict[Any, tuple[Signature, Any]] = {}
@@ -69,7 +69,7 @@ def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[
 
 
 def _constant(x: Any) -> tuple[type, Any]:
-    """What tells a constant from others: 0.0 equals -0.0, and NaN not even itself."""
+    """A key that distinguishes constants: 0.0 and -0.0 are equal, and NaN is not equal to itself."""
     return type(x), repr(x) if isinstance(x, (float, complex, np.inexact)) else x
 
 

@@ -20,12 +20,13 @@ from weft.errors import ArgumentError
 def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any]:
     """`fn` as a function of jax arrays, for `jax.jit`, `jax.grad`, `jax.vmap` and libraries such as optax.
 
-    Arrays anywhere in its arguments (in any pytree) reach `fn` as tensors; tensors in its result come back as arrays.
-    Tensors that it uses from outside, such as a module's parameters, are constants to jax; pass what should be
-    differentiated. With `random`, the first argument is a `jax.random.key`, from which all random operators draw.
+    Arrays in its arguments (in any pytree) are passed to `fn` as tensors; tensors in its result are returned as arrays.
+    Tensors that it uses from outside, such as a module's parameters, are constants for jax; pass those that should be
+    differentiated. With `random`, the first argument is a `jax.random.key`, which all random operators use.
 
-    `CompileError` under a transformation if `fn` looks at values, writes to tensors that it did not make, or draws
-    random numbers without a key. Derivatives are the operators' own, so reverse mode only: `jax.jvp` is refused.
+    `CompileError` under a transformation if `fn` reads values, writes to tensors that it has not created, or draws
+    random numbers without a key. The operators' own derivatives are used, so only reverse mode works: `jax.jvp` is
+    refused.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
 
@@ -39,7 +40,9 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
         if key is None and not any(isinstance(a, jax.core.Tracer) for a in arguments.inputs):
             args, kwargs = arguments.with_tensors()
             return jax.tree.map(_as_array, fn(*args, **kwargs), is_leaf=_is_tensor)
-        results: list[Flat] = []  # their structure alone: a tensor that is still held afterwards was not made inside
+        results: list[
+            Flat
+        ] = []  # only their structure: a tensor that is still referred to afterwards was not made inside
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = arguments.rebuilt(tensors)

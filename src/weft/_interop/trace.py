@@ -1,7 +1,7 @@
-"""Tracing: what a function of tensors does, as a pure function of arrays.
+"""Tracing: a function of tensors as a pure function of arrays.
 
-Under a jax transformation arrays are abstract. The function is run on tensors that stand for them and records as
-always; the record is then evaluated on the arrays themselves, with every row's own derivative.
+Under a jax transformation, arrays are abstract. The function is run on tensors that stand for them, and recorded as
+usual; the record is then evaluated on the arrays themselves, with each row's own derivative.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from weft.ops._table import TABLE
 
 
 class NeedsValueError(CompileError):
-    """A function that is being traced looks at a value, which is not there."""
+    """A function that is being traced reads a value, which does not exist."""
 
 
 class TensorTrace:
-    """What a traced function touched besides its arguments: the ambient `capture` while it runs."""
+    """What a traced function uses besides its arguments: the ambient `capture` while it runs."""
 
     def __init__(self, name: str, key: Any) -> None:
         self.name = name

@@ -5,27 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.device import device
-from weft.ops._table import Kind, OpDef
-
-
-class Many:
-    """In a call's static part: this parameter takes the next `count` inputs."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"<{self.count} inputs>"
+from weft.ops._table import Kind, Many, OpDef
 
 
 class Exact:
-    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
+    """In a call's static part: a Python number whose type matters, although `2 == 2.0` and their hashes are equal."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: int | float) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -42,7 +30,7 @@ _many: dict[int, Many] = {}
 
 
 def many(count: int) -> Many:
-    """The one marker for `count` inputs."""
+    """The unique marker for `count` inputs."""
     return _many.setdefault(count, Many(count))
 
 

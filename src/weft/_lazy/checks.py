@@ -1,9 +1,8 @@
-"""Checks of input values: where one fails, an application's results mean nothing.
+"""Checks of input values. If a check fails, the results of its application are invalid.
 
-An index in a tensor may lie outside of what it indexes; a matrix may be singular. Where such values are at hand, the
-call itself raises. Otherwise the check is recorded beside the application as one more operator, which gives a code.
-Until the code is read, every value that was computed from the application is in doubt; if the code is bad, every read
-of such a value raises.
+For example, an index in a tensor may be out of range, or a matrix may be singular. If the values are in memory, the
+call itself raises. Otherwise the check is recorded as one more operator, which gives a code. Until the code is read,
+every value computed from the application is in doubt; if the code is bad, every read of such a value raises.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from weft._lazy.value import Check, Doubt, Value, error_of, first_failure, recor
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
-    """Check an application that is about to be recorded: now if the values are at hand, and again in its program.
+    """Check an application that is about to be recorded: now if the values are in memory, and also in its program.
 
-    The program always has the check, so that it does not depend on what was at hand. A check that has passed lives as
-    long as its application; any other runs even if nobody reads the application's results.
+    The program always includes the check, so that it does not depend on what is in memory. A check that has passed
+    exists as long as its application; any other check runs even if nobody reads the application's results.
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
@@ -46,7 +45,7 @@ def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> 
 
 
 class _Recipe(NamedTuple):
-    """A precondition as a signature of its own: the output that gives the codes, and the inputs that it reads."""
+    """A precondition as a signature: the number of its output with the codes, and the positions of its inputs."""
 
     output: Output
     inputs: tuple[int, ...]
@@ -79,7 +78,7 @@ def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStr
 
 
 def _traced_for_all_sizes(signature: Signature) -> Trace | None:
-    """The trace of the codes with letters for sizes; None where that is impossible."""
+    """The trace of the codes with symbolic sizes; None if that is impossible."""
     if signature.general is None:
         return None
     general, sizes = signature.general
@@ -90,7 +89,7 @@ def _traced_for_all_sizes(signature: Signature) -> Trace | None:
 
 
 def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, ...]) -> list[int] | None:
-    """The codes, if all that they depend on is at hand."""
+    """The codes, if everything that they depend on is in memory."""
     precondition = signature.precondition
     assert precondition is not None, "only called where there is one"
     if not precondition.on_host:
@@ -106,13 +105,12 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
 
 
 def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
-    """The elements of a value that are in this process's memory, or that a program is computing there; or None."""
+    """The elements of a value that are in this process's memory, or being computed there; else None."""
     array = value.array
     if value.aval.weak:
         return np.asarray(array, value.aval.dtype.numpy)
     if type(array) is np.ndarray:
         return array
-    is_concrete = isinstance(array, jax.Array) and not isinstance(array, Tracer)
-    if is_concrete and value.aval.device.type == "cpu":
-        return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
-    return None
+    if isinstance(array, Tracer) or not isinstance(array, jax.Array) or value.aval.device.type != "cpu":
+        return None
+    return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time

@@ -1,6 +1,6 @@
-"""The folder of compiled programs. jax writes its entries in place, so a process that is killed leaves half of one.
+"""The folder of compiled programs. jax writes entries in place, so a process that is killed leaves incomplete ones.
 
-jax warns of such an entry in every process that reads it, and never replaces it.
+jax warns about such an entry in every process that reads it, and never replaces it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 _SUFFIX = "-cache"
-_STAMP = ".checked"  # its time is that of the last check
+_STAMP = ".checked"  # its modification time is that of the last check
 _WRITING = 2.0  # seconds for which an entry may still be written
-_ZLIB = b"\x78"  # how entries begin, unless jax finds another library, whose entries are left alone
+_ZLIB = b"\x78"  # the first byte of entries, unless jax has another compression library; those are not checked
 
 
 def prepare(folder: Path) -> None:
-    """Remove damaged entries that are newer than the last check, and silence jax's warning about any other."""
+    """Remove damaged entries that are newer than the last check, and silence jax's warnings about others."""
     warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
-    with suppress(OSError):  # a folder that is not there, or may not be written
+    with suppress(OSError):  # the folder does not exist, or cannot be written
         stamp = folder / _STAMP
         last = stamp.stat().st_mtime if stamp.exists() else 0.0
         until = time.time() - _WRITING
@@ -33,7 +33,7 @@ def prepare(folder: Path) -> None:
 
 
 def _check(entry: Path) -> None:
-    with suppress(OSError):  # another process was faster
+    with suppress(OSError):  # another process has done it
         content = entry.read_bytes()
         if not content or (content.startswith(_ZLIB) and _is_damaged(content)):
             entry.unlink()

@@ -1,16 +1,16 @@
-"""Functions as programs that XLA compiles for a device."""
+"""Functions compiled by XLA for a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from jax.sharding import SingleDeviceSharding
 
 from weft._base.device import device
 from weft._lazy.precision import compiler_options
 from weft._lazy.runtime import jax_device
+from weft.ops._jax import jit
 
 
 def compiled(body: Callable[..., Any], target: device, donated: Sequence[int] = ()) -> Callable[..., Any]:
@@ -21,6 +21,4 @@ def compiled(body: Callable[..., Any], target: device, donated: Sequence[int] = 
     held = jax_device(target)
     there = SingleDeviceSharding(held)
     options = compiler_options(held.platform)
-    return jax.jit(
-        body, in_shardings=there, out_shardings=there, donate_argnums=tuple(donated), compiler_options=options
-    )
+    return jit(body, in_shardings=there, out_shardings=there, donate_argnums=tuple(donated), compiler_options=options)

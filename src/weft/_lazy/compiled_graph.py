@@ -1,4 +1,4 @@
-"""A graph in the second tier: one program that XLA compiles for each form of the graph's segments."""
+"""Graphs in the second tier: XLA compiles one program for each distinct form of a graph's segments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import jax
 
 from weft._base.device import device
+from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
 from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
@@ -25,7 +26,7 @@ class CompiledGraph:
     """A graph that XLA compiles, segment by segment, at its first run.
 
     leaves, wanted   numbers of entries
-    slots            where the leaves are among the arguments of the compiled graph
+    slots            places of the leaves among the arguments of the compiled graph
     donated          positions, among leaves that are arrays, whose buffers may be overwritten
     """
 
@@ -45,13 +46,13 @@ class CompiledGraph:
 
     @cached_property
     def seconds(self) -> float:
-        """What compiling it takes, as estimated. It does not depend on what other graphs have compiled."""
+        """The estimated time to compile it. It does not depend on what other graphs have compiled."""
         signatures = [signature for form in self._forms for signature, _, _ in form.applications]
         return PROGRAM_SECONDS * len(self._forms) + sum([costs_of(signature).compiling for signature in signatures])
 
     @property
     def parts(self) -> tuple[int, int]:
-        """How many segments it has, and how many of them differ."""
+        """The number of its segments, and how many of them differ."""
         return max(1, len(self._segments)), len(self._forms)
 
     @cached_property
@@ -63,7 +64,7 @@ class CompiledGraph:
         return list(dict.fromkeys([segment.form for segment in self._segments])) or [self._form]
 
     def run(self) -> Executable:
-        """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
+        """The graph as a function of the packs of numbers and the arrays; the first call compiles it."""
         if not self._segments:
             function = self._form.function()
             return compiled(lambda *args: function(*unpacked(args, self._slots)), self._device, self._donated)
@@ -83,16 +84,16 @@ class CompiledGraph:
 
 
 _programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
-"""By form, device and donated leaves, the programs of segments that some graph uses."""
+"""The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)
 
 
 def _steps(
     segments: Sequence[Segment], donated: set[int], target: device
 ) -> list[tuple[Executable, Sequence[int], Sequence[int], Sequence[int]]]:
-    """(program, its inputs, its results, entries that end with it) of each segment.
+    """For each segment: its program, its inputs, its results, and the entries that are not needed afterwards.
 
-    Only the last segment overwrites leaves: nothing is lost where the compilation of one is interrupted.
+    Only the last segment overwrites leaves, so nothing is lost if a compilation is interrupted.
     """
     last = segments[-1]
     overwritten = _overwritten(last, donated)
@@ -101,12 +102,12 @@ def _steps(
 
 def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
     """Positions of a segment's leaves that may be overwritten and whose buffers fit one of its results."""
-    types = {}
+    types: dict[int, Aval] = {}
     for signature, inputs, values in segment.form.applications:
         types.update(zip(inputs, signature.avals, strict=True))
         types.update((number, signature.outputs[index].aval) for number, index in values)
     spare = Counter(types[number] for number in segment.form.wanted)
-    positions = []
+    positions: list[int] = []
     for position, (number, within) in enumerate(zip(segment.leaves, segment.form.leaves, strict=True)):
         if number in donated and number in segment.ending and spare[types[within]]:
             spare[types[within]] -= 1
@@ -115,7 +116,7 @@ def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
 
 
 def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable:
-    """The program of a form: that of an earlier segment where there is one."""
+    """The program of a form: that of an earlier segment if there is one."""
     key = form, target, donated
     program = _programs.get(key)
     if program is None:

@@ -1,4 +1,4 @@
-"""What was compiled, where, for how long, and why; and what is interpreted, since compiling it does not pay yet."""
+"""Explanations: what was compiled, where, for how long and why; and what is interpreted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from weft._lazy.call import Many
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output
+from weft.ops._table import Many
 
 
 class _Program(Protocol):
@@ -30,10 +30,10 @@ class _Program(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One compilation: the user's line that needed the values, seconds, operators, and what was new.
+    """One compilation: the user's line that needed the values, its seconds, the number of operators, and what was new.
 
     runs                how often the graph was interpreted before
-    segments, programs  into how many parts it was cut since it repeats itself, and how many of these differ
+    segments, programs  the number of segments of a repetitive graph, and how many of them differ
     """
 
     site: str
@@ -52,10 +52,10 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """A graph that is interpreted: the user's line that first needed its values, operators, and how often it ran.
+    """A graph that is interpreted: the user's line that first needed its values, its operators, and its runs.
 
-    spent, price   seconds, as estimated: what interpreting it has cost so far, and at which sum it is compiled
-    each           what a run adds to `spent`; 0 where a compiled one would not be quicker
+    spent, price   estimated seconds: the cost of interpreting it so far, and the cost at which it is compiled
+    each           the amount that a run adds to `spent`; 0 if a compiled run would not be faster
     """
 
     site: str
@@ -71,9 +71,9 @@ class Interpretation:
 
 
 class Explanation(list[Compilation]):
-    """The compilations so far, oldest first; `interpreted` are the graphs that are not compiled.
+    """The compilations so far, the oldest first; `interpreted` are the graphs that are not compiled.
 
-    Prints one line per compilation, and one per place in the program that needs interpreted graphs.
+    It prints one line for each compilation, and one for each line of the program that needs interpreted graphs.
     """
 
     def __init__(self, compilations: Sequence[Compilation], interpreted: Sequence[Interpretation]) -> None:
@@ -95,7 +95,7 @@ class Explanation(list[Compilation]):
 
 
 def _share(graph: Interpretation) -> float:
-    """How much of its price is spent."""
+    """The share of its price that is spent."""
     return graph.spent / graph.price
 
 
@@ -112,7 +112,7 @@ _interpreted: WeakKeyDictionary[_Program, tuple[str, int]] = WeakKeyDictionary()
 def explain() -> Explanation:
     """What this process has computed: every compilation (the last 1,000), and what is interpreted.
 
-    A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Graphs so
+    A compilation tells how its graph differs from the nearest earlier one, which shows why it was necessary. Graphs so
     small that they are computed without a program are not listed.
     """
     interpreted = [(device, program) for program, device in _interpreted.items() if program.run is None]
@@ -126,12 +126,12 @@ def explain() -> Explanation:
 
 
 def note_interpreted(site: str, program: _Program, steps: _Steps) -> None:
-    """Remember that a program is interpreted."""
+    """Record that a program is interpreted."""
     _interpreted[program] = site, len(steps)
 
 
 def note(site: str, seconds: float, program: _Program, steps: _Steps) -> None:
-    """Remember one compilation."""
+    """Record a compilation."""
     segments, programs = program.parts
     entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs)
     if len(_log) >= _MOST:

@@ -1,12 +1,13 @@
-"""Signatures for all sizes: an operator's body is traced with letters for the sizes that change, and then only read.
+"""Signatures for all sizes: an operator's body is traced once with symbols for the sizes that change.
 
-jax traces a body in about a millisecond, and a program whose lengths change would wait for that at every length. Where
-some signatures of an operator are known that differ from a new one in the same sizes, the body is traced once more with
-letters for these (`jax.export.symbolic_shape`); this and every later signature of the kind is that trace with numbers
-in their place. A body that branches on a size cannot be traced so, and is traced for each size as before.
+jax traces a body in about a millisecond, which a program with changing lengths would pay for every length. If some
+known signatures of an operator differ from a new one only in the same sizes, the body is traced once more with symbols
+for these sizes (`jax.export.symbolic_shape`). For this and every later signature of the kind, the trace is used with
+numbers in place of the symbols. A body that branches on a size cannot be traced so; it is traced for each size as
+before.
 
-What a body does may depend on whether sizes are equal, 0 or 1. So a letter stands for numbers from 2 on, equal sizes
-have one letter, and the numbers of letters differ from each other and from the sizes that do not change.
+What a body does may depend on whether sizes are equal, 0 or 1. So a symbol stands for numbers from 2 on, equal sizes
+have one symbol, and the numbers of symbols differ from each other and from the sizes that do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.export import symbolic_shape
@@ -38,14 +39,14 @@ _MOST_EXAMPLES = 64
 
 
 class General:
-    """An operator's function with letters for some sizes; it takes a signature's place in differentiation.
+    """An operator's function with symbols for some sizes; it takes a signature's place in differentiation.
 
     fn, grads, main   as in `Signature`
-    structs   of the inputs
-    trace     of `fn`
+    structs   those of the inputs
+    trace     the trace of `fn`
     precondition   as in `Signature`
-    derived   its derivatives traced so far, by which inputs and outputs take part (`_autograd/derive.py`)
-    checked   whether the precondition was traced, and `check` what came of it, or None (`_lazy/checks.py`)
+    derived   its derivatives traced so far, by the inputs and outputs that take part (`_autograd/derive.py`)
+    checked   whether the precondition was traced, and `check` the result, or None (`_lazy/checks.py`)
     """
 
     __slots__ = ("check", "checked", "derived", "fn", "grads", "main", "precondition", "structs", "trace")
@@ -75,7 +76,7 @@ class General:
 
 
 class _SizePattern:
-    """Which sizes are letters: the positions of one group share a letter; all other sizes are fixed."""
+    """Which sizes have symbols: the positions in one group share a symbol; all other sizes are fixed."""
 
     __slots__ = ("expressions", "fixed", "general", "groups", "names")
 
@@ -90,13 +91,13 @@ class _SizePattern:
         self.general: General | None = None
 
     def sizes(self, numbers: Numbers) -> SizeValues | None:
-        """The numbers of the letters for these sizes, or None if they do not fit the pattern."""
-        fixed = set()
+        """The numbers of the symbols for these sizes, or None if they do not fit the pattern."""
+        fixed: set[int] = set()
         for at, number in self.fixed:
             if numbers[at] != number:
                 return None
             fixed.add(number)
-        letters = []
+        letters: list[int] = []
         for group in self.groups:
             number = numbers[group[0]]
             if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
@@ -105,7 +106,7 @@ class _SizePattern:
         return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
 
     def symbols(self, length: int) -> list[SymbolicSize]:
-        """All sizes, with letters for those that change."""
+        """All sizes, with symbols for those that change."""
         sizes: list[SymbolicSize] = [0] * length
         for at, number in self.fixed:
             sizes[at] = number
@@ -118,16 +119,16 @@ class _SizePattern:
 
 
 class Family:
-    """The signatures that differ in sizes alone.
+    """The signatures that differ only in sizes.
 
     examples  sizes and result types of signatures that were traced with numbers
-    patterns  those with a general trace
+    patterns  the patterns of sizes that have a general trace
     """
 
     __slots__ = ("_of_shapes", "_refused", "examples", "patterns")
 
     def __init__(self, of_shapes: Iterable[int]) -> None:
-        """`of_shapes`: positions of the numbers in shapes. Others, such as an exponent, are sizes if they equal one."""
+        """`of_shapes`: positions of the numbers in shapes. Others, such as exponents, are sizes if they equal one."""
         self._of_shapes = frozenset(of_shapes)
         self.examples: list[tuple[Numbers, Types]] = []
         self.patterns: list[_SizePattern] = []
@@ -136,7 +137,7 @@ class Family:
     def find(
         self, numbers: Numbers, generalise: Callable[[Iterator[SymbolicSize]], General]
     ) -> tuple[General, SizeValues] | None:
-        """The general trace for these numbers, made by `generalise` of sizes when there are examples enough."""
+        """The general trace for these numbers; `generalise` makes it if there are enough examples."""
         for pattern in self.patterns:
             sizes = pattern.sizes(numbers)
             if sizes is not None and pattern.general is not None:
@@ -181,7 +182,7 @@ def _checked(
     symbols: list[SymbolicSize],
     examples: list[tuple[SizeValues, Types]],
 ) -> General:
-    """The general trace; `ValueError` if it does not give what is known of some signatures."""
+    """The general trace; `ValueError` if it disagrees with what is known about some signatures."""
     general = generalise(iter(symbols))
     if any(general.trace.with_sizes(sizes).types() != types for sizes, types in examples):
         raise ValueError("the types of the results are not those of the examples")
@@ -189,10 +190,10 @@ def _checked(
 
 
 def with_letters(trace: Callable[[], T]) -> T | None:
-    """The result of `trace`, a function that traces with letters for sizes; None where the body needs numbers.
+    """The result of `trace`, a function that traces with symbolic sizes; None if the body needs numbers.
 
-    It runs in a thread of its own: jax tries whether a letter is a number, and leaves the exception in a reference
-    cycle, whose frames would hold whatever the callers hold, up to the user's, until the garbage collector comes by.
+    It runs in its own thread. jax tests whether a symbol is a number, and leaves the exception in a reference cycle,
+    whose frames would keep everything alive that the callers refer to, until the next garbage collection.
     """
     results: list[T] = []
 
@@ -208,17 +209,17 @@ def with_letters(trace: Callable[[], T]) -> T | None:
 
 
 def is_valid(types: Types) -> bool:
-    """Whether results can have these types; where numbers do not fit, sizes come out as less than 1."""
+    """Whether results can have these types; if numbers do not fit, sizes are less than 1."""
     return all(size > 0 for shape, _ in types for size in shape)
 
 
 def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.ShapeDtypeStruct]:
-    """The structs of inputs of these types with other sizes."""
+    """The structs of inputs of these types, with other sizes."""
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
 def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
-    """The static arguments of a call with other sizes for their integers."""
+    """The static arguments of a call, with other sizes for their integers."""
     return tuple(
         [
             _with_sizes(entry, sizes) if param.kind in _SIZED else entry
@@ -230,7 +231,9 @@ def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]
 def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
     if type(entry) is int:
         return next(sizes)
-    return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
+    if type(entry) is tuple:
+        return tuple([_with_sizes(part, sizes) for part in cast("tuple[Any, ...]", entry)])
+    return entry
 
 
 # --- all families ---
@@ -258,12 +261,12 @@ def family_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
 
 
 def forget_families() -> None:
-    """Forget all families: an operator's meaning has changed."""
+    """Forget all families, because an operator was redefined."""
     _families.clear()
 
 
 def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
-    """The key of all calls that differ from this one in sizes alone, and its sizes."""
+    """The key of all calls that differ from this one only in sizes, and the sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [
         _without_numbers(entry, numbers) if param.kind in _SIZED else entry
@@ -278,4 +281,6 @@ def _without_numbers(entry: Any, numbers: list[int]) -> Any:
     if type(entry) is int:
         numbers.append(entry)
         return _NUMBER
-    return tuple([_without_numbers(part, numbers) for part in entry]) if type(entry) is tuple else entry
+    if type(entry) is tuple:
+        return tuple([_without_numbers(part, numbers) for part in cast("tuple[Any, ...]", entry)])
+    return entry

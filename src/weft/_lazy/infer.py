@@ -1,10 +1,10 @@
-"""From calls to signatures: made once per combination of an operator, its arguments and types, then looked up."""
+"""From calls to signatures: a signature is made once per combination of operator, arguments and types, and cached."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
-from weft._lazy.aval import Aval, marked
-from weft._lazy.call import BoundOp, Exact, Many, kinds_of
+from weft._lazy.aval import Aval, marked, named
+from weft._lazy.call import BoundOp, Exact, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
+from weft._lazy.names import output_names
 from weft._lazy.precision import is_half, widened
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_dim, require_int64
@@ -30,11 +31,12 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._jax import eval_shape
 from weft.ops._memory import require_addressable
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
+from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
 
 Casts = tuple[Any, ...]
-"""The dtypes that an input is cast to, one after another."""
+"""The dtypes to which an input is cast, one after the other."""
 
 
 class Call(BoundOp):
@@ -77,22 +79,45 @@ state.on_dtype_change(_forget_signatures)
 
 
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
+    """The signature of `call` on inputs of these types; raises errors in PyTorch's words."""
     signature = call.signatures.get(avals)
-    if signature is None and any(aval.inference for aval in avals):
+    if signature is not None:
+        return signature
+    if any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
+    if call.op.names or any(aval.names for aval in avals):
+        return _named_signature(call, avals)
+    return _unnamed_signature(call, avals)
+
+
+def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature on inputs whose dims have no names."""
+    plain = call_of(call.op, _normalised(call, avals), call.device)
+    warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
+    if warning:
+        warn_user(warning)
+    table = plain.warned if warning else plain.signatures
+    signature = table.get(avals)
     if signature is None:
-        plain = call_of(call.op, _normalised(call, avals), call.device)
-        warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
-        if warning:
-            warn_user(warning)
-        table = plain.warned if warning else plain.signatures
-        signature = table.get(avals)
-        if signature is None:
-            signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
-        if not warning:
-            call.signatures[avals] = signature
+        signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
+    if not warning:
+        call.signatures[avals] = signature
     return signature
+
+
+def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature where dims have names."""
+    unnamed = tuple([named(aval, None) for aval in avals])
+    static = dict(zip([p.name for p in call.op.params], _normalised(call, avals), strict=True))
+    operands = _operands(call, avals)
+    names = output_names(
+        call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
+    )
+    signature = _unnamed_signature(call, unnamed)
+    result = signature.with_names(names)
+    if unnamed in call.signatures:  # else each call warns
+        call.signatures[avals] = result
+    return result
 
 
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
@@ -158,7 +183,7 @@ Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class _Body(NamedTuple):
-    """`fn` and `grads` as in `Signature`; `unflatten` puts flat inputs where the row's functions take them."""
+    """`fn` and `grads` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
@@ -176,19 +201,24 @@ def _bodied(
     fn = _body(op, unflatten)
     if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
         if types is None:
-            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
+            types = [result.dtype for result in eval_shape(fn, *structs)]
         fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
     grads = _hand_written(call, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
     return _Body(fn, grads, unflatten)
 
 
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
-    """A function that casts flat inputs and puts them where the body takes them."""
+    """A function that casts flat inputs and arranges them as the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
 
     return unflatten
+
+
+def _entries(entry: Any) -> Sequence[Any]:
+    """The entries of a tuple or a list; anything else is one entry."""
+    return cast("Sequence[Any]", entry) if isinstance(entry, (tuple, list)) else (entry,)
 
 
 def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
@@ -197,13 +227,13 @@ def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     def fn(*arrays: jax.Array) -> Arrays:
         args, kwargs = unflatten(arrays)
         out = op.impl(*args, **kwargs)
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return tuple(_entries(out))
 
     return fn
 
 
 def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its main results cast to these types; the further ones only serve the derivative."""
+    """The body with its main results cast to these types; auxiliary results are only for the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         results = body(*arrays)
@@ -229,7 +259,7 @@ def _precondition(
         assert result is not None, "that depends on types alone"
         return [result.code()]
 
-    abstract = cache(lambda: jax.eval_shape(findings, *structs))
+    abstract = cache(lambda: eval_shape(findings, *structs))
     for_all_sizes = general.precondition if general is not None else None
     if (for_all_sizes if general is not None else abstract()) is None:
         return None
@@ -239,7 +269,7 @@ def _precondition(
 
 
 def _require_types(call: BoundOp, avals: tuple[Aval, ...]) -> None:
-    """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
+    """Raise for element types that the row refuses before promotion, and for numbers in place of tensors."""
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
     if operands and not op.of_numbers and all(a.weak for a in operands):
@@ -256,7 +286,7 @@ _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "com
 
 
 def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
-    """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
+    """The dim rule's error for the shapes, or None. An error of the body is more specific, and comes first."""
     if call.op.dims is None:
         return None
     try:
@@ -268,11 +298,16 @@ def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
 
 def _shapes(call: BoundOp, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
-    return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
+    return [a.shape for a in _operands(call, avals)]
+
+
+def _operands(call: BoundOp, avals: tuple[Aval, ...]) -> list[Aval]:
+    """The types of the inputs that are tensors."""
+    return [a for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
 def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
+    """The row's derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
@@ -283,7 +318,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         gradients = op.vjp(g, out, *args, **kwargs)
-        pending = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
+        pending = list(_entries(gradients))
         flat: list[jax.Array | None] = []
         for param, entry in zip(op.params, call.static, strict=True):
             count = entry.count if isinstance(entry, Many) else 0
@@ -301,7 +336,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
 
 
 def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
-    """A gradient in the type of its input; `GradientError` where the shapes differ."""
+    """A gradient cast to the type of its input; `GradientError` if the shapes differ."""
     if grad.shape != array.shape:
         raise GradientError(
             f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
@@ -311,7 +346,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
 
 
 def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-    """Flat inputs and static entries, as the body takes them; among NumPy arrays there is no random key."""
+    """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -341,7 +376,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
-    """The dtypes that each input is cast to before the body."""
+    """The dtypes to which each input is cast before the body."""
     target: DType | None = None
     kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
@@ -356,9 +391,9 @@ def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
 
 
 def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The casts for a body that computes 16-bit floats in float32; None if no input is one.
+    """The casts for a body that computes 16-bit floats in float32; None if no input has such a type.
 
-    Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
+    Where types are promoted, Python numbers are rounded to the type of the tensors, unless `exact_numbers`.
     """
     kinds = kinds_of(call)
     types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
@@ -378,7 +413,7 @@ def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) 
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:
-    """Where an operator runs: where its tensors are; `RuntimeError` when they are not in one place."""
+    """The device of an operator: that of its tensors; `RuntimeError` if they are on several."""
     devices = {a.device: None for a in avals if not a.weak}
     if len(devices) > 1:
         names = " and ".join(map(str, devices))
@@ -390,20 +425,20 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
 
 
 def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
-    """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
+    """The static part with non-negative dims, checked against the first tensor, or the longest shape of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
     if not ranks and any(param.kind is Kind.ARRAYS for param in call.op.params):
         return call.static  # the body says what an empty list lacks
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
-    entries = []
+    entries: list[Any] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
             entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = entry if isinstance(entry, tuple) else (entry,)
+            dims = _entries(entry)
             entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)

@@ -1,8 +1,8 @@
-"""The first tier: a graph is computed application by application, and nothing is compiled for it as a whole.
+"""The first tier: a graph is computed application by application, without compiling it as a whole.
 
-On the CPU NumPy computes an application, elsewhere a compiled program of this one application, which serves every
-graph. A graph is compiled when it has been interpreted so often that compiling it at once would have cost no more:
-rent or buy. So no graph costs more than twice what the better choice would have.
+On the CPU, NumPy computes an application; on other devices, a compiled program of this one application, which all
+graphs share. A graph is compiled when interpreting it has cost as much as compiling it would ("rent or buy"). So no
+graph costs more than twice the better choice.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 InterpreterStep = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
-"""(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
+"""(function of an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
 
 
 LEAST_PROGRAM = 6e-5
-"""Seconds that running a compiled program takes at least. Interpreting less than that is never slower."""
+"""The shortest time, in seconds, of running a compiled program. Interpreting in less time is never slower."""
 
 PROGRAM_SECONDS = 0.02
-"""What it takes to compile a program of nothing."""
+"""The time, in seconds, to compile an empty program."""
 
 _DISPATCH = 5e-5  # seconds to start the program of an application
 _LEAF = 4e-6  # seconds to hand an array to a program
 _COMPILED = Costs(PROGRAM_SECONDS, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
-"""The costs that make a program compile at its first run."""
+"""Costs with which a program is compiled at its first run."""
 
 
 class InterpretedGraph:
-    """A graph as the steps of an interpreter. Call it with the leaves; the result is one array per wanted entry.
+    """A graph as steps of an interpreter. Call it with the leaves; it returns one array for each wanted entry.
 
-    Entries are numbered as in the graph; `leaves` are the numbers of those that are given: NumPy arrays on the CPU,
-    else jax's on the device, but for Python numbers.
+    Entries are numbered as in the graph; `leaves` are the numbers of the given ones: NumPy arrays on the CPU, jax
+    arrays on other devices, and Python numbers.
     """
 
     __slots__ = ("_applications", "_device", "_leaves", "_seconds", "_size", "_steps", "_wanted")
@@ -83,7 +83,7 @@ class InterpretedGraph:
 
     @property
     def seconds(self) -> float:
-        """What it costs, as estimated, to interpret the graph once rather than to run it compiled."""
+        """The estimated extra cost, in seconds, of interpreting the graph once instead of running it compiled."""
         seconds = self._seconds
         if seconds is None:
             seconds = self._estimate()
@@ -113,7 +113,7 @@ class InterpretedGraph:
 
 
 def compact(array: Array) -> Array:
-    """A result whose elements lie side by side, and which keeps no larger array alive."""
+    """A result whose elements are dense, and which keeps no larger array alive."""
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
         return array.copy()
@@ -121,9 +121,9 @@ def compact(array: Array) -> Array:
 
 
 def run_of(signature: Signature) -> Run:
-    """What computes a signature, made at its first use: on the CPU steps of the interpreter, on NumPy arrays.
+    """The function of a signature, made at its first use: on the CPU, steps of the interpreter on NumPy arrays.
 
-    Where that lacks a primitive, and on other devices, it is a compiled program of this one application.
+    If the interpreter lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
     if signature.run is None:
         device = device_of(signature)
@@ -135,7 +135,7 @@ def run_of(signature: Signature) -> Run:
 
 
 def costs_of(signature: Signature) -> Costs:
-    """What it costs to compile a signature, and to interpret it once its program is there."""
+    """The cost of compiling a signature, and of interpreting it once its program exists."""
     if signature.costs is None:
         if device_of(signature) is CPU:
             run_of(signature)
@@ -152,8 +152,8 @@ def device_of(signature: Signature) -> device:
 
 
 def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
-    """The result of an application with one output, computed within `quiet()`; None if an input is not at hand."""
-    arrays = []
+    """The result of an application with one output, computed within `quiet()`; None if an input is not in memory."""
+    arrays: list[Array] = []
     for x in inputs:
         array = x.array
         if type(array) is not np.ndarray:

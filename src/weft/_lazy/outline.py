@@ -1,7 +1,7 @@
 """Outlining: a region of a recorded graph becomes one operator.
 
-What stands in the region is computed, differentiated and compiled as before, but costs one application to record,
-and its derivative starts again from the region's inputs. Capturing functions and checkpoints are built on this.
+The operators of the region are computed, differentiated and compiled as before. But they are recorded as one
+application, and its derivative starts from the region's inputs. Capturing functions and checkpoints are built on this.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value, inputs_first
+from weft.ops._jax import custom_vjp, optimization_barrier
 
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
@@ -26,10 +27,10 @@ _MOST_SIGNATURES = 1024
 def outline(
     wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False
 ) -> tuple[Signature, list[Value]]:
-    """The signature that computes `wanted` from outside of `region`, and its inputs.
+    """The signature that computes `wanted` from the inputs of `region`, and these inputs.
 
-    Values recorded elsewhere, leaves and numbers are inputs. Wanted values that are not of the region come out as
-    they went in. With `barrier`, the compiler may not share work between the operator and its derivative.
+    Values recorded elsewhere, leaves and numbers are inputs. Wanted values that are not in the region are returned
+    unchanged. With `barrier`, the compiler may not share work between the operator and its derivative.
     """
     inside = {id(value) for value in region if value.array is None}
     numbers: dict[Value, int] = {}
@@ -66,13 +67,13 @@ def outline(
 
 
 def _stops(value: Value) -> bool:
-    """Whether gradients stop at this value: it is outside of the tape although an input is on it."""
+    """Whether gradients stop at this value: it is not on the tape, although an input is."""
     flows = value.tape is not None and not value.tape.leaf
     return not flows and any(x.tape is not None for x in value.inputs)
 
 
 def has_user_derivatives(region: Sequence[Value]) -> bool:
-    """Whether hooks or derivatives written by users hang on a region, which outlining would lose."""
+    """Whether a region has hooks or users' derivatives, which outlining would lose."""
     tapes = (value.tape for value in region)
     return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
 
@@ -82,7 +83,7 @@ def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[...
     function = form.function(_body, stops)
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(function(*(jax.lax.optimization_barrier(arrays) if barrier else arrays)))
+        return tuple(function(*(optimization_barrier(arrays) if barrier else arrays)))
 
     return run
 
@@ -109,12 +110,12 @@ def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
 
 
 def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:
-    """A signature's function, carrying the row's hand-written derivative for `jax.vjp` to find."""
+    """A signature's function with the row's hand-written derivative, for `jax.vjp`."""
     grads = signature.grads
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 
-    @jax.custom_vjp
+    @custom_vjp
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         return signature.fn(*arrays)
 

@@ -1,4 +1,4 @@
-"""Packs: the Python numbers among a program's leaves travel as one array of each kind."""
+"""Packs: the Python numbers among a program's leaves are passed as one array for each kind of number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKS = 3
 """Floats, ints (with bools) and complex numbers; a program takes the packs, and then the arrays."""
 
 PackSlot = tuple[int, int | None]
-"""Where among a program's arguments a leaf is, and where in that one if it is a pack."""
+"""The position of an argument of a program, and the index within it if it is a pack."""
 
 
 def slots_of(avals: Iterable[Aval]) -> list[PackSlot]:
@@ -31,7 +31,8 @@ def slots_of(avals: Iterable[Aval]) -> list[PackSlot]:
 
 def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
     """The packs of the numbers among some leaves; None for an empty one."""
-    floats, ints, complexes = numbers = ([], [], [])
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    floats, ints, complexes = numbers
     for leaf in leaves:
         if leaf.aval.weak:
             numbers[_pack_of(leaf.aval)].append(leaf.array)
@@ -43,7 +44,7 @@ def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
 
 
 def unpacked(args: Sequence[Any], slots: Iterable[PackSlot]) -> list[Any]:
-    """The leaves at these slots of a program's arguments."""
+    """The leaves at these places of a program's arguments."""
     return [args[at] if within is None else args[at][within] for at, within in slots]
 
 

@@ -1,8 +1,8 @@
-"""Planning a flush: the graph's numbers, what comes out of its program, which buffers it may overwrite.
+"""Planning a flush: numbering the graph, choosing the outputs of its program, and the buffers it may overwrite.
 
-Liveness is read off reference counts. A value that somebody besides other pending values holds must come out of the
-program. A leaf that only this flush holds may give its buffer to a result. What counting itself adds is calibrated
-(`refcounts`).
+Liveness is found by reference counts. A value to which anything but other pending values refers must be an output of
+the program. A leaf to which only this flush refers may give its buffer to a result. The references added by counting
+itself are calibrated (`refcounts`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from weft._lazy.signature import Output
 from weft._lazy.tape import FREED
 from weft._lazy.value import Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
 
-_LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
+_LEAST_DONATION = 4096  # bytes; a smaller buffer is not worth a program of its own
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
 
 class Ticket:
-    """Stands in for an array while a flush computes it."""
+    """Takes the place of an array while a flush computes it."""
 
     __slots__ = ("done",)
 
@@ -47,14 +47,14 @@ class Busy(Exception):
 class _Registry:
     """State of all flushes.
 
-    reads  set by the autograd layer: which inputs and outputs the derivative of a value's application reads
+    reads  set by the autograd layer: the inputs and outputs that the derivative of a value's application reads
     """
 
     reads: Reads
 
 
 def register_reads(reads: Reads) -> None:
-    """Let the autograd layer say which values must outlive a flush for derivatives."""
+    """Set the function by which the autograd layer tells which values must outlive a flush for derivatives."""
     _Registry.reads = reads
 
 
@@ -64,19 +64,19 @@ def read_inputs(value: Value) -> Sequence[int]:
 
 
 class Batch:
-    """What one program is to compute."""
+    """What one program will compute."""
 
     __slots__ = ("arrays", "doubts", "graph", "outputs", "program", "ticket")
     arrays: list[Any]
     graph: Graph
     outputs: list[Value]
     program: Program
-    doubts: dict[Value, tuple[Doubt, ...]]  # of those of `outputs` that have some
+    doubts: dict[Value, tuple[Doubt, ...]]  # for those of `outputs` that are in doubt
     ticket: Ticket
 
 
 def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
-    """Number the graph, choose what comes out of it, and claim that."""
+    """Number the graph, choose the outputs, and claim them."""
     graph = _Numbering()
     try:
         graph.add(values)
@@ -93,7 +93,7 @@ def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
 
 def _batch(graph: _Numbering) -> Batch | None:
     nodes, leaves, uses = graph.nodes, graph.leaves, graph.uses
-    for value in graph.with_extras:  # what values keep for their derivatives, the graph holds itself
+    for value in graph.with_extras:  # the graph itself refers to what values keep for their derivatives
         for extra in value.extras:
             if extra.num >= 0:
                 uses[extra.num] += 1
@@ -128,14 +128,14 @@ def _batch(graph: _Numbering) -> Batch | None:
 
 
 class _Numbering:
-    """A graph as it is being numbered, in order of first use.
+    """A graph while it is numbered, in order of first use.
 
     entries      every value so far; its position is its number
     nodes        those that the program computes
-    leaves       those that it is given
-    uses         of each entry, the references that the graph itself holds
-    taped        whether some may take part in a backward pass to come
-    doubtful     those of `nodes` whose application, or the one that it is a derivative of, has an unread check
+    leaves       those that are given to it
+    uses         for each entry, the number of references from the graph itself
+    taped        whether some may take part in a later backward pass
+    doubtful     those of `nodes` whose application (or the one that it is a derivative of) has an unread check
     unconfirmed  leaves in doubt
     """
 
@@ -165,14 +165,14 @@ class _Numbering:
         self.unconfirmed: list[Value] = []
 
     def add(self, values: list[Value]) -> None:
-        """Number pending values; their inputs first, where they have no number yet."""
+        """Number pending values, after their inputs that have no number yet."""
         entries, uses, steps, nodes = self.entries, self.uses, self.steps, self.nodes
         for value in values:
-            if value.num >= 0 or value.array is not None:  # another thread may have computed it since it was taken
+            if value.num >= 0 or value.array is not None:  # numbered, or computed by another thread meanwhile
                 continue
             origin, inputs = value.origin, value.inputs
             if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin
-                args = []
+                args: list[int] = []
                 for x in inputs:
                     number = x.num
                     if number < 0:
@@ -194,7 +194,7 @@ class _Numbering:
             uses.append(0)
 
     def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
-        """Numbers of the inputs that outputs of one application share; for further outputs `~` the first one's step."""
+        """Numbers of the inputs shared by an application's outputs; for further outputs, `~` the first one's step."""
         first = self.shared.get(id(inputs))
         if first is not None and self.steps[first][0].signature is origin.signature:
             return (~first,)
@@ -206,11 +206,12 @@ class _Numbering:
         return args
 
     def _enter(self, value: Value) -> int:
-        """Number an input that is no value of the list: a leaf, or pending elsewhere."""
+        """Number an input that is not in the list: a leaf, or a value pending elsewhere."""
         if value.array is None:
             self.add(_pending_ancestors(value))
         else:
-            held = type(value.array)
+            array: object = value.array
+            held = type(array)
             if held is Ticket:
                 raise Busy(value.array)
             if held is Unconfirmed:
@@ -224,7 +225,7 @@ class _Numbering:
     def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
         """The doubts of each of these values that depends on something in doubt."""
         doubts: list[Doubt] = []
-        masks = [0] * len(self.entries)  # of each entry, a bit for each doubt
+        masks = [0] * len(self.entries)  # for each entry, a bit for each doubt
         for leaf in self.unconfirmed:
             masks[leaf.num] = _mask(doubts, [d for d in leaf.array.doubts if not _is_settled(d.check)])
         sources = {value.num: value.doubt for value in self.doubtful}
@@ -254,7 +255,7 @@ def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
 
 
 def _is_settled(check: Check) -> bool:
-    """Whether a check is known to have found nothing. Waits for nothing."""
+    """Whether a check is known to have passed; does not wait."""
     code = check.code
     array = None if code is None else code.array
     if type(array) is np.ndarray or (isinstance(array, jax.Array) and is_ready(array)):
@@ -263,12 +264,12 @@ def _is_settled(check: Check) -> bool:
 
 
 def _pending_ancestors(value: Value) -> list[Value]:
-    """`value` and the pending values that it needs and that have no number yet, inputs first."""
+    """`value` and the pending values that it needs and that are not numbered, inputs first."""
     return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
 
 
 def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
-    """Numbers of the values held outside of the graph, and of those that a living tape will read."""
+    """Numbers of the values that are referred to from outside the graph, and of those that a living tape will read."""
     kept = {value.num for value in outside}
     reached = set(kept)
     for value in reversed(nodes):
@@ -288,12 +289,12 @@ def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
 
 
 def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
-    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
+    """Positions of array leaves to which nobody else refers and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
         if value.aval.nbytes >= _LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
-    donated = []
+    donated: list[int] = []
     position = -1
     own = 2 + refcounts.IN_A_LOCAL
     for leaf in leaves:
@@ -302,14 +303,14 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
         position += 1
         array = leaf.array
         if type(array) is Unconfirmed:
-            if getrefcount(array) != 1 + refcounts.IN_A_LOCAL:  # the leaf
+            if getrefcount(array) != 1 + refcounts.IN_A_LOCAL:  # referred to by the leaf
                 continue
             array = array.array
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
             and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
-            and getrefcount(array) == own  # the leaf or what stands in for its array, the batch's list
+            and getrefcount(array) == own  # the leaf (or what replaces its array) and the batch's list
         ):
             wanted[leaf.aval] -= 1
             donated.append(position)

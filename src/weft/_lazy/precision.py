@@ -1,8 +1,8 @@
-"""Precision: every result has its element type's, whatever a program computes it together with.
+"""Precision: every result has the precision of its element type, whatever else a program computes.
 
-XLA would keep more bits inside of a program: it drops casts to a narrower type and back, rewrites `log(exp(x))` to `x`
-and `a / b / c` to `a / (b * c)`, and contracts products and sums. Then a value would depend on what else is computed
-with it, and on when something is read.
+XLA would keep more bits within a program: it drops casts to a narrower type and back, rewrites `log(exp(x))` to `x` and
+`a / b / c` to `a / (b * c)`, and contracts products and sums. Then a value would depend on what else is computed with
+it, and on when something is read.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ import numpy as np
 from jax import lax
 
 KEEP_CASTS = {"xla_allow_excess_precision": False}
-"""What a program is compiled with, on every device."""
+"""Compiler options for all programs on every device."""
 
 _KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
 
 
 def compiler_options(platform: str) -> dict[str, Any]:
-    """What programs of recorded applications are compiled with, on a jax platform."""
+    """The compiler options for programs of recorded applications on a jax platform."""
     return {**KEEP_CASTS, **_KEEP_BARRIERS} if platform == "cpu" else KEEP_CASTS
 
 
 def is_half(dtype: Any) -> bool:
-    """Whether numbers of this type are floats of 16 bits. These are computed in float32, as PyTorch's kernels do."""
+    """Whether a type is a 16-bit float, which is computed in float32, as in PyTorch's kernels."""
     dtype = np.dtype(dtype)
     return dtype.itemsize == 2 and dtype.kind not in "iu"
 
 
 def widened(array: jax.Array) -> jax.Array:
-    """The array in the type that it is computed in."""
+    """The array in the type in which it is computed."""
     return array.astype(jnp.float32) if is_half(array.dtype) else array
 
 
 @jax.custom_jvp
 def rewrite_barrier(array: jax.Array) -> jax.Array:
-    """The array unchanged, and hidden from XLA's rewriting of what follows.
+    """The array unchanged, but hidden from XLA's rewriting of later operations.
 
-    A choice that depends on the value is what neither XLA nor LLVM sees through, and costs two instructions; a barrier
-    would keep XLA from fusing loops. 16-bit results need none: a cast ends them.
+    It is a choice that depends on the value, which neither XLA nor LLVM can see through; it takes two instructions. An
+    optimization barrier would keep XLA from fusing loops. 16-bit results need none, since they end with a cast.
     """
     if jnp.iscomplexobj(array):
         return lax.complex(rewrite_barrier(array.real), rewrite_barrier(array.imag))

@@ -9,7 +9,7 @@ from weft.errors import WeftError
 
 
 class ErrorTemplate:
-    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
+    """The error for invalid input values; `finding()` interprets codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
 
@@ -24,12 +24,12 @@ class ErrorTemplate:
 
 
 class Precondition:
-    """What must hold of a signature's input values, or its results mean nothing.
+    """A condition on a signature's input values without which its results are invalid.
 
     codes       arrays -> for each template an int64, 0 unless it applies
     templates   in the order of the codes
-    on_host     whether `codes` takes NumPy arrays, too
-    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
+    on_host     whether `codes` also takes NumPy arrays
+    waits       whether a call waits for the codes, because programs catch the error, as of failed factorisations
     """
 
     __slots__ = ("codes", "on_host", "templates", "waits")

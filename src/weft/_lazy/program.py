@@ -1,4 +1,4 @@
-"""Programs: what computes graphs of applications, made once per structure; compiled, or interpreted."""
+"""Programs: compiled or interpreted, made once for all graphs of one structure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -29,8 +29,9 @@ from weft._lazy.signature import Output
 from weft._lazy.value import Value
 
 Step = tuple[Output, tuple[int, ...]]
-"""An output and the numbers of the application's inputs; or, for a further output of the application of an earlier
-step, that step's position as one negative number `~position`: an optimizer's step has as many outputs as inputs."""
+"""An output and the numbers of the application's inputs. For a further output of an earlier step's application, the
+numbers are replaced by the single number `~position` of that step: an optimizer's step has as many outputs as
+inputs."""
 
 _MOST_HANDED = 65_536  # bytes that are copied in the time that moving them to their device takes at least
 
@@ -63,11 +64,11 @@ class Graph:
 
     @property
     def numbers(self) -> list[int]:
-        """The number of each step, while the graph is being planned."""
+        """The number of each step; only while the graph is being planned."""
         return [value.num for value in self.nodes]
 
     def applications(self) -> list[Application]:
-        """What is to be computed, while the graph is being planned; the outputs of one application together."""
+        """The applications to compute, with the outputs of each one together; only while the graph is being planned."""
         outputs: dict[int, list[tuple[int, int]]] = {}
         result: list[Application] = []
         for at, ((output, inputs), value) in enumerate(zip(self.steps, self.nodes, strict=True)):
@@ -80,12 +81,12 @@ class Graph:
 
     @property
     def key(self) -> Any:
-        """Equal for graphs that compile to the same program."""
+        """A key that is equal for graphs that compile to the same program."""
         return (*self.steps, tuple(self.wanted), tuple(self.donated))
 
 
 def place(value: Value) -> None:
-    """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
+    """Move a value from a NumPy array to its device. On a CPU the memory is shared; XLA never writes to it."""
     value.array = placed(value.array, value.aval.device)
 
 
@@ -104,14 +105,14 @@ on_fork(_sharding.cache_clear)
 
 
 class Program:
-    """What computes the graphs of one structure.
+    """The program for all graphs of one structure.
 
-    interpreted  the graph as the interpreter runs it
-    compiled     the graph as XLA compiles it: what makes `run`
-    costs        what it costs to compile it, and to interpret it once more, as estimated
+    interpreted  the graph for the interpreter
+    compiled     the graph for XLA, which makes `run`
+    costs        the estimated costs of compiling it, and of interpreting it once
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
-    runs, spent  how often it was interpreted, and the seconds that this has cost, as estimated
-    handed       by position, the NumPy array that the compiled graph was last handed as it is
+    runs, spent  how often it was interpreted, and the estimated seconds of that
+    handed       by position, the NumPy array that was last passed to the compiled graph without moving it
     """
 
     __slots__ = ("__weakref__", "compiled", "device", "handed", "interpreted", "maps", "run", "runs", "spent")
@@ -138,14 +139,14 @@ class Program:
         return self.compiled.parts
 
     def is_worth_compiling(self) -> bool:
-        """Whether one more interpreted run would raise the cost of all of them to that of compiling."""
+        """Whether one more interpreted run would raise the total cost of them to that of compiling."""
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
 
     def takes(self, position: int, array: np.ndarray[Any, Any]) -> bool:
-        """Whether to hand over a NumPy array as it is, which copies it.
+        """Whether to pass a NumPy array as it is, which copies it.
 
-        A small one costs less so than to be moved to the device for good, unless it comes again.
+        For a small array this costs less than moving it to the device permanently, unless it is passed again.
         """
         last = self.handed.get(position)
         if array.nbytes > _MOST_HANDED or (last is not None and last() is array):
@@ -160,7 +161,7 @@ _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
 
 def program_of(graph: Graph) -> Program:
-    """The program for a graph, from the cache when one of the same structure has run before."""
+    """The program for a graph, cached if one of the same structure has run before."""
     key = graph.key
     entry = _programs.get(key)
     if entry is None:
@@ -173,7 +174,7 @@ def program_of(graph: Graph) -> Program:
 
 
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Run a program on the arrays of its leaves. What is compiled, and what is interpreted, is noted for `explain`."""
+    """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     tier = tier_of(program.device)
     if tier == "interpreted":
         return program.interpreted(_numbered(graph, arrays))
@@ -197,7 +198,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
 
 
 def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """The leaves as arrays where they are interpreted, by position: NumPy's on the CPU."""
+    """The leaves as arrays for the interpreter, by position: NumPy's on the CPU."""
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
     return [np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
@@ -206,7 +207,7 @@ def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 def _on_device(
     graph: Graph, arrays: Sequence[Any], takes: Callable[[int, Any], bool] = lambda position, array: False
 ) -> Sequence[Any]:
-    """The arrays of the leaves; those that are NumPy's are moved to the device, but for what the program `takes`."""
+    """The arrays of the leaves. NumPy arrays are moved to the device, except those that the program `takes`."""
     if np.ndarray not in map(type, arrays):
         return arrays
     operands = list(arrays)
@@ -222,8 +223,8 @@ def _on_device(
 
 
 @contextmanager
-def _announced(site: str, operators: int) -> Iterator[None]:
-    """Say on stderr that a compilation is slow, while it runs."""
+def _announced(site: str, operators: int) -> Generator[None]:
+    """Print on stderr, while it runs, that a compilation is slow."""
 
     def say() -> None:
         sys.stderr.write(f"weft: compiling {operators} operators for {site} …\n")

@@ -1,12 +1,12 @@
-"""Flushing: pending values are computed, and read.
+"""Flushing: computing pending values, and reading them.
 
-A pending value that only the list of pending values holds is dead. What else comes out of a program, `plan` decides.
+A pending value to which only the list of pending values refers is dead. `plan` chooses the outputs of a program.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -39,16 +39,16 @@ _STAND_INS = (Ticket, Unconfirmed)
 
 
 def array_of(value: Value) -> Any:
-    """The jax array of a value, computed now if need be. Execution is asynchronous; nothing waits for the result."""
+    """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
     if type(raw_array(value)) is np.ndarray:
         place(value)
     return value.array
 
 
 def raw_array(value: Value) -> Any:
-    """A value's array as `array_of` gives it, or its NumPy array if it was not needed on its device yet.
+    """A value's array as from `array_of`, or its NumPy array if it has not been needed on its device yet.
 
-    Waits for checks that the value depends on, and raises what they have found.
+    Waits for the checks on which the value depends, and raises their failures.
     """
     array = value.array
     while array is None or type(array) in _STAND_INS:
@@ -65,7 +65,7 @@ def raw_array(value: Value) -> Any:
 
 
 def confirm(check: Check, *, at_the_call: bool = False) -> None:
-    """Wait for a check; raise what it has found."""
+    """Wait for a check; raise its failure."""
     _wait_for(check)
     if check.failure is not None:
         raise check.error(at_the_call=at_the_call)
@@ -100,7 +100,7 @@ def report(pending: Pending, most: int = 0) -> None:
 
 
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
-    """Compute all living values of a list, and `wanted` whoever recorded them."""
+    """Compute all living values of a list, and `wanted`, which any thread may have recorded."""
     pending.limit = LEAST_LIMIT
     values = _take(pending)
     if len(values) <= _FEW and _compute_at_once(values):
@@ -113,15 +113,15 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
 
 
 def flush_pending() -> None:
-    """Compute what this thread has recorded, apart from what follows; does nothing in a capture or in `keeping`."""
+    """Compute what this thread has recorded, as a program of its own; does nothing in a capture or in `keeping`."""
     state = ambient()
     if state.capture is None and not state.pending.kept:
         flush(state.pending)
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """Leave what is recorded in the block uncomputed, until `flush_pending` is called or a value is needed."""
+def keeping() -> Generator[None]:
+    """Do not compute what is recorded in the block, until `flush_pending` is called or a value is needed."""
     pending = ambient().pending
     before, pending.kept = pending.kept, True
     try:
@@ -131,7 +131,7 @@ def keeping() -> Iterator[None]:
 
 
 def flush_if_full(pending: Pending) -> None:
-    """Called when a list has reached its limit: drop the dead; compute if too many live."""
+    """Called when a list has reached its limit: drop dead values, and compute if too many are alive."""
     values = _take(pending)
     if len(values) < config.NODE_CAP:
         pending[:0] = values
@@ -143,10 +143,10 @@ def flush_if_full(pending: Pending) -> None:
 
 
 def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
-    """Compute the repeating stretch of a long list in equal programs, and leave what follows it.
+    """Compute the repeating stretch of a long list by equal programs, and leave what follows it pending.
 
-    So an endless loop compiles one program, whatever its length is and wherever a limit falls in it. The stretch must
-    repeat `least` times; the layers of a network do so, too, and are better off in one program.
+    So an endless loop compiles one program, whatever its length and wherever the limit falls in it. The stretch must
+    repeat `least` times: the layers of a network repeat, too, but are better computed by one program.
     """
     start, end, size = _repeating([v.origin for v in values], least)
     if not start and size == len(values) and len(values) < config.NODE_CAP:
@@ -162,7 +162,7 @@ def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
 
 
 def escaping(region: Pending) -> set[int]:
-    """Ids of the values of a region, still pending, that somebody holds besides the region itself and its checks."""
+    """Ids of the pending values of a region to which anything but the region and its checks refers."""
     uses: dict[int, int] = {}
     shared: set[int] = set()
     for value in region:
@@ -187,7 +187,7 @@ def _checks_of(region: Pending) -> Iterator[Check]:
 
 
 def _take(pending: list[Value]) -> list[Value]:
-    """Empty the list; return the living, in order. Dead values go last to first, so whole dead graphs fall."""
+    """Empty the list; return the living values, in order. Dead ones are dropped last to first: whole graphs fall."""
     living: list[Value] = []
     own = refcounts.IN_A_LOCAL
     try:
@@ -201,7 +201,7 @@ def _take(pending: list[Value]) -> list[Value]:
 
 
 def _compute_at_once(values: list[Value]) -> bool:
-    """Compute a few small applications one by one, quicker than a program is planned; False if they are not such."""
+    """Compute a few small applications one by one, which is faster than planning; False if there are others."""
     if tier_of(CPU) == "compiled":
         return False
     seconds = 0.0
@@ -266,8 +266,8 @@ def _on_one_device(values: list[Value]) -> bool:
 def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
     """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
 
-    The shortest period of the list's middle half (Knuth, Morris and Pratt's failure function), extended both ways as
-    far as it holds. One that the half holds fewer than `least` times does not count; then the run is the whole list.
+    It finds the shortest period of the list's middle half (by Knuth, Morris and Pratt's failure function), and extends
+    it both ways. If the half has fewer than `least` repetitions, the run is the whole list.
     """
     n = len(origins)
     middle = origins[n // 4 : 3 * n // 4]

@@ -16,10 +16,9 @@ from weft.errors import GradientError
 def record(
     signature: Signature, inputs: tuple[Value, ...], ambient: Ambient, doubt: checks.Doubt | None = None
 ) -> tuple[Value, ...]:
-    """Record an application, and let the modes see it; return the values of its main outputs.
+    """Record an application, and apply the modes; returns the values of its main outputs.
 
-    A derivative takes on the doubt of the application that it is the derivative of. Raises where inputs that are at
-    hand are bad.
+    A derivative takes on the doubt of its application. Raises if inputs in memory are bad.
     """
     outputs, precondition = signature.outputs, signature.precondition
     if precondition is not None:
@@ -54,7 +53,7 @@ def record(
 
 
 def saved_inference() -> GradientError:
-    """The error for a derivative that would read what was made in inference mode."""
+    """The error for a derivative that would read a value made in inference mode."""
     return GradientError(
         "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
         "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it "
@@ -71,5 +70,5 @@ def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[:1]:
-            realize.raw_array(value)  # raises what its check has found
+            realize.raw_array(value)  # raises its check's failure
         realize.report(ambient.pending)

@@ -1,10 +1,10 @@
-"""Calibration of `getrefcount`: how many references counting itself adds to an object.
+"""Calibration of `getrefcount`: the number of references that counting itself adds.
 
-The object is in a local variable and is passed to `getrefcount`; how many references that makes depends on the
-interpreter: CPython 3.14 borrows some that older versions take. So it is measured when this module is loaded, on
-objects whose holders are known, in the ways in which `realize` counts. It is two at most. A larger or a varying number
-means that counts cannot be trusted here. Then the figure is `UNKNOWN`, less than any count, so that everything seems
-to be held: nothing is dropped and nothing is donated.
+The counted object is in a local variable and is passed to `getrefcount`. The number of references that this adds
+depends on the interpreter: CPython 3.14 borrows some that older versions take. So it is measured at import, on objects
+whose references are known, in the same ways in which `realize` counts. It is at most two. If it is larger or varies,
+counts cannot be trusted. Then it is `UNKNOWN`, less than any count, so that everything appears to be in use: nothing is
+dropped and nothing is donated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 UNKNOWN = -1
 
 Way = Callable[[list[Any]], int]
-"""A way of counting the references to the one object of a list, apart from that of the list."""
+"""A way of counting the references to the single object in a list, apart from that of the list."""
 
 
 def _popped(values: list[Any]) -> int:
@@ -41,10 +41,10 @@ WAYS: tuple[Way, ...] = (_popped, _in_a_loop, _in_a_comprehension)
 
 
 def calibrated(ways: tuple[Way, ...]) -> int:
-    """What each of the ways adds to the number of holders, or `UNKNOWN`."""
+    """The number that all of the ways add to the count, or `UNKNOWN`."""
     if not _exact():
         return UNKNOWN
-    added = set()
+    added: set[int] = set()
     for holders in (0, 1, 2) * 8:  # often enough for the interpreter to specialise the code
         for count in ways:
             probe = [object()]
@@ -54,7 +54,7 @@ def calibrated(ways: tuple[Way, ...]) -> int:
 
 
 def _exact() -> bool:
-    """Whether no thread can change a count while it is read, and no compiler leaves out what the code says."""
+    """Whether counts are exact: no other thread can change them meanwhile, and no compiler removes references."""
     has_lock = getattr(sys, "_is_gil_enabled", None)
     jit = getattr(sys, "_jit", None)
     return (has_lock is None or has_lock()) and (jit is None or not jit.is_enabled())

@@ -1,9 +1,9 @@
-"""How an operator refuses what does not fit it: dims, integers, and shapes that its body cannot take."""
+"""Errors for inputs that do not fit an operator: dims, integers, and shapes that its body cannot take."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from weft._base.limits import INT64
 from weft._lazy.aval import Aval
@@ -15,7 +15,7 @@ _BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \
 
 
 def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
-    """What is said of inputs that a body could not take; an error of a user's own body stays what it is."""
+    """The error for inputs that a body could not take; an error in a user's body is returned unchanged."""
     if "::" in op.name:
         return error
     reason = str(error).split("\n", 1)[0]
@@ -32,12 +32,12 @@ def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
 
 
 def require_int64(op: str, param: Param, entry: Any) -> None:
-    """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
+    """Raise `ValueError` for an integer beyond int64, and `TypeError` for such a size."""
     if isinstance(entry, int):
         if entry not in INT64:
             raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
     elif isinstance(entry, tuple):
-        for at, part in enumerate(entry, 1):
+        for at, part in enumerate(cast("tuple[Any, ...]", entry), 1):
             if isinstance(part, int) and part not in INT64:
                 raise ArgumentError(
                     f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "

@@ -1,4 +1,4 @@
-"""The one file that touches jax's configuration, the allocator and device discovery."""
+"""jax's configuration, the memory allocator, and devices. No other module uses these."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jaxlib.version
@@ -23,10 +23,13 @@ from weft._base.device import CPU, device
 from weft._lazy import compile_cache
 from weft._lazy.aval import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
+from weft.ops._jax import device_put, live_arrays, update_config
 
 # mallopt's parameters, from glibc's <malloc.h>
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _PAD = 256 << 20
+
+_config: Any = jax.config  # whose attributes are made at run time
 
 
 def _tune_allocator() -> None:
@@ -42,13 +45,13 @@ def _tune_allocator() -> None:
 
 
 def _configure() -> None:
-    jax.config.update("jax_enable_x64", True)
+    update_config("jax_enable_x64", True)
     if config.COMPILE_CACHE:
         folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
         compile_cache.prepare(folder)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+        update_config("jax_compilation_cache_dir", str(folder))
+        update_config("jax_persistent_cache_min_compile_time_secs", 0.1)
+        update_config("jax_persistent_cache_min_entry_size_bytes", 0)
     if config.TUNE_ALLOCATOR:
         _tune_allocator()
 
@@ -60,8 +63,8 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 @lru_cache(maxsize=64)
 def jax_device(target: device) -> Any:
-    """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such, and in a
-    process that was forked from one that has computed.
+    """The jax device with a name; `xla` means the default backend. `RuntimeError` if there is none, and in a process
+    that was forked from one that has computed.
     """
     if _Forked.from_started:
         raise DeviceError(
@@ -81,7 +84,7 @@ def jax_device(target: device) -> Any:
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
     if devices[0].platform != "cpu":  # where the first tier is programs of single applications
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        update_config("jax_persistent_cache_min_compile_time_secs", 0.0)
     index = target.index or 0
     if index >= len(devices):
         raise DeviceError(f"{target}: this machine has {len(devices)} {target.type} device(s), counted from 0")
@@ -89,21 +92,21 @@ def jax_device(target: device) -> Any:
 
 
 class _Started:
-    """Whether XLA runs in this process, or is about to: a child that is forked while it starts cannot use it either."""
+    """Whether XLA runs in this process or is starting; a child that is forked while it starts cannot use it either."""
 
     begun = False
 
 
 class _Forked:
-    """Whether XLA was running in the process that this one was forked from."""
+    """Whether XLA was running in the process from which this one was forked."""
 
     from_started = False
 
 
 def _before_fork() -> None:
-    """Wait until everything is computed: in the child nothing would finish it."""
+    """Wait until everything is computed, since nothing would finish it in the child."""
     if has_started():
-        for array in jax.live_arrays():
+        for array in live_arrays():
             array.block_until_ready()
 
 
@@ -119,18 +122,18 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def on_fork(forget: Callable[[], None]) -> None:
-    """Call `forget()` in a process that was forked off and can compute no more: for caches of what XLA has made."""
+    """Call `forget()` in a forked process that cannot use XLA, to clear caches of XLA's objects."""
     _on_fork.append(forget)
 
 
 class _Tiers:
-    """Whether everything is to be computed in one tier, so that a value never depends on what was computed before."""
+    """Whether one tier computes everything, so that a value never depends on what was computed before."""
 
     fixed = False
 
 
 def fix_tier(fixed: bool) -> None:
-    """Compile every program before its first run; or, as at the start, those that earn it."""
+    """Compile every program before its first run or, as by default, only those that are worth it."""
     _Tiers.fixed = fixed
 
 
@@ -142,30 +145,30 @@ def tier_of(target: device) -> str:
 
 
 def has_started() -> bool:
-    """Whether XLA runs in this process, as far as this package has started it."""
+    """Whether this package has started XLA in this process."""
     return _Started.begun
 
 
 def finish(held: Any) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
-    for array in jax.live_arrays(held.platform):
+    for array in live_arrays(held.platform):
         if held in array.devices():
             array.block_until_ready()
 
 
 def default_jax_device() -> Any:
-    """Where programs without array inputs run unless told otherwise."""
+    """The device of programs without array inputs, by default."""
     return jax_device(device("xla", 0))
 
 
 def matmul_precision() -> str | None:
     """The precision that `set_matmul_precision` has set, or None."""
-    return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    return _config.jax_default_matmul_precision
 
 
 def set_matmul_precision(precision: str) -> None:
-    """How exactly matrices of float32 are multiplied, in jax's words."""
-    jax.config.update("jax_default_matmul_precision", precision)
+    """Set the precision of float32 matrix products, in jax's words."""
+    update_config("jax_default_matmul_precision", precision)
 
 
 def device_of(array: jax.Array) -> device:
@@ -175,7 +178,7 @@ def device_of(array: jax.Array) -> device:
 
 @lru_cache(maxsize=64)
 def named(held: Any) -> device:
-    """The name of a jax device: those of this process are counted from 0."""
+    """The name of a jax device; the devices of this process are counted from 0."""
     index = jax.local_devices(backend=held.platform).index(held) if jax.distributed.is_initialized() else held.id
     if held.platform == "cpu" and index == 0:
         return CPU
@@ -188,16 +191,16 @@ def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
 
 
 def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
-    """A shared array of this type with one number everywhere: for constants.
+    """A shared array of this type with one number everywhere, for constants.
 
-    Once XLA runs it is an array of jax's, which no compiled program has to move to its device again.
+    Once XLA runs, it is a jax array, which programs need not move to their device again.
     """
     return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
 
 
 def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return host if on_host else jax.device_put(host, jax_device(aval.device))
+    return host if on_host else device_put(host, jax_device(aval.device))
 
 
 _constant = lru_cache(maxsize=256)(_filled)
@@ -216,13 +219,13 @@ def in_runtime() -> tuple[int, int] | None:
 
 
 def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
-    """Join XLA's runtime of several processes, whose coordinator is reached by this Unix socket.
+    """Join XLA's distributed runtime, whose coordinator is reached by this Unix socket.
 
-    Rank 0 is the coordinator. Nothing may have been computed yet. A process that ends does not end the others.
+    Rank 0 is the coordinator. Nothing may have been computed before. The end of a process does not end the others.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_recoverability", True)
-    jax.config.update("jax_enable_preemption_service", False)
+    update_config("jax_cpu_collectives_implementation", "gloo")
+    update_config("jax_enable_recoverability", True)
+    update_config("jax_enable_preemption_service", False)
     local = os.environ.get("LOCAL_RANK") if "CUDA_VISIBLE_DEVICES" not in os.environ else None
     try:
         with _errors_only():
@@ -247,31 +250,31 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
 
 
 @contextmanager
-def _errors_only() -> Iterator[None]:
-    """Keep XLA's warnings off stderr in the block, such as that about recoverability, unless logging was set up."""
-    level = jax.config.jax_logging_level  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+def _errors_only() -> Generator[None]:
+    """Suppress XLA's warnings on stderr within the block, unless logging was configured."""
+    level = _config.jax_logging_level
     if level != "NOTSET" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != _WARNINGS:
         yield
         return
-    jax.config.update("jax_logging_level", "ERROR")
+    update_config("jax_logging_level", "ERROR")
     try:
         yield
     finally:
-        jax.config.update("jax_logging_level", "WARNING")  # "NOTSET" leaves XLA's own level as it is
-        jax.config.update("jax_logging_level", level)
+        update_config("jax_logging_level", "WARNING")  # "NOTSET" leaves XLA's own level as it is
+        update_config("jax_logging_level", level)
 
 
 def is_ready(array: jax.Array) -> bool:
     """Whether an array is computed."""
-    return array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
+    return cast("Any", array).is_ready()  # which jax's stub lacks
 
 
 unfinished: list[jax.Array] = []
-"""Results of exchanges with other processes that a group has given up; XLA waits for them at its end."""
+"""Results of abandoned exchanges with other processes, for which XLA waits when the process ends."""
 
 
 class _Shutdown(threading.Thread):
-    """Leaves XLA's runtime once asked. It starts early, since a process that ends may start no thread (Python 3.12)."""
+    """Leaves XLA's runtime when asked. Started early, because an ending process cannot start threads (Python 3.12)."""
 
     def __init__(self) -> None:
         super().__init__(name="leave XLA's runtime", daemon=True)
@@ -292,7 +295,7 @@ _shutdown = _Shutdown()
 
 
 def _leave_runtime() -> None:
-    """Leave at the end of the process. Where the coordinator does not answer any more XLA would wait for minutes."""
+    """Leave when the process ends. If the coordinator does not answer, XLA would wait for minutes."""
     if not (_shutdown.is_alive() and jax.distributed.is_initialized()):
         return
     if not _shutdown.within(_PARTING):

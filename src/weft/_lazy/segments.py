@@ -1,8 +1,8 @@
-"""Segments: a long graph that repeats itself, as the layers of a network do, is cut where a repetition ends.
+"""Segments: a long graph that repeats itself, such as the layers of a network, is cut between repetitions.
 
-XLA compiles each call of a function anew, so what it takes for a whole program grows with the program's length. Equal
-segments share one program: what they take grows with what is different, also between graphs. The second step of a
-training loop, which differs from the first one by the optimizer's new state, finds the layers of the first.
+XLA compiles each call of a function anew, so the time for a whole program grows with its length. Equal segments share
+one program, so the time grows only with what differs, even between graphs. The second step of a training loop, which
+differs from the first by the optimizer's new state, reuses the layers of the first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
 def segments_of(
     applications: Sequence[Application], wanted: Sequence[int], compiling: Callable[[Signature], float]
 ) -> list[Segment]:
-    """A graph in segments; none if it does not repeat. `compiling`: seconds that XLA takes for an application of it."""
+    """The segments of a graph; none if it does not repeat. `compiling`: seconds to compile an application."""
     if len(applications) < 2 * _LEAST_APPLICATIONS:
         return []
     seconds = [compiling(signature) for signature, _, _ in applications]
@@ -74,7 +74,7 @@ def _segment(applications: Sequence[Application], at: int, last_use: dict[int, i
 
 
 def _cuts(applications: Sequence[Application], compiling: Sequence[float]) -> list[int]:
-    """Where segments begin and end."""
+    """The positions at which segments begin and end."""
     seconds = np.array([0.0, *accumulate(compiling)])
     kinds: dict[Signature, int] = {}
     sequence = np.array([kinds.setdefault(signature, len(kinds)) for signature, _, _ in applications])

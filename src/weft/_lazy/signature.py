@@ -1,34 +1,36 @@
-"""Signatures: an operator applied to inputs of given types; what it computes, what must hold, what comes out."""
+"""Signatures: operators applied to inputs of given types, with the function, the preconditions and the result types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
-from weft._lazy.aval import Aval, aval_of
+from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import General
 from weft._lazy.interpreter import Costs
 from weft._lazy.precondition import Precondition
 from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.trace import SizeValues, Trace, traced
+from weft.ops._dims import Names
 
 Arrays = tuple[jax.Array, ...]
 
 
 def structs_of(avals: Sequence[Aval]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for values of these types when jax traces a function."""
+    """The structs that represent values of these types when jax traces a function."""
     return [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
 
 
 class Output:
-    """One output of a signature. Values point here; its identity is their part of a program's key.
+    """One output of a signature. Values refer to it; its identity is a part of a program's key.
 
-    alone     whether it is all there is to the signature: no other output, and nothing in doubt
+    alone     whether the signature has no other output and no precondition
     taped     the tape of values through which gradients flow
     """
 
@@ -94,6 +96,7 @@ class Signature:
         rounds: bool = True,
         trace: Trace | None = None,
         general: tuple[General, SizeValues] | None = None,
+        names: Sequence[Names | None] = (),
     ) -> None:
         self.general = general
         self.name = name
@@ -108,9 +111,11 @@ class Signature:
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
-        outputs = []
+        outputs: list[Output] = []
         for index, (shape, dtype) in enumerate(self.trace.types()):
             aval = aval_of(shape, from_numpy(dtype), device=device)
+            if index < len(names):
+                aval = named(aval, names[index])
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)
@@ -120,8 +125,24 @@ class Signature:
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
+    def with_names(self, names: Sequence[Names]) -> Signature:
+        """The signature with these names of the dims of its main outputs.
+
+        It is for recording alone: its outputs say that they are this signature's, so that whatever is known of how to
+        compute and to differentiate it is known once.
+        """
+        if not any(map(any, names)):
+            return self
+        result = copy(self)
+        outputs: list[Output] = []
+        for output, own in zip(self.outputs, [*names, *[None] * (len(self.outputs) - len(names))], strict=True):
+            outputs.append(Output(self, output.index, named(output.aval, own), output.taped))
+            outputs[-1].alone = output.alone
+        result.outputs = tuple(outputs)
+        return result
+
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""
+        """Set the precondition; without one, `doubtful` marks the derivative of a signature that has one."""
         self.precondition = precondition
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:

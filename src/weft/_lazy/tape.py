@@ -9,21 +9,20 @@ from typing import Any
 class Tape:
     """How a value takes part in differentiation.
 
-    Most recorded values share `INTERIOR`. A value has a record of its own when it is a leaf that collects a
-    gradient, when hooks hang on it, when its derivative is the user's, when anomaly mode keeps the line that
-    made it, or when a backward pass has executed its application. Hooks map a gradient's value to another value, or
-    to None to leave it.
+    Most recorded values share `INTERIOR`. A value has its own tape if it is a leaf that accumulates a gradient, has
+    hooks, has a user's derivative, if anomaly mode stores the line that made it, or if a backward pass has executed its
+    application. Hooks map a gradient's value to another value, or to None to leave it.
 
     freed    a backward pass has executed the application, and needs none of its arrays any more
-    spent    its derivative read some of them, so that it cannot be executed again
-    custom   (cotangents by output, outputs) -> gradients of the inputs, for derivatives written by users
-    release  lets go of what `custom` has saved
+    spent    its derivative has read some of them, so it cannot be executed again
+    custom   (cotangents by output, outputs) -> gradients of the inputs, for users' derivatives
+    release  frees what `custom` has saved
     """
 
     __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
 
     KEEP = 1 << 62
-    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
+    """The key of `retain_grad`'s hook: hooks run in the order of their keys, so it runs last."""
 
     def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
         self.leaf = leaf
@@ -39,10 +38,10 @@ class Tape:
 
     @property
     def tape(self) -> Tape:
-        """Itself: in the graph that a backward pass leaves, tapes stand for their values."""
+        """Itself: in the graph that a backward pass leaves, tapes replace their values."""
         return self
 
 
 INTERIOR = Tape()
 FREED = Tape(freed=True)
-"""The tape of a value whose graph is gone altogether."""
+"""The tape of a value whose graph was freed completely."""

@@ -1,26 +1,28 @@
-"""Traces: functions of arrays as jax has traced them for some types, down to what some of the results need.
+"""Traces: functions traced by jax for some input types, reduced to what some of their results need.
 
-A trace can be general: some sizes are letters (`jax.export.symbolic_shape`), and numbers are put in their place.
+A trace can be general: some sizes are symbols (`jax.export.symbolic_shape`), for which numbers are substituted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import floordiv, mod
+from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
+from weft.ops._jax import make_jaxpr
+
 SymbolicSize = Any
-"""A number, or an expression of letters."""
+"""A number, or an expression of symbols."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
-_FUNCTIONS = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
-"""What expressions call, in the notation in which they print and which `symbolic_shape` reads."""
+_FUNCTIONS: dict[str, Any] = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
+"""The functions in expressions, in the notation in which they print and which `symbolic_shape` reads."""
 
 
 @lru_cache(maxsize=4096)
@@ -29,7 +31,7 @@ def _compiled(text: str) -> CodeType:
 
 
 class SizeValues:
-    """The numbers of the letters by name; evaluates sizes.
+    """The numbers of the symbols, by name; evaluates sizes.
 
     All of one trace share `codes`: the compiled code of each expression, by its identity.
     """
@@ -50,30 +52,31 @@ class SizeValues:
         return eval(entry[1], _FUNCTIONS, self.letters)
 
     def shape(self, shape: Sequence[SymbolicSize]) -> tuple[int, ...]:
-        """A shape in numbers."""
+        """A shape as numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
 
     def parameter(self, value: Any) -> Any:
-        """A parameter of an equation in numbers; a jaxpr becomes a trace with these sizes."""
+        """A parameter of an equation, with numbers for symbols; a jaxpr becomes a trace with these sizes."""
         if type(value) in _PLAIN:
             return value
         if isinstance(value, tuple):
-            parts = [self.parameter(part) for part in value]
-            if all(a is b for a, b in zip(parts, value, strict=True)):
-                return value
-            return tuple(parts) if type(value) is tuple else type(value)(*parts)
+            old = cast("tuple[Any, ...]", value)
+            parts = [self.parameter(part) for part in old]
+            if all(a is b for a, b in zip(parts, old, strict=True)):
+                return old
+            return tuple(parts) if type(old) is tuple else type(old)(*parts)
         if is_symbolic_dim(value):
             return self.number(value)
         return Trace(value, sizes=self) if isinstance(value, ClosedJaxpr) else value
 
 
 class Trace:
-    """What a function does to inputs of given types.
+    """A function for inputs of given types, as traced by jax.
 
-    closed   as jax has traced it
-    inputs   positions of the arguments that it takes here, in order: the results depend on no others
-    results  positions of the results that it gives here, in order
-    sizes    numbers to put in for the letters of a general trace, or None
+    closed   the closed jaxpr
+    inputs   positions of the arguments that it takes, in order: the results depend only on these
+    results  positions of the results that it returns, in order
+    sizes    the numbers for the symbols of a general trace, or None
     """
 
     __slots__ = ("closed", "inputs", "results", "sizes")
@@ -91,7 +94,7 @@ class Trace:
         self.sizes = sizes
 
     def with_sizes(self, sizes: SizeValues) -> Trace:
-        """This trace with numbers for the letters."""
+        """This trace with numbers for the symbols."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 
     def types(self) -> list[tuple[tuple[int, ...], Any]]:
@@ -100,14 +103,14 @@ class Trace:
         return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
 
     def result_avals(self) -> list[Any]:
-        """jax's types of the results, with letters in a general trace."""
+        """jax's types of the results, with symbols in a general trace."""
         avals = self.closed.out_avals
         return [avals[at] for at in self.results]
 
 
 def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     """The trace of a function on inputs of these types."""
-    return Trace(jax.make_jaxpr(function)(*structs))
+    return Trace(make_jaxpr(function)(*structs))
 
 
 def restricted(trace: Trace, results: Sequence[int]) -> Trace:

@@ -20,7 +20,7 @@ from weft.errors import WeftError
 class ExecutedTape(Tape):
     """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
-    inputs   for each input what stands for it: its tape, `OUTSIDE`, or the value where the pass has not come to it
+    inputs   for each input its tape, `OUTSIDE`, or the value if the pass has not reached it
     """
 
     __slots__ = ("inputs", "origin", "time")
@@ -33,10 +33,10 @@ class ExecutedTape(Tape):
 
 
 class Shared(tuple["Value", ...]):
-    """Inputs of an application with several outputs, which a backward pass may reach one after another.
+    """Inputs of an application with several outputs, which a backward pass may reach at different times.
 
     links   what the first pass that executes it leaves of the inputs
-    spent   as of a tape
+    spent   as in `Tape`
     """
 
     links: tuple[Any, ...] | None = None
@@ -95,16 +95,16 @@ def is_taped(value: Value) -> bool:
 
 
 OUTSIDE = Value(aval_of((), bool_), False)
-"""Stands for inputs without a gradient in the graph that a backward pass leaves."""
+"""Takes the place of inputs without a gradient in the graph that a backward pass leaves."""
 
 
 _new = object.__new__
 
 
 def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
-    """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
+    """A pending value: one output of an application, appended to the list of pending values.
 
-    `_tensor/fast_path.py` has the same statements inlined; a test holds the two together.
+    `_tensor/fast_path.py` has the same statements inlined; a test compares the two.
     """
     value = _new(Value)
     value.origin = origin
@@ -142,13 +142,13 @@ def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callabl
 
 
 class Check:
-    """A check that was recorded.
+    """A recorded check.
 
     code      the value of its codes, one int64 for each template; None once they are known
-    passed    whether the call itself has checked, so that nobody needs to read the codes
+    passed    whether the call itself has checked, so that the codes need not be read
     failure   the failure that they report, or None
     reported  whether that was raised
-    doubt     a weak reference to the `Doubt` that values of the application hold; dead when no such value is left
+    doubt     a weak reference to the `Doubt` of the application's values; dead when no such value exists any more
     """
 
     __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
@@ -168,14 +168,14 @@ class Check:
         self.code = None
 
     def error(self, *, at_the_call: bool = False) -> WeftError:
-        """The exception of a check that has failed, to be raised; elsewhere its text leads with the call's line."""
+        """The exception of a failed check; unless raised at the call, its text begins with the call's line."""
         assert self.failure is not None, "only called where there is one"
         self.reported = True
         return error_of(self.signature, self.failure, "" if at_the_call else f"{self.site}: ")
 
 
 class Doubt:
-    """Held by the values that mean nothing if its check fails."""
+    """Referred to by the values that are invalid if its check fails."""
 
     __slots__ = ("__weakref__", "check")
 
@@ -184,7 +184,7 @@ class Doubt:
 
 
 class Unconfirmed:
-    """Stands in for an array that means nothing if one of several checks fails."""
+    """Takes the place of an array that is invalid if one of several checks fails."""
 
     __slots__ = ("array", "doubts")
 

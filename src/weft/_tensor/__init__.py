@@ -1,4 +1,4 @@
-"""What users hold: tensors and the functions over them. Importing this package puts its pieces together."""
+"""Tensors and the functions over them. Importing this package derives them from the operator table."""
 
 from weft._lazy import runtime as runtime
 from weft._tensor import assemble as assemble

@@ -1,4 +1,4 @@
-"""Views: the tensor that a view starts from, and the layout of its elements."""
+"""Aliases: the base of a view, its path of view operators, and the layout of its elements."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from weft._base.dtype import DType, int64
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of
-from weft._lazy.call import ONE, Exact, Many
+from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
 from weft._lazy.value import Value
 from weft._tensor.base import Path, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Kind
+from weft.ops._table import TABLE, Kind, Many
 
 T = TypeVar("T", bound=TensorBase)
 
 
 def owner_of(tensor: T) -> T:
-    """The tensor that owns the elements: of a view the one that it is a view of in the end, else the tensor itself."""
+    """The tensor that owns the elements: for a view, the last base; else the tensor itself."""
     owner: TensorBase = tensor
     while owner._alias is not None:
         owner = owner._alias.base
@@ -39,7 +39,7 @@ def path_of(tensor: TensorBase) -> Path:
 
 
 def current(tensor: TensorBase) -> Value:
-    """The value of a tensor that is read through an alias, or written; a compiled function reads it anew."""
+    """The current value of a tensor that is read through an alias, or written. A replay reads it anew."""
     value = tensor._read()
     capture = ambient().capture
     if capture is not None:
@@ -48,7 +48,7 @@ def current(tensor: TensorBase) -> Value:
 
 
 def layout_of(tensor: TensorBase, *, exact: bool = False) -> Layout:
-    """Where the elements of a tensor lie. The offset is NaN where an index tensor decides it, unless `exact` asks."""
+    """The layout of a tensor's elements. An offset that depends on an index tensor is NaN; with `exact`, it is read."""
     alias = tensor._alias
     if alias is None:
         return _of_owner(tensor._read().aval)
@@ -62,7 +62,7 @@ def layout_of(tensor: TensorBase, *, exact: bool = False) -> Layout:
 
 
 def spreads(tensor: TensorBase) -> bool:
-    """Whether a view may show an element in several places, as its path tells without the layout."""
+    """Whether a view may show an element in several places. It is known from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
             if call.op.spreads:
@@ -72,7 +72,7 @@ def spreads(tensor: TensorBase) -> bool:
 
 
 def shows_changed(tensor: TensorBase) -> bool:
-    """Whether a view shows elements conjugated or negated."""
+    """Whether a view shows its elements conjugated or negated."""
     return tensor._alias is not None and layout_of(tensor).changed
 
 
@@ -88,7 +88,7 @@ def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -
 
 
 def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
-    """The layout of what a view operator makes of a tensor, or None for a copy; raises what PyTorch refuses."""
+    """The layout of a view operator's result, or None for a copy; raises for what PyTorch refuses."""
     rest = iter(others)
     ndim = len(layout.sizes)
     params: list[Any] = []
@@ -121,7 +121,7 @@ def _number(value: Value, exact: bool) -> Any:
 
 
 def path_to(start: TensorBase, places: Layout) -> Path:
-    """The steps that lead from a tensor that owns its storage, or is apart, to places in that."""
+    """The path from a tensor that owns its storage, or is apart, to a layout in that storage."""
     if start._alias is None:
         steps, offset = _flat_as(start.dtype, places.dtype), places.offset
     else:
@@ -131,7 +131,7 @@ def path_to(start: TensorBase, places: Layout) -> Path:
 
 
 def _within(start: TensorBase, places: Layout) -> int:
-    """The offset counted from the first element of a tensor that has a part of a storage, and gets the gradients."""
+    """The offset relative to the first element of `start`, which has a part of a storage and receives the gradients."""
     part = layout_of(start, exact=True)
     offset = places.offset - part.offset
     inside = 0 <= offset <= prod(start._read().aval.shape) - places.extent
@@ -143,7 +143,7 @@ def _within(start: TensorBase, places: Layout) -> int:
 
 
 def _flat_as(old: DType, new: DType) -> Path:
-    """The steps that show a storage as elements of another type, in their order."""
+    """The path that shows a storage as elements of another type, in order."""
     if old is new:
         return ()
     if old.to_real() is new:

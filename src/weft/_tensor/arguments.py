@@ -1,7 +1,7 @@
-"""Arguments: what PyTorch takes for a parameter of each kind, and the `TypeError` for anything else.
+"""Checks and conversions of arguments, for each kind of parameter; `TypeError` for what PyTorch does not accept.
 
-Each function here takes what was given, and the names of the parameter and of the operator. They are called from
-functions that are written as source (`codegen.py`), which first look for the common type by themselves.
+Each function takes the argument, and the names of the parameter and of the operator for errors. They are called from
+generated functions (`codegen.py`), which handle the most common type themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.site import raised_here
 from weft._lazy.value import Value
+from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
@@ -24,18 +25,18 @@ from weft.ops._table import OpDef
 
 
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
-    """The error that says what was given for a parameter, and what is expected."""
+    """The error that names the given type and the expected one."""
     return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{array_hint(x)}")
 
 
 def combination(op: str, *values: Any) -> ArgumentError:
-    """The error that says that an operator takes no such arguments together."""
+    """The error for types of arguments that an operator does not accept together."""
     kinds = ", ".join(map(kind_of, values))
     return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
 
 
 LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
-"""The exceptions that Python raises for arguments that were not checked before their use."""
+"""The exceptions that Python raises if arguments are used without having been checked."""
 
 
 def leaked(op: str, error: Exception) -> Exception:
@@ -66,7 +67,7 @@ def tensor_or_number(x: Any, name: str, op: str) -> Any:
 
 
 def integer(x: Any, name: str, op: str) -> int:
-    """An int, or what stands for one, such as a tensor with one; a bool does not."""
+    """An int, or an object that can be converted to one, such as a tensor of one element; a bool cannot."""
     if isinstance(x, Tensor):
         is_integer = x.dtype.category == INTEGER and x.numel() == 1
     else:
@@ -80,12 +81,12 @@ def integer(x: Any, name: str, op: str) -> int:
 
 
 def _is_number(x: Tensor) -> bool:
-    """Whether a tensor stands for a number: it has no dims, and no gradient to be lost."""
+    """Whether a tensor can be used as a number: it has no dims and requires no gradient."""
     return not x.ndim and not x.requires_grad
 
 
 def real(x: Any, name: str, op: str) -> Any:
-    """A float, or what stands for one, such as an int or a tensor without dims, which is read."""
+    """A float, or an object that can be converted to one, such as an int or a zero-dim tensor, which is read."""
     if isinstance(x, Tensor):
         is_real = x.dtype.category < COMPLEX and _is_number(x)
     else:
@@ -96,7 +97,7 @@ def real(x: Any, name: str, op: str) -> Any:
 
 
 def floating(x: Any, name: str, op: str) -> float:
-    """A float from what stands for one."""
+    """A float, converted from a number."""
     try:
         return float(real(x, name, op))
     except OverflowError:
@@ -104,7 +105,7 @@ def floating(x: Any, name: str, op: str) -> float:
 
 
 def scalar(x: Any, name: str, op: str) -> Any:
-    """A number, or a tensor without dims that asks for no gradient."""
+    """A number, or a zero-dim tensor that requires no gradient."""
     if type(x) in _NUMBERS or isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and _is_number(x)):
         return x
     raise refusal(x, name, op, "Number")
@@ -125,7 +126,7 @@ def text(x: Any, name: str, op: str) -> str:
 
 
 def element_type(x: Any, name: str, op: str) -> DType:
-    """An element type. Python's `float` means float64 here."""
+    """An element type. As in PyTorch, Python's `float` means float64."""
     try:
         return as_dtype(x, float64)
     except ArgumentError:
@@ -143,7 +144,7 @@ def tensors(x: Any, name: str, op: str) -> Sequence[Any]:
 
 
 def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
-    """A sequence of nothing but tensors."""
+    """A sequence in which every element must be a tensor."""
     for at, entry in enumerate(x):
         if not isinstance(entry, Tensor):
             raise ArgumentError(
@@ -158,7 +159,7 @@ def operands(x: Any, name: str, op: str, position: int) -> list[Value]:
 
 
 def ints(x: Any, name: str, op: str) -> tuple[int, ...]:
-    """Several ints, in a sequence."""
+    """A sequence of ints, as a tuple."""
     if not isinstance(x, (tuple, list)):
         raise refusal(x, name, op, "tuple of ints")
     return tuple([s if type(s) is int else _part(s, at, name, op) for at, s in enumerate(x)])
@@ -174,7 +175,7 @@ def _part(x: Any, at: int, name: str, op: str) -> int:
 
 
 def one_or_more_ints(x: Any, name: str, op: str) -> Any:
-    """An int, or several in a sequence."""
+    """An int, or a sequence of ints."""
     if isinstance(x, (tuple, list)):
         return ints(x, name, op)
     try:
@@ -184,13 +185,13 @@ def one_or_more_ints(x: Any, name: str, op: str) -> Any:
 
 
 def sizes(x: Any, name: str, op: str) -> tuple[int, ...]:
-    """Sizes in one sequence, or a single one."""
+    """Sizes in a sequence, or a single size."""
     numbers = one_or_more_ints(x, name, op)
     return numbers if isinstance(numbers, tuple) else (numbers,)
 
 
 def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:
-    """Sizes that came as arguments of their own, or as one sequence."""
+    """Sizes that were given as separate arguments, or as one sequence."""
     if len(x) == 1:
         return sizes(x[0], name, op)
     if {*map(type, x)} == {int}:
@@ -211,7 +212,7 @@ def _unpacked(x: Any, at: int, name: str, op: str) -> int:
 
 
 def constant(x: Any, name: str, op: str) -> Any:
-    """What a row takes as it is: something hashable; lists become tuples, a tensor without dims its number."""
+    """A static argument of a row, which must be hashable; lists become tuples, and a zero-dim tensor its number."""
     if isinstance(x, list):
         return tuple([constant(part, name, op) for part in x])
     if isinstance(x, np.generic) or (isinstance(x, Tensor) and _is_number(x)):
@@ -222,7 +223,7 @@ def constant(x: Any, name: str, op: str) -> Any:
 
 
 def is_hashable(x: Any) -> bool:
-    """Whether `x` can be part of a key, with all that it holds."""
+    """Whether `x` can be part of a key, with everything that it contains."""
     try:
         hash(x)
     except TypeError:
@@ -231,9 +232,40 @@ def is_hashable(x: Any) -> bool:
 
 
 def within(op: OpDef, *scalars: Any) -> None:
-    """Raises where a row's numbers are out of its limits. Tensors are not read for that."""
+    """Raise if a row's numbers are outside of its limits. Tensors are not read for this."""
     if op.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
         op.limits(*scalars)
+
+
+# --- dims -----------------------------------------------------------------------------------------------------
+
+
+def _named(of: Any) -> Tensor | None:
+    """The tensor whose dims may be given by name: `of`, or the first of a sequence; None if it has no names."""
+    first = of[0] if isinstance(of, (list, tuple)) and of else of
+    return first if isinstance(first, Tensor) and first._read().aval.names is not None else None
+
+
+def without_names(x: Any, of: Any) -> Any:
+    """A dim or several, with numbers for names; anything else as it is."""
+    tensor = None
+    if isinstance(x, str) or (isinstance(x, (list, tuple)) and any(isinstance(part, str) for part in x)):
+        tensor = _named(of)
+    if tensor is None:
+        return x
+    if isinstance(x, str):
+        return position(tensor, x)
+    return tuple([position(tensor, part) if part is None or isinstance(part, str) else part for part in x])
+
+
+def dim(x: Any, name: str, op: str, of: Any) -> int:
+    """A dim: an integer, or a name of `of`."""
+    return integer(without_names(x, of), name, op)
+
+
+def dims(x: Any, name: str, op: str, of: Any) -> Any:
+    """A dim or several: integers, or names of `of`."""
+    return one_or_more_ints(without_names(x, of), name, op)
 
 
 # --- inputs of rows -------------------------------------------------------------------------------------------
@@ -245,14 +277,14 @@ def operand_or_number(x: Any, name: str, op: str) -> Value:
 
 
 def filling(x: Any, name: str, op: str, input: Tensor) -> Value:
-    """The value of a tensor, or of a Python number that fits the elements of `input`."""
+    """The value of a tensor, or of a Python number that fits the element type of `input`."""
     if not isinstance(x, Tensor) and isinstance(x, numbers.Number | np.generic):
         x = fitting(x, input.dtype)
     return operand_or_number(x, name, op)
 
 
 def scalar_value(x: Any, name: str, op: str) -> Value:
-    """The value of a Python number, or of a tensor without dims."""
+    """The value of a Python number, or of a zero-dim tensor."""
     scalar(x, name, op)
     return operand(x) if isinstance(x, Tensor) else number(x)
 
@@ -276,22 +308,40 @@ BY_ANNOTATION: dict[str, tuple[str, Converter]] = {
     "int | Sequence[int]": ("int", one_or_more_ints),
     "Ints": ("int", one_or_more_ints),
 }
-"""What an annotation stands for: the class of the common argument, taken as it is, and the converter of all others.
-A function in source reaches the converter as `_<its name>`."""
+"""For each annotation: the class that is accepted unchanged, and the converter for everything else.
+Generated source calls the converter as `_<its name>`."""
 
 OF_ROWS = BY_ANNOTATION | {"float": ("float", floating)}
-"""The same for rows: their static numbers have the type that the row says."""
+"""As `BY_ANNOTATION`, for rows: their static floats must have the annotated type."""
 
 OF_FUNCTIONAL = {annotation: kind for annotation, kind in BY_ANNOTATION.items() if annotation != "bool"}
-"""The same for `nn.functional`, whose flags may be anything that is true or false, as in PyTorch."""
+"""As `BY_ANNOTATION`, for `nn.functional`: flags may be any object with a truth value, as in PyTorch."""
+
+Dim = int
+"""A dim of the tensor that comes first, by number or by name; the function gets the number."""
+Dims = int | Sequence[int]
+"""A dim or several, likewise."""
+AnyDims = Any
+"""Anything; names in it, alone or in a sequence, are dims."""
 
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
+SCOPE |= {"_dim": dim, "_dims": dims, "_without_names": without_names}
 SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
 
 
-def converted(name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION) -> str:
-    """Source of an argument that is converted as its annotation says; of the argument alone where that says nothing."""
+def converted(
+    name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION, first: str = ""
+) -> str:
+    """Source of an argument that is converted as its annotation says; of the argument alone where that says nothing.
+
+    `first` is the parameter whose tensor may have names of dims.
+    """
     base = annotation.removesuffix(" | None")
+    if base in ("Dim", "Dims"):
+        unless = f"type({name}) is int" + f" or {name} is None" * (base != annotation)
+        return f"{name} if {unless} else _{base.lower()}({name}, {name!r}, {op!r}, {first})"
+    if base == "AnyDims":
+        return f"_without_names({name}, {first})"
     if base not in kinds:
         return name
     kind, convert = kinds[base]

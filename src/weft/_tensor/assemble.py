@@ -1,18 +1,19 @@
-"""Puts the pieces together: rows and composites become methods of `Tensor` and public functions."""
+"""Assembles the public functions: rows and composites become methods of `Tensor` and functions of modules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import weft._tensor.composite as _composites  # the import registers them
-import weft.ops as _ops  # the import registers the rows
+import weft._tensor.composite as _composites  # registers the composites
+import weft.ops as _ops  # registers the rows
 from weft._base.layout import strided
-from weft._tensor import copying, display, gradients, legacy_types, protocols, subscript
-from weft._tensor.codegen import COMPOSITES, dunders_of, inplace_of, op
+from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
+from weft._tensor.codegen import COMPOSITES, dunders_of, op
 from weft._tensor.derived import Derived
+from weft._tensor.inplace import inplace_of
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
 
@@ -47,7 +48,7 @@ _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 
 
 def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
-    """Set a function's public module and name, by which `pickle` finds it."""
+    """Set a function's public module and name, with which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 
 
@@ -111,8 +112,12 @@ def _always(value: Any, doc: str) -> property:
 
 
 def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
-    """A view that can be assigned to."""
+    """A property that is a view and can be assigned to."""
     return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
+
+
+def _assign_names(tensor: Tensor, names: Sequence[str | None] | None) -> None:
+    tensor.rename_(*([None] if names is None else names))  # pyright: ignore[reportAttributeAccessIssue]  a composite
 
 
 def _output_nr(tensor: Tensor) -> int:
@@ -123,6 +128,7 @@ def _output_nr(tensor: Tensor) -> int:
 def _attach_properties() -> None:
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
+    _attach("names", property(dim_names.names_of, _assign_names, doc="The name of each dim, or None."))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
     for name, (value, doc) in _FIXED.items():
         _attach(name, _always(value, doc))
@@ -156,7 +162,7 @@ _attach_rest()
 
 
 def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a public module."""
+    """`__getattr__` and `__dir__` for a public module."""
     functions = PUBLIC[module]
 
     def look_up(name: str) -> Any:

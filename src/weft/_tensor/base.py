@@ -16,15 +16,15 @@ Path = tuple[PathStep, ...]
 
 
 class Alias:
-    """What a view is a view of. A view is tracked, or apart: a leaf, or with a graph of its own.
+    """The relation of a view to its base. A view is tracked, or it is apart: a leaf, or a tensor with its own graph.
 
-    base     where the path starts: of a view that is apart the owner of the storage; of a tracked view the nearest
-             tensor with its own place in the graph, which is the owner of the storage or apart
-    steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
+    base     where the path starts: for a view that is apart, the owner of the storage; for a tracked view, the nearest
+             tensor with its own place in the graph, which is the owner of the storage or a view that is apart
+    steps    view operators from the base on, each with its inputs after the first; empty if all elements are shared
     tracked  whether gradients of the view flow to the base
-    hidden   whether no user holds the base, since the view has taken its place: `x.t_()`
-    place    of a stale view that is apart and requires a gradient, a value with its place in the graph
-    layout   where the elements lie, once somebody has asked
+    hidden   whether no user holds the base, because the view has taken its place, as by `x.t_()`
+    place    for a stale view that is apart and requires a gradient, a value with its place in the graph
+    layout   where the elements lie, once it has been computed
     """
 
     __slots__ = ("base", "hidden", "layout", "place", "steps", "tracked")

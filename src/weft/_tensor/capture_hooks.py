@@ -1,4 +1,4 @@
-"""Calls that report to the ambient capture, if a function is being compiled."""
+"""Functions that report to the active capture, if a function is being compiled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft._tensor.base import TensorBase
 
 
 def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
-    """A leaf of elements that Python has; a compiled function takes them for constants."""
+    """A leaf with elements given by Python, which are constants of a compiled function."""
     value = Value(aval, array, owner=owner)
     capture = ambient().capture
     if capture is not None:
@@ -20,14 +20,14 @@ def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
 
 
 def changes(tensor: TensorBase, what: str) -> None:
-    """A tensor is about to change in another way than by its elements."""
+    """Report that something of a tensor other than its elements will change."""
     capture = ambient().capture
     if capture is not None:
         capture.changes(tensor, what)
 
 
 def depends_on(what: str) -> None:
-    """Report that what follows depends on something that a replay cannot know."""
+    """Report that later results depend on something that a replay cannot know."""
     capture = ambient().capture
     if capture is not None:
         capture.needs_value(what)

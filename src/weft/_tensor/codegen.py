@@ -1,13 +1,14 @@
-"""Generates the public functions of every operator from its row.
+"""Generates the public function of each operator from its row.
 
-For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
-`__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
+For each row, source of a Python function with PyTorch's signature is generated and compiled, as `dataclasses` does for
+`__init__`. Generated code binds arguments ten times faster than `inspect` would.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -15,21 +16,89 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import bool_
-from weft._base.state import ambient
+from weft._base.state import ambient, default_device
+from weft._dispatch import apply
+from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many
 from weft._lazy.infer import call_of
-from weft._tensor import arguments, fast_path, finish
-from weft._tensor.arguments import refusal
+from weft._lazy.value import Value
+from weft._tensor import arguments, fast_path
+from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
-from weft._tensor.convert import from_numpy_array
+from weft._tensor.convert import existing, from_numpy_array
+from weft._tensor.generator import Generator, default_generator
+from weft._tensor.inplace import inplace_of
 from weft._tensor.output import type_of_out, write_out
-from weft._tensor.sharing import rebind
-from weft._tensor.tensor import Tensor, operand
-from weft._tensor.view import check_overlap, check_writable, is_view_of, write
-from weft.errors import WeftError
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import make_view
+from weft.errors import ArgumentError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Cast, Kind, OpDef, Param, PerDevice
+
+# --- turning arguments into inputs and static entries ---------------------------------------------------------
+
+
+def _device(x: Any) -> Any:
+    target = default_device() if x is None else x
+    return None if target is None else existing(target)
+
+
+def _draw(generator: Generator | None) -> tuple[Value, Value]:
+    source = default_generator if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"argument 'generator' must be Generator, not {type(source).__name__}")
+    capture = ambient().capture
+    if capture is not None:
+        return capture.draws(source)
+    seed, offset = source.draw()
+    return number(seed), number(offset)
+
+
+def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
+    call = call_of(op, static, device)
+    results = apply(call, tuple(values))
+    if len(results) == 1 and not op.outputs:
+        return wrap(results[0])
+    return _tuple_of(op)(*map(wrap, results))
+
+
+def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
+    call = call_of(op, static)
+    if op.cast is not _NOT_CAST and (state := ambient()).autocast.enabled:
+        inputs = cast_inputs(call, tuple(values), state)
+        if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
+            return wrap(apply(call, inputs)[0])
+    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
+    if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
+        return result
+    return make_view(result, source, call, others)
+
+
+_NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
+_tuples: dict[OpDef, Any] = {}
+
+
+def _tuple_of(op: OpDef) -> Any:
+    """The named tuple for the results of a row with several outputs."""
+    kind = _tuples.get(op)
+    if kind is None:
+        names = op.outputs or ()
+        if not names:
+            return lambda *results: results
+        kind = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
+    return kind
+
+
+def named_result(name: str, fields: Sequence[str]) -> Any:
+    """A tuple type that prints as PyTorch's `return_types`."""
+
+    def show(self: Any) -> str:
+        inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"torch.return_types.{name}(\n{inner})"
+
+    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
+
 
 # --- writing the functions ------------------------------------------------------------------------------------
 
@@ -47,10 +116,10 @@ _SCOPE: dict[str, Any] = {
     "_constant": arguments.constant,
     "_sizes": arguments.sizes,
     "_sizes_one_by_one": arguments.sizes_one_by_one,
-    "_device": finish.device_of,
-    "_draw": finish.draw,
-    "_finish": finish.finish,
-    "_finish_view": finish.finish_view,
+    "_device": _device,
+    "_draw": _draw,
+    "_finish": _finish,
+    "_finish_view": _finish_view,
     "_write_out": write_out,
     "_type_of_out": type_of_out,
     "_not_cast": not_cast,
@@ -58,7 +127,7 @@ _SCOPE: dict[str, Any] = {
 
 
 def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
-    """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
+    """Source that converts one argument to inputs (in `_inputs`) and a static entry (`s_<name>`)."""
     p, entry = param.name, f"s_{param.name}"
     names = f"{p!r}, {name!r}"  # how errors name parameter and operator
     one = f"{entry} = _ONE"
@@ -86,13 +155,15 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {names})"]
         case Kind.SHAPE:
             return [f"{entry} = {p} if {p} is None else _sizes({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.module)}"]
+    return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
 
 
-def _static(param: Param, name: str, module: str) -> str:
-    """Source of the static entry of a parameter that takes no input."""
-    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
+def _static(param: Param, name: str, module: str, first: str) -> str:
+    """Source of the static entry of a parameter that is not an input."""
     may_be_none = param.optional or param.default in (None, ())
+    if param.kind in _BY_NAME and param.text != "IntDim":
+        return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
+    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":
         return f"None if {param.name} is None else bool({param.name})" if may_be_none else f"bool({param.name})"
     if base in arguments.OF_ROWS:
@@ -102,11 +173,15 @@ def _static(param: Param, name: str, module: str) -> str:
 
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
-"""How parameters of these kinds are annotated in functions over tensors."""
+"""Annotations of parameters of these kinds in functions over tensors."""
+
+
+_BY_NAME = {Kind.DIM: "Dim", Kind.DIMS: "Dims"}
+"""The annotations of composites that say the same."""
 
 
 def _variadic(op: OpDef) -> str:
-    """The name of the shape parameter whose sizes may be given one by one, or ''."""
+    """The name of the shape parameter whose sizes may be given as separate arguments, or ''."""
     positional = [p for p in op.params if not p.keyword_only and p.kind is not Kind.KEY]
     if positional and positional[-1].kind is Kind.SHAPE and positional[-1].default is REQUIRED:
         return positional[-1].name
@@ -117,13 +192,13 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _numpy_names(op: OpDef) -> dict[str, str]:
-    """Parameters that NumPy spells otherwise, and its spellings, which PyTorch takes as keywords, too."""
+    """NumPy's names of parameters, by PyTorch's names; PyTorch accepts both as keywords."""
     optional = {p.name for p in op.params if p.default is not REQUIRED}
     return {name: theirs for name, theirs in _NUMPY_NAMES.items() if name in optional}
 
 
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
-    """The parameters of the public function; `default` spells a default value."""
+    """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
     positional, keywords = [], []
     for param in op.params:
@@ -172,8 +247,7 @@ def _source(op: OpDef, name: str) -> str:
         if op.factory:
             lines += [f"_result = {result}", "if requires_grad: _result._require_grad(True)", "return _result"]
         else:
-            lines.append(f"if out is None: return {result}")
-            lines.append(f"with _not_cast(): _result = {result}")
+            lines += [f"if out is None: return {result}", f"with _not_cast(): _result = {result}"]
             tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
             lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
@@ -182,7 +256,7 @@ def _source(op: OpDef, name: str) -> str:
 
 
 def _read(names: Iterable[str], separate: Sequence[str]) -> str:
-    """Source of the tensors that are read, and of those that must share nothing with `out`: two tuples."""
+    """Source of two tuples: the tensors that are read, and those that must not share elements with `out`."""
     groups = ["", ""]
     for name in names:
         groups[name.removeprefix("*") in separate] += f"{name}, "
@@ -198,7 +272,7 @@ def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
 
 
 def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
-    """The static part of the call with `inputs` tensors and every other parameter at its default; or None."""
+    """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
     entries: list[Any] = []
     for at, param in enumerate(op.params):
         if at < inputs:
@@ -228,58 +302,6 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     if len(op.params) == 1:
         return documented(fast_path.unary(call, general), op.name, op.doc)
     return documented(fast_path.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
-
-
-def _picker(
-    function: Callable[..., Any], names: Sequence[str]
-) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
-    places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
-
-    def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
-        tensors: list[Tensor] = []
-        for name in names:
-            value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
-            if isinstance(value, Tensor):
-                tensors.append(value)
-            elif isinstance(value, list | tuple):
-                tensors += [x for x in value if isinstance(x, Tensor) and x.dtype is not bool_]
-        return tensors
-
-    return find
-
-
-def inplace_of(
-    function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
-) -> Callable[..., Any]:
-    """The form that writes its result to its first argument; `uniform` if all elements get the same number.
-
-    `separate` names the parameters whose tensors must not share any element with that argument.
-    """
-    apart_from = _picker(function, separate) if separate else None
-
-    @wraps(function)
-    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not isinstance(input, Tensor):
-            raise refusal(input, "input", name, "Tensor")
-        if input._alias is not None or input._views is not None:
-            check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
-        if apart_from is not None:
-            check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
-        try:
-            if ambient().autocast.enabled:
-                with not_cast():
-                    result = function(input, *args, **kwargs)
-            else:
-                result = function(input, *args, **kwargs)
-        except WeftError:
-            check_writable(input, ambient().grad)  # what PyTorch would have said first
-            raise
-        if result is NotImplemented:
-            return result
-        return rebind(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
-
-    return documented(form, name, f"In-place version of `{function.__name__}`.")
 
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -322,7 +344,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
 
 
 class _Rows:
-    """`op.<row>`: the function of a row, made on first use."""
+    """`op.<row>`: the function of a row, created on first use."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:
@@ -341,7 +363,7 @@ op: Any = _Rows()
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A function over tensors that is no row, and the forms in which it is public."""
+    """A function over tensors that is composed of rows, and the forms in which it is public."""
 
     name: str
     function: Callable[..., Any]
@@ -364,7 +386,7 @@ def _bound(
     separate: Sequence[str],
     cast: Cast | PerDevice | None,
 ) -> Callable[..., Any]:
-    """The public form of a composite, which converts arguments by its annotations, as for rows."""
+    """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {
         **arguments.SCOPE,
         "_body": body if cast is None else casting(body, cast),
@@ -374,6 +396,7 @@ def _bound(
     }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
+    first = next(iter(inspect.signature(body).parameters), "")
     for p in inspect.signature(body).parameters.values():
         if p.kind is p.KEYWORD_ONLY and not has_star:
             head.append("*")
@@ -383,7 +406,7 @@ def _bound(
         if default:
             scope[f"d_{p.name}"] = p.default
         head.append(f"{star}{p.name}{default}")
-        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
+        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds, first))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
     body_call = f"_body({', '.join(passed)})"
     call = f"return {body_call}"
@@ -404,7 +427,7 @@ def _bound(
 
 
 def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with `out`, before `**kwargs`."""
+    """A signature with the parameter `out`, which comes before `**kwargs`."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     return signature.replace(parameters=[*signature.parameters.values(), out])
 
@@ -423,14 +446,13 @@ def composite(
     out: str | None = None,
     cast: Cast | PerDevice | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
+    """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 
-    Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
-    With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
-    is "" where they may have any that results can be cast to. `cast` is the autocast class of one that is an
-    operator of its own: its tensors are cast, and what it calls casts nothing. Others leave it to the rows they call.
-    A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
-    is a row of this name, whose public forms this hides.
+    Tensors of the parameters in `separate` must not share elements with what is written in place or to `out=`. If `out`
+    is a text, the function takes `out=`; the text is the error for an `out` of another type than the result's, or "" if
+    any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
+    another one. `over` means that there is a row of this name, whose public forms this one replaces. With `cast`, an
+    autocast class, tensors are cast before the call and not within it; without, by the rows that it calls.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,6 +38,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -50,7 +51,7 @@ def resolve_device(device: Any) -> device_class:
 
 
 def existing(device: Any) -> device_class:
-    """A device that this machine has; `RuntimeError` for others."""
+    """A device, checked to exist on this machine; `RuntimeError` otherwise."""
     target = canonical(device)
     if target is not CPU:
         jax_device(target)
@@ -58,7 +59,7 @@ def existing(device: Any) -> device_class:
 
 
 def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
-    """A tensor with a copy of a NumPy array's elements, on a device."""
+    """A tensor on a device, with a copy of a NumPy array's elements."""
     target = resolve_device(device)
     dtype = type_of(array)
     own = room_like(array.shape, array.dtype)
@@ -68,7 +69,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
-    """The type of a NumPy array's elements; `TypeError` and `ValueError` where there is none such here."""
+    """The type of a NumPy array's elements; `TypeError` or `ValueError` if there is no such type here."""
     if not array.dtype.isnative:
         raise ValueRangeError(
             "given numpy array has byte order different from the native byte order. Conversion between byte orders is "
@@ -85,31 +86,37 @@ def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
 
 
 ALIGNMENT = 64
-"""XLA takes over host memory that starts on multiples of it."""
+"""XLA can use host memory without a copy if its address is a multiple of this."""
 
-_LEAST_SHARED = 1 << 12  # elements from which on a second copy costs more than aligned memory
+_LEAST_SHARED = 1 << 12  # bytes from which on a second copy costs more than aligned memory
 
 
 def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Aligned memory for `size` bytes, not initialised, which an array may take over."""
+    """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
     whole = np.empty(size + ALIGNMENT, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
     return whole[start : start + size]
 
 
 def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """Memory for an array of a shape and a NumPy type: `room`, where that is worth it."""
+    """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
     if prod(shape) < _LEAST_SHARED:
         return np.empty(shape, dtype)
     return room(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def tensor(
-    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    names: Sequence[str | None] | None = None,
 ) -> Tensor:
     """A new leaf with a copy of `data`: numbers, nested sequences, NumPy arrays, or tensors.
 
-    Python floats get the default type, ints `int64`. `ValueError` for sequences that are no rectangle.
+    Python floats get the default type, ints `int64`. `ValueError` for nested sequences of unequal lengths.
     """
     del pin_memory
     if isinstance(data, Tensor):
@@ -120,9 +127,14 @@ def tensor(
         )
         result = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        return wrap(own(result._read()))._require_grad(requires_grad)
-    result = from_host(_host_array(data, dtype), device)
+        result = wrap(own(result._read()))
+        return _with_names(result, names)._require_grad(requires_grad)
+    result = _with_names(from_host(_host_array(data, dtype), device), names)
     return result._require_grad(True) if requires_grad else result
+
+
+def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
+    return new if names is None else set_names(new, checked_names(names, new.ndim))
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -150,7 +162,7 @@ _MOST_DIMS = 128
 
 
 def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
-    """Raise `ValueError` for an array that is shown backwards, as PyTorch does."""
+    """Raise `ValueError` for an array with negative strides, as PyTorch does."""
     if any(step < 0 for step in array.strides):
         raise ValueRangeError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
@@ -160,7 +172,7 @@ def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
 
 
 def _as_list(data: Any) -> list[Any]:
-    """The items of what can be indexed like a list."""
+    """The items of an object that can be indexed like a list."""
     try:
         return [data[at] for at in range(len(data))]
     except Exception:
@@ -168,14 +180,14 @@ def _as_list(data: Any) -> list[Any]:
 
 
 def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
-    """An array from nested sequences, whose innermost entries are numbers, tensors of one element, or arrays."""
+    """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
     level: Any = data
     while isinstance(level, _SEQUENCES):
         shape.append(len(level))
         if not level:
             break
-        if len(shape) > _MOST_DIMS:  # a list that holds itself
+        if len(shape) > _MOST_DIMS:  # a list that contains itself
             raise ValueRangeError(f"too many dimensions '{type(level).__name__}'")
         level = level[0]
     flat: list[Any] = []
@@ -191,7 +203,7 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
 
 
 def _element(x: Tensor) -> np.generic:
-    """The element of a tensor of one, with its type."""
+    """The element of a one-element tensor, with its type."""
     if x.numel() != 1:
         raise ValueRangeError("only one element tensors can be converted to Python scalars; stack() takes larger ones")
     return x.detach()._host().reshape(-1)[0]
@@ -218,7 +230,7 @@ _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 
 
 def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
-    """A number, or a list of them, with the type that PyTorch gives them or the one that is wanted."""
+    """A number, or a list of numbers, with the type `wanted` or the one that PyTorch infers."""
     kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
     if str in kinds and not isinstance(data[0], str):
         raise ArgumentError("new(): invalid data type 'str' among numbers")
@@ -233,13 +245,13 @@ def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     target = wanted or inferred
     if target.category == INTEGER and array.dtype != target.numpy:
         least, most = limits(target)
-        if not ((array >= (least or -most)) & (array <= most)).all():  # negative ones wrap around in unsigned types
+        if not ((array >= (least or -most)) & (array <= most)).all():  # negative numbers wrap around in unsigned types
             raise DTypeError(f"value cannot be converted to type {target.name} without overflow")
     return _cast(array, target)
 
 
 def _inferred(kind: type) -> DType:
-    """The type of a tensor of Python or NumPy numbers of one kind."""
+    """The inferred type of a tensor of numbers of one Python or NumPy class."""
     if issubclass(kind, np.generic):
         return from_numpy(kind)
     for python in (bool, int, float, complex):
@@ -253,12 +265,12 @@ def _inferred(kind: type) -> DType:
 def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     if array.dtype.kind == "c" and dtype.category < COMPLEX and dtype is not bool_:
         raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
-    with np.errstate(over="ignore", invalid="ignore"):  # too large a float becomes infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # a float that is too large becomes infinite
         return array.astype(dtype.numpy, copy=False)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` itself where it is a tensor of that type and device, without a copy where it is a NumPy array."""
+    """`data` itself if it is a tensor of that type on that device; a NumPy array is not copied."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
@@ -267,10 +279,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 
 def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor over the memory of a NumPy array, without a copy where the memory is aligned and dense.
+    """A tensor over the memory of a NumPy array, without a copy if the memory is aligned and dense.
 
-    Values are immutable here: do not write to the array while the tensor is in use. Read-only and strided arrays,
-    and those not aligned to 64 bytes, are copied.
+    Values are immutable here: do not write to the array while the tensor is in use. Arrays that are read-only, strided
+    or not aligned to 64 bytes are copied.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
@@ -294,12 +306,12 @@ def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """A tensor without dims, of the default float type unless told otherwise."""
+    """A zero-dim tensor, by default of the default float type."""
     return tensor(value, dtype=dtype or default_dtype(), device=device)
 
 
 def moved(source: Tensor, target: device_class) -> Tensor:
-    """A copy on another device. Its gradient flows back as a copy the other way."""
+    """A copy on another device. Its gradient is copied back to the source's device."""
     value = operand(source)
     return source if value.aval.device == target else wrap(_moved_value(value, target))
 
@@ -308,7 +320,7 @@ def _moved_value(value: Value, target: device_class) -> Value:
     depends_on("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
     result = Value(aval, jax.device_put(array_of(value), jax_device(target)))
-    if value.tape is not None and ambient().grad:  # an application that is computed already
+    if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
         result.tape = Tape()

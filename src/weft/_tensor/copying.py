@@ -18,25 +18,25 @@ from weft._tensor.view import make_view, own
 from weft.errors import GradientError
 
 _HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address")
-"""What makes the handle; all other attributes are the user's and are copied with it."""
+"""The attributes of the handle itself; all others are the user's, and are copied."""
 
 
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
-    """A new leaf of a tensor class with the elements of `source`."""
+    """A new leaf of a tensor class, with the elements of `source`."""
     handle: Tensor = object.__new__(kind)
     handle._value = own(source._read())
     return handle.requires_grad_(requires_grad)
 
 
 def extras_of(tensor: Tensor) -> dict[str, Any]:
-    """The attributes that users (and subclasses) have put on a tensor."""
+    """The attributes that users and subclasses have set on a tensor."""
     return {name: value for name, value in tensor.__dict__.items() if name not in _HANDLE}
 
 
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """A leaf with the same elements, gradient and attributes; `RuntimeError` for a result of operators.
 
-    Copies share elements where the originals do.
+    Copies share elements if the originals do.
     """
     earlier = memo.get(id(self))
     if earlier is not None:
@@ -57,7 +57,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
-    """A tensor at the same place of a copy of the storage, of which there is one for all aliases."""
+    """A tensor at the same place of a copy of the storage; all aliases share that copy."""
     owner = owner_of(self)
     key = (_STORAGE, id(owner))
     if key not in memo:
@@ -71,11 +71,11 @@ def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
     return result
 
 
-_STORAGE = "storage"  # in a memo, beside the ids of objects
+_STORAGE = "storage"  # a key in a memo, whose other keys are ids of objects
 
 
 def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
-    """How a tensor is pickled: its elements as a NumPy array, outside of the tape."""
+    """The pickle of a tensor: its elements as a NumPy array, without the tape."""
     del protocol
     elements = np.asarray(array_of(self._read()))
     return rebuild, (type(self), elements, str(self.device), self.requires_grad, extras_of(self))

@@ -1,4 +1,4 @@
-"""The part of a tensor that is derived from the operator table: `assemble` fills it, its stub is generated."""
+"""The methods of tensors that are derived from the operator table. `assemble` adds them; the stub is generated."""
 
 from __future__ import annotations
 

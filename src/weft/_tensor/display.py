@@ -1,4 +1,4 @@
-"""Printing, as PyTorch prints."""
+"""Printing of tensors, in PyTorch's format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.errors import ValueRangeError
 
 @dataclass
 class _Options:
-    """How tensors are printed, in the whole process. `sci_mode` None lets the elements decide."""
+    """The print options of the whole process. With `sci_mode` None, the elements determine the notation."""
 
     precision: int = 4
     threshold: float = 1000
@@ -44,9 +44,9 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how tensors are printed: first all of a profile ("default", "short", "full"), then what is given by name.
+    """Set print options: those of a profile ("default", "short", "full") first, then those given by name.
 
-    `sci_mode` is set in every call, to None (the elements decide) where it is not given.
+    Every call sets `sci_mode`, by default to None (the elements determine the notation).
     """
     if profile is not None and profile not in _PROFILES:
         raise ValueRangeError(f"set_printoptions(): profile is one of {', '.join(_PROFILES)}, not {profile!r}")
@@ -58,13 +58,13 @@ def set_printoptions(
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options in force, as keywords of `set_printoptions`."""
+    """The current options, as keywords of `set_printoptions`."""
     return asdict(_options)
 
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """Set options, as `set_printoptions`, for one block."""
+    """Set options within a block, as `set_printoptions` does."""
     before = get_printoptions()
     set_printoptions(**options)
     try:
@@ -73,11 +73,11 @@ def printoptions(**options: Any) -> Iterator[None]:
         set_printoptions(**before)
 
 
-# --- one element ----------------------------------------------------------------------------------------------
+# --- single elements ------------------------------------------------------------------------------------------
 
 
 class _Real:
-    """How the real elements of one tensor are spelled: all in one style, and in columns of one width."""
+    """The format of a tensor's real elements: one notation for all, in columns of equal width."""
 
     def __init__(self, elements: np.ndarray[Any, Any]) -> None:
         self.style = "float" if elements.dtype.kind == "f" else ""
@@ -104,7 +104,7 @@ class _Real:
 
 
 def _float_style(elements: np.ndarray[Any, Any]) -> str:
-    """How to spell float64 numbers, all finite and not zero."""
+    """The notation of float64 numbers, which are all finite and nonzero."""
     if not elements.size:
         return "whole"
     sizes = np.abs(elements)
@@ -116,7 +116,7 @@ def _float_style(elements: np.ndarray[Any, Any]) -> str:
 
 
 class _Complex:
-    """How complex elements are spelled: each part as the real elements of a tensor."""
+    """The format of complex elements: each part as the real elements of a tensor."""
 
     def __init__(self, elements: np.ndarray[Any, Any]) -> None:
         self.real = _Real(elements.real)
@@ -132,7 +132,7 @@ class _Complex:
 
 
 def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
-    """The elements that are printed: of each cut dim, those at both ends. Only they leave the device."""
+    """The elements that are printed: for each cut dim, those at both ends. Only these are copied from the device."""
     array = tensor._array()
     if tensor.device.type == "cpu":
         array = np.asarray(array)  # shares the memory
@@ -175,18 +175,18 @@ def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Rea
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
-# --- the whole ------------------------------------------------------------------------------------------------
+# --- the whole text -------------------------------------------------------------------------------------------
 
 
 def _suffixes(tensor: Tensor) -> Iterator[str]:
-    """What stands after the elements."""
+    """The texts after the elements, such as the dtype."""
     if tensor.device.type != "cpu" or tensor.device.index:
         yield f"device='{tensor.device}'"
     empty, hidden = not tensor.numel(), tensor.device.type == "meta"
     if hidden or (tensor.ndim != 1 if empty else not _options.edgeitems):
         yield f"size={tuple(tensor.shape)}"
     expected = {default_dtype()}
-    if not (empty or hidden):  # elements tell the others
+    if not (empty or hidden):  # otherwise the elements show the type
         expected |= {default_dtype().to_complex(), int64, bool_}
     if tensor.dtype not in expected:
         yield f"dtype={tensor.dtype}"
@@ -215,7 +215,7 @@ def show(tensor: Tensor) -> str:
 
 
 def formatted(tensor: Tensor, spec: str) -> str:
-    """`format(tensor, spec)`: that of the number where there are no dims, else `spec` must be empty."""
+    """`format(tensor, spec)`: for a zero-dim tensor, that of the number; otherwise `spec` must be empty."""
     if not tensor.ndim and type(tensor) is Tensor:
         return format(tensor.detach().item(), spec)
     return object.__format__(tensor, spec)

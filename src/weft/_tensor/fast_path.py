@@ -1,7 +1,7 @@
-"""The common call, inlined: tensors only, no mode, a signature that is known.
+"""Inlined code for the common call: only tensors, no mode, and a known signature.
 
-Everything else takes the general path. One `try` tells a tensor with a value from a number and from a stale view:
-neither has a value with a type.
+Every other call takes the general path. One `try` distinguishes a tensor with a value from a number and from a stale
+view, since neither of these has a value with a type.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Callable[[Any, Any], Any]:
-    """A function of two tensors. With a Python number, if it takes one, it is recorded at once, too."""
+    """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
     numbers = _NUMBERS if takes_number else frozenset()
 

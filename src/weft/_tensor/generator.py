@@ -1,4 +1,4 @@
-"""Random numbers: a seed and a count of the draws so far."""
+"""Random generators: a seed, and the number of draws so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MASK = (1 << 63) - 1
 
 
 class _State:
-    """Where a generator is."""
+    """The state of a generator."""
 
     __slots__ = ("offset", "seed")
 
@@ -25,9 +25,9 @@ class _State:
 
 
 class Generator:
-    """A source of random numbers. The n-th draw depends on the seed and n alone, on every device and mesh.
+    """A source of random numbers. The n-th draw depends only on the seed and n, on every device and mesh.
 
-    Every random operator takes one draw: its key is `fold_in(key(seed), n)` (threefry2x32).
+    Every random operator takes one draw, with the key `fold_in(key(seed), n)` (threefry2x32).
     """
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -46,7 +46,7 @@ class Generator:
         return device_class(self._device) if self._device is not None else CPU
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start anew from a seed."""
+        """Restart from a seed."""
         if not isinstance(seed, int):
             raise SettingError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if not -(2**63) <= seed < 2**64:
@@ -55,18 +55,18 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start anew from a seed of the operating system; returns it."""
+        """Restart from a seed of the operating system; returns it."""
         seed = secrets.randbits(63)
         self.manual_seed(seed)
         return seed
 
     def initial_seed(self) -> int:
-        """The seed that the draws started from."""
+        """The seed from which the generator was started."""
         depends_on("a generator's state")
         return self._state.seed
 
     def draw(self) -> tuple[int, int]:
-        """Seed and number of the next draw."""
+        """Take a draw: returns its seed and number."""
         with self._lock:
             state = self._state
             offset = state.offset
@@ -74,13 +74,13 @@ class Generator:
             return state.seed, offset
 
     def state(self) -> tuple[int, int]:
-        """Seed and number of draws so far."""
+        """The seed and the number of draws so far."""
         depends_on("a generator's state")
         state = self._state
         return state.seed, state.offset
 
     def restore(self, state: tuple[int, int]) -> None:
-        """Go back to what `state` returned."""
+        """Set a state that `state` returned."""
         depends_on("to seed a generator")
         with self._lock:
             current = self._state
@@ -95,7 +95,7 @@ class Generator:
 
 
 class _Default(Generator):
-    """The default generator. A thread that stands for a process has a state of its own."""
+    """The default generator. A thread that is a rank has its own state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,9 +106,9 @@ class _Default(Generator):
         return getattr(self._of_thread, "state", self._own_state)
 
     def separate(self) -> None:
-        """Give this thread a state of its own, as a new process has it."""
+        """Give this thread its own state, as a new process has."""
         self._of_thread.state = _State()
 
 
 default_generator = _Default()
-"""Where operators draw from when they are given no generator."""
+"""The generator of operators that are given none."""

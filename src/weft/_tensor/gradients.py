@@ -8,12 +8,14 @@ from typing import Any
 
 from weft._autograd import engine
 from weft._base.state import ambient, using
+from weft._lazy.aval import Aval
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import renamed, without_names
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 
@@ -24,10 +26,10 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of `tensors` to `.grad` of the leaves that they depend on (or of `inputs` alone).
+    """Add the gradients of `tensors` to `.grad` of the leaves that they depend on, or only of `inputs`.
 
-    `grad_tensors` are the cotangents; a tensor of one element has one by default. The graph is freed unless
-    `retain_graph` (which follows `create_graph` by default) says otherwise.
+    `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
+    `retain_graph`, which defaults to `create_graph`.
     """
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
@@ -65,8 +67,8 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, as a tuple; nothing is added to `.grad`.
 
-    An input that the outputs do not depend on is an error, or None with `allow_unused`, or zeros with
-    `materialize_grads`. `is_grads_batched` is not supported.
+    An input on which the outputs do not depend is an error; with `allow_unused` its gradient is None, and with
+    `materialize_grads` it is zero. `is_grads_batched` is not supported.
     """
     if is_grads_batched:
         raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
@@ -87,7 +89,7 @@ def grad(
     result: list[Tensor | None] = []
     for at, (target, value) in enumerate(zip(targets, grads, strict=True)):
         if value is not None:
-            result.append(wrap(value))
+            result.append(wrap(with_names_of(target.aval, value, create_graph)))
         elif materialize_grads:
             result.append(wrap(leaf(target.aval, _filled(target.aval, 0))))
         elif allow_unused:
@@ -108,7 +110,7 @@ _accumulating = threading.Lock()  # several threads may run backward into one le
 
 
 def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
-    """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
+    """Add a gradient to that of a leaf, then call its post-accumulate hooks."""
     owner = None if tape.owner is None else tape.owner()
     value = None if owner is None else owner._value
     shape = grad.aval.shape if value is None else value.aval.shape
@@ -117,6 +119,8 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
             f"backward() returned an invalid gradient for a leaf - got {list(grad.aval.shape)} but expected shape "
             f"compatible with {list(shape)}; was its .data replaced since the graph was recorded?"
         )
+    if value is not None:
+        grad = with_names_of(value.aval, grad, create_graph)
     capture = ambient().capture
     if capture is not None:
         capture.writes_grad(tape, reads=True)
@@ -135,6 +139,14 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
             for hook in list(tape.post_hooks.values()):
                 if hook(owner) is not None:
                     raise GradientError("Tensor post accumulate grad hooks should return None.")
+
+
+def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
+    """A gradient with the names of the dims that it belongs to: inside of a backward pass gradients have none."""
+    if aval.names == grad.aval.names:
+        return grad
+    with using(grad=create_graph):
+        return renamed(grad, aval.names)
 
 
 def _as_list(tensors: Any) -> list[Tensor]:
@@ -160,7 +172,7 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
 
 
 def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
-    """The cotangent of an output: what is given, in the output's type, or 1; None for one outside of the tape."""
+    """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         kind = f"{kind_of(cotangent)}{array_hint(cotangent)}"
         raise ArgumentError(f"gradients can be either Tensors or None, but got {kind}")
@@ -177,7 +189,8 @@ def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {tensor.dtype}."
         )
-    return operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
+    given = operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
+    return without_names(given, value.aval, f"grad_output[{at}]")
 
 
 def _one(tensor: Tensor, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""What an index means: any `x[index]` as basic view steps followed by at most one advanced step."""
+"""Plans for `x[index]`: basic view steps, followed by at most one advanced step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, Value
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
 Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
 
-_MOST_ITEMS_OF_A_TUPLE = 32  # longer lists are always taken as index tensors, as in PyTorch and NumPy
+_MOST_ITEMS_OF_A_TUPLE = 32  # as in PyTorch and NumPy, longer lists are always index tensors
 _INTEGERS = ("int64", "int32")
 _MASKS = ("bool", "uint8")
 
@@ -31,10 +31,10 @@ class ViewStep:
 
 @dataclass(slots=True)
 class IndexPlan:
-    """View steps in order, then `index(x, indices, spec)` where there are indices.
+    """View steps in order, then `index(x, indices, spec)` if there are indices.
 
-    `spec` names the indexed dim for each of `indices`, counted after the steps. `masks` are those that some of the
-    indices were made of.
+    `spec` has the indexed dim of each of `indices`, counted after the steps. `masks` are the masks from which some of
+    the indices were made.
     """
 
     steps: list[ViewStep] = field(default_factory=list)
@@ -46,7 +46,7 @@ class IndexPlan:
 def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> IndexPlan:
     """The plan for indexing a tensor of this shape.
 
-    Raises `IndexError` for what cannot be an index or lies out of range, `ValueError` for steps below one.
+    Raises `IndexError` for invalid indices and for indices out of range, `ValueError` for steps below one.
     """
     items = _items(index)
     resolved = [make(_typed(item)) if _is_sequence(item) else item for item in items]
@@ -76,7 +76,7 @@ def _too_many(ndim: int, index: Any) -> str:
 
 
 def _items(index: Any) -> list[Any]:
-    """The items of an index, one for a lone one; short lists that hold more than numbers count as tuples."""
+    """The items of an index; short lists that contain more than numbers count as tuples."""
     if isinstance(index, tuple):
         return list(index)
     if isinstance(index, list) and len(index) < _MOST_ITEMS_OF_A_TUPLE and any(map(_marks_a_tuple, index)):
@@ -90,14 +90,14 @@ def _marks_a_tuple(item: Any) -> bool:
 
 
 def _is_sequence(item: Any) -> bool:
-    """Whether an item is an index tensor or becomes one. NumPy's own numbers count as Python's."""
+    """Whether an item is, or becomes, an index tensor. NumPy's scalars count as Python's."""
     if isinstance(item, np.generic):
         return False
     return isinstance(item, (list, tuple, range)) or hasattr(item, "shape")
 
 
 def _typed(item: Any) -> Any:
-    """An empty sequence as integers, which its elements cannot tell."""
+    """An empty sequence as an integer array, since it has no elements to give its type."""
     return item if hasattr(item, "shape") or len(item) else np.zeros(0, np.int64)
 
 
@@ -112,10 +112,10 @@ def _is_mask(item: Any) -> bool:
 
 
 class _Walk:
-    """Goes through the items of an index and writes the plan; `dim` counts in the result of its steps."""
+    """Processes the items of an index and makes the plan; `dim` is counted in the result of the steps."""
 
     def __init__(self, shape: Sequence[int], make: Make, nonzero: Nonzero) -> None:
-        self.sizes = list(shape)  # of the result of the steps so far
+        self.sizes = list(shape)  # sizes of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
         self.plan = IndexPlan()
@@ -193,7 +193,7 @@ class _Walk:
         self.skip(1)
 
     def _truth(self, value: bool) -> None:
-        """A lone truth value: a new dim of which all or nothing is taken."""
+        """A single bool as an index: a new dim of size one or zero."""
         self._unsqueeze()
         self._index(self.make(np.zeros(int(value), np.int64)))
 
@@ -209,7 +209,7 @@ class _Walk:
             self._pick("select_at", tensor)
 
     def _mask(self, mask: Any) -> None:
-        """A mask stands for the integer vectors of its true places, one for each of its dims."""
+        """Replace a mask by the coordinates of its true elements: an integer vector for each of its dims."""
         covered = self.sizes[self.dim : self.dim + len(mask.shape)]
         for offset, (length, size) in enumerate(zip(mask.shape, covered, strict=True)):
             if length != size:

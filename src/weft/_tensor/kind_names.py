@@ -1,4 +1,4 @@
-"""What was given in place of a tensor, as errors name it."""
+"""Names, for errors, of objects that were given in place of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def kind_of(x: Any) -> str:
-    """The type of `x`; of another library's array with the name of the library."""
+    """The type of `x`; for another library's array, with the library's name."""
     if isinstance(x, jax.Array):
         return "jax.Array"
     kind = type(x)
@@ -19,7 +19,7 @@ def kind_of(x: Any) -> str:
 
 
 def array_hint(x: Any) -> str:
-    """How another library's array becomes a tensor, to be said after its type; "" for anything else."""
+    """Advice how another library's array becomes a tensor, which follows its type in errors; "" for other objects."""
     if isinstance(x, jax.core.Tracer):
         return "; under a jax transformation, call the function that weft.to_jax(fn) makes"
     if isinstance(x, np.ndarray):

@@ -1,4 +1,4 @@
-"""Tensors made by calling a class: `Tensor`, and those of PyTorch's first releases, such as `FloatTensor`."""
+"""Tensors created by calling a class: `Tensor`, and PyTorch's older classes, such as `FloatTensor`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from weft.errors import ArgumentError
 
 
 def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-    """`Tensor(...)`: of the default type, and of the sizes given or the elements of one sequence, array or tensor.
+    """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array.
 
-    A subclass with an `__init__` of its own is made there.
+    A subclass with its own `__init__` is constructed by that.
     """
     if cls.__init__ is not object.__init__:
         return object.__new__(cls)
@@ -30,7 +30,7 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
 
 
 class _LegacyType(type):
-    """A class whose instances are the tensors on the CPU with one type of elements."""
+    """A class whose instances are the CPU tensors of one element type."""
 
     dtype: DType
 
@@ -52,7 +52,7 @@ CLASSES = {
     )
     for path, dtype in TYPE_NAMES.items()
 }
-"""By name. Called with sizes or elements, a class makes a tensor of its type; such tensors are its instances."""
+"""The classes by name. A class called with sizes or elements creates a tensor of its type."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`out=`: results that go into a tensor that is there already."""
+"""`out=`: results written to an existing tensor."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import ambient
+from weft._tensor.dim_names import take_names
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_cast, check_overlap, write
+from weft._tensor.view import check_cast, check_names, check_overlap, write
 from weft.errors import ArgumentError, DTypeError, GradientError
 from weft.ops._type_names import c_name, scalar_name
 
 
 def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()) -> Any:
-    """Put a result, which was computed from `sources` and what must be `separate`, where `out=` says.
+    """Write a result to the argument `out`. It was computed from `sources`, and from `separate` tensors.
 
-    An `out` of another shape is resized, with a warning unless it has no elements. One of another type is refused with
-    `text`, or, if that is empty, as an in-place result would be.
+    An `out` of another shape is resized, with a warning unless it is empty. An `out` of another type is refused with
+    `text` or, if that is empty, by the rules of in-place operators. `out` must not share elements with `separate`.
     """
     if isinstance(result, tuple):
         for target, part in zip(out, result, strict=True):
@@ -42,17 +43,19 @@ def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()
 
 
 def replace(out: Tensor, result: Tensor) -> Tensor:
-    """Give `out` the elements and the shape of a result, and let it keep its type."""
+    """Give `out` the elements and the shape of a result; its type stays."""
     if ambient().grad and (result.requires_grad or out.requires_grad):
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
         )
+    names = result._read().aval.names
     if out.shape == result.shape:
-        return write(out, result._read())
+        return take_names(write(out, result._read()), names)
+    check_names(out._read().aval.names, names)
     out.data = result if out.dtype is result.dtype else result.to(out.dtype)  # pyright: ignore[reportAttributeAccessIssue]
     return out
 
 
 def type_of_out(out: Any) -> Any:
-    """The type in which a result is computed that goes into `out`, where nothing else is asked for."""
+    """The type of a result that is written to `out`, if no type is requested."""
     return out.dtype if isinstance(out, Tensor) else None

@@ -1,7 +1,7 @@
 """Sequences of different lengths: the packed layout, which has no padding, and the padded one.
 
-Packed, the elements of all sequences at one time lie side by side, and times follow each other; sequences are sorted
-from the longest to the shortest. `batch_sizes` says how many there are at each time.
+In the packed layout, the elements of all sequences at one time are adjacent, and times follow each other. Sequences are
+sorted, with the longest first. `batch_sizes` has the number of sequences at each time.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Lengths = np.ndarray[Any, Any]
 
 
 def conjugate(sizes: Lengths) -> Lengths:
-    """The batch sizes of lengths, or the lengths of batch sizes, both in falling order: how many exceed 0, 1, …"""
+    """From lengths to batch sizes or back, both in descending order: the number of entries above 0, above 1, …"""
     return (sizes > np.arange(int(sizes[0]))[:, None]).sum(1)
 
 
 def _on_device_of(array: Lengths, tensor: Any) -> Any:
-    """An array as a tensor on the device of another one."""
+    """An array as a tensor on the device of `tensor`."""
     return from_numpy_array(array).to(tensor.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
 
 
 def lengths_on_device_of(batch_sizes: Any, tensor: Any) -> Any:
-    """Lengths as a tensor on the device of another one, from batch sizes as a tensor."""
+    """The lengths of sequences as a tensor on the device of `tensor`, from a tensor of batch sizes."""
     return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
 
 
 def padded_rows(
     rows: Sequence[np.ndarray[Any, Any]], width: int, filling: float, side: str = "right"
 ) -> np.ndarray[Any, Any]:
-    """Arrays (length, …) as one (rows, width, …), padded on one side, in memory that becomes a tensor without a copy.
+    """Arrays (length, …) padded on one side to (rows, width, …), in memory that becomes a tensor without a copy.
 
-    In NumPy, because data come in ever other lengths, and XLA would compile a program for each combination.
+    It uses NumPy, because lengths always vary, and XLA would compile a program for each combination.
     """
     result = room_like((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
     result[...] = filling
@@ -70,5 +70,5 @@ def fill(padded: Tensor, batch_sizes: Lengths, value: float) -> Tensor:
 
 
 def _present(batch_sizes: Lengths) -> Lengths:
-    """(time, batch): whether a sequence has this step."""
+    """Whether a sequence has an element at a time: (time, batch)."""
     return np.arange(int(batch_sizes[0])) < batch_sizes[:, None]

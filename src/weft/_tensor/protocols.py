@@ -1,4 +1,4 @@
-"""Tensors in Python's and NumPy's protocols: `copy.copy`, `in`, results of NumPy functions, buffers and dlpack."""
+"""Python's and NumPy's protocols: `copy.copy`, `in`, results of NumPy functions, buffers and DLPack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.ops._type_names import scalar_name
 
 
 def copied(self: Tensor) -> Tensor:
-    """`copy.copy`: a leaf that shares the elements, and what the program has hung on the tensor."""
+    """`copy.copy`: a leaf that shares the elements and the attributes set by users."""
     result = self.detach()
     result.__class__ = type(self)
     vars(result).update(extras_of(self))
@@ -36,7 +36,7 @@ def contains(self: Tensor, element: Any) -> bool:
 
 
 def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
-    """What NumPy functions of tensors return: a tensor, of `uint8` for booleans, as in PyTorch."""
+    """The result of NumPy functions of tensors as a tensor; as in PyTorch, `uint8` for booleans."""
     del context, return_scalar
     return from_host(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device)
 
@@ -45,7 +45,7 @@ def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, retu
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A tensor of one dim with a copy of a buffer's elements, from byte `offset` on; `count` of them, or all."""
+    """A vector with a copy of a buffer's elements, from byte `offset` on; `count` of them, or all."""
     try:
         content = memoryview(buffer).cast("B")
     except TypeError:
@@ -79,11 +79,11 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """A tensor of what is a tensor, an array (NumPy's, jax's or any that speaks dlpack), a buffer, or numbers.
+    """A tensor from a tensor, an array (of NumPy, jax, or any other that supports DLPack), a buffer, or numbers.
 
-    Elements are shared where that can be (see `from_numpy` and `from_dlpack`), unless `copy`; with `copy=False` it is
-    a `ValueError` where it cannot. Buffers without a type of their own hold elements of `dtype`, else of the default
-    type. A tensor keeps its history and `requires_grad` unless the argument says otherwise.
+    Elements are shared if that is possible (see `from_numpy` and `from_dlpack`), unless `copy`; with `copy=False`, a
+    necessary copy is a `ValueError`. A buffer without a type has elements of `dtype`, or else of the default type. A
+    tensor keeps its history, and its `requires_grad` unless the argument is given.
     """
     source = _shared(obj, dtype)
     if source is None:
@@ -104,7 +104,7 @@ def asarray(
 
 
 def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
-    """A tensor that shares the elements of what holds them in memory; None for numbers and sequences."""
+    """A tensor that shares the elements of an object in memory; None for numbers and sequences."""
     if isinstance(obj, Tensor):
         return obj
     if isinstance(obj, np.ndarray):
@@ -131,10 +131,10 @@ def _check_may_copy(source: Tensor, wanted: DType, target: Any, copy: bool | Non
         )
 
 
-# --- dlpack ---------------------------------------------------------------------------------------------------
+# --- DLPack ---------------------------------------------------------------------------------------------------
 
-_UNVERSIONED = b"dltensor"  # the name of a capsule that nobody has taken over yet
-_DEVICE = 8  # bytes before the device in what it points to
+_UNVERSIONED = b"dltensor"  # the name of a capsule that is not consumed yet
+_DEVICE = 8  # byte offset of the device in the capsule's structure
 _INVALID = (
     "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have "
     "already constructed a tensor from it once."
@@ -142,9 +142,9 @@ _INVALID = (
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of anything that speaks dlpack, or of a capsule, without a copy where that can be.
+    """A tensor over the memory of an object that supports DLPack, or of a capsule; copied only if necessary.
 
-    With `copy` it is always one; with `copy=False` a move to another `device` is refused.
+    With `copy` it is always copied; with `copy=False`, a move to another `device` is refused.
     """
     source = _Capsule(ext_tensor) if _is_capsule(ext_tensor) else ext_tensor
     if not hasattr(source, "__dlpack__"):
@@ -161,7 +161,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A dlpack capsule over the elements, which `from_dlpack` takes once. Newer code passes the tensor itself."""
+    """A DLPack capsule, which `from_dlpack` can consume once. Newer code passes the tensor itself."""
     return tensor.__dlpack__()
 
 
@@ -170,7 +170,7 @@ def _is_capsule(x: Any) -> bool:
 
 
 class _Capsule:
-    """A bare capsule as an object that speaks dlpack."""
+    """A capsule wrapped in an object that supports DLPack."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

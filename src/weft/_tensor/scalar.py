@@ -32,7 +32,7 @@ _ABSTRACT: tuple[tuple[Any, type], ...] = (
 
 
 def number(x: Any, name: str = "", op: str = "") -> Value:
-    """A leaf for a Python (or NumPy) number; its type yields to those of tensors."""
+    """A leaf for a Python (or NumPy) number. Its type is weak: the types of tensors win in promotion."""
     aval = _WEAK.get(type(x))
     if aval is None:
         if isinstance(x, np.generic):
@@ -48,7 +48,7 @@ def number(x: Any, name: str = "", op: str = "") -> Value:
 
 
 def _unsigned(x: int) -> Value:
-    """A leaf for an integer beyond int64 that uint64 holds; `OverflowError` for others."""
+    """A leaf for an integer above int64's range that fits uint64; `OverflowError` for others."""
     if x < 0:
         raise IntegerRangeError(f"can't convert negative int to unsigned: {x} fits neither int64 nor uint64")
     if x >= 2**64:
@@ -57,9 +57,9 @@ def _unsigned(x: int) -> Value:
 
 
 def fitting(x: Any, dtype: DType) -> Any:
-    """A number as an element of a type, without an imaginary part that the type has not.
+    """A number as an element of a type; a real type drops a zero imaginary part.
 
-    `RuntimeError` where that loses something. In unsigned types negative ones wrap around.
+    `RuntimeError` if this would lose anything else. In unsigned types, negative numbers wrap around.
     """
     if not _fits(x, dtype):
         word = f"{dtype.name}_t" if dtype.category == INTEGER else c_name(dtype)
@@ -71,7 +71,7 @@ def fitting(x: Any, dtype: DType) -> Any:
 
 def _fits(x: Any, dtype: DType) -> bool:
     if isinstance(x, numbers.Integral):
-        number(int(x))  # beyond uint64 it is no number at all
+        number(int(x))  # raises for integers beyond uint64
     if dtype.category == COMPLEX:
         return _fits(x.real, dtype.to_real()) and _fits(x.imag, dtype.to_real())
     if dtype.category == BOOL:

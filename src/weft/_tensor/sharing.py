@@ -1,4 +1,4 @@
-"""Tensors that switch to other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
+"""Tensors that get other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ T = TypeVar("T", bound=TensorBase)
 
 
 def share(target: TensorBase, source: TensorBase) -> None:
-    """Let `target`, which has no storage, have all elements of `source`, outside of the tape.
+    """Let `target`, which has no storage, share all elements of `source`, outside the tape.
 
-    From then on `target` owns the storage: what is trained is written faster so. Unless it belongs to a leaf that
-    requires a gradient, `source` is a part of it, or a replay could not find the storage any more.
+    `target` then owns the storage, because optimizers write faster to an owner, and the former owner becomes a view.
+    The owner does not change if it is a leaf that requires a gradient, if `source` is only a part of it, or if a replay
+    could not find the storage any more.
     """
     target._value = own(current(source))
     owner, path = owner_of(source), path_of(source)
@@ -35,7 +36,7 @@ def share(target: TensorBase, source: TensorBase) -> None:
 
 
 def set_data(target: TensorBase, source: TensorBase) -> None:
-    """`target.data = source`: share its elements, and keep the handle, its place in the graph and its gradient."""
+    """`target.data = source`: share its elements, but keep the handle, its place in the graph and its gradient."""
     old = target._read()
     tape = old.tape
     aval = source._read().aval
@@ -55,7 +56,7 @@ def set_data(target: TensorBase, source: TensorBase) -> None:
 
 
 def rebind(target: T, result: TensorBase) -> T:
-    """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
+    """Make `target` the view `result` of itself, as `t_()` does. If it owned its storage, a hidden tensor now does."""
     state = ambient()
     check_writable(target, state.grad)
     old, value = target._read(), result._read()
@@ -76,7 +77,7 @@ def rebind(target: T, result: TensorBase) -> T:
 
 
 def _in_graph(old: Value, value: Value, step: PathStep) -> Value:
-    """`value`, which a view operator made of `old` without gradients, at the place of `old` in the graph."""
+    """`value`, made of `old` by a view operator without gradients, placed in the graph where `old` is."""
     if value.aval is old.aval:
         return placed(old, value)
     call, others = step
@@ -85,12 +86,12 @@ def _in_graph(old: Value, value: Value, step: PathStep) -> Value:
 
 
 def detach_view(view: TensorBase) -> None:
-    """Cut a view, through which no gradient flows yet, off the graph of its base: it becomes a leaf of its own."""
+    """Detach a view through which no gradient flows yet from its base's graph: it becomes a leaf."""
     attach(view, Alias(owner_of(view), path_of(view), False))
 
 
 def _leave_storage(target: TensorBase) -> None:
-    """Move the elements of `target`, and its views, to a hidden tensor: `target` is about to get other elements."""
+    """Move the elements of `target` to a hidden tensor, with its views, before `target` gets other elements."""
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:
@@ -106,14 +107,14 @@ def _leave_storage(target: TensorBase) -> None:
 
 
 def _move_storage(owner: TensorBase, target: TensorBase) -> None:
-    """Let `target` own a storage. Views that are apart follow; others stay with the tensor whose graph they are in."""
+    """Make `target` the owner of a storage. Views that are apart follow; others stay with the tensor of their graph."""
     target._writes, target._address = owner._writes, owner._address
     views, owner._views = owner._views or [], None
     _repoint(views, owner, target, tracked=owner)
 
 
 def _repoint(views: list[weakref.ref[TensorBase]], old: TensorBase, new: TensorBase, *, tracked: TensorBase) -> None:
-    """Let the views of `old` that are apart be views of `new`, the others of `tracked`: all show the same elements."""
+    """Make views of `old` that are apart views of `new`, the others views of `tracked`; all have the same elements."""
     for ref in views:
         view = ref()
         alias = None if view is None else view._alias

@@ -1,4 +1,4 @@
-"""The storage of a tensor, as far as programs ask for it: which memory, and how much of it."""
+"""Storages of tensors: their identity and size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ALIGNMENT = 64
 
 
 class _Addresses:
-    """Numbers that stand for addresses. Values move whenever a tensor is written, so their own would tell nothing.
+    """Numbers used as addresses. Real addresses would be useless, since values move whenever a tensor is written.
 
-    They lie where no processor has memory: who tries to read there fails at once.
+    No processor has memory at these addresses, so reading there fails at once.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class _Addresses:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> int:
-        """The start of a stretch of so many bytes, which nobody else gets."""
+        """The start of a new range of this many bytes."""
         with self._lock:
             start = self._next
             self._next += -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -32,19 +32,19 @@ _addresses = _Addresses()
 
 
 class UntypedStorage:
-    """The memory of a tensor, which its aliases share, in bytes."""
+    """The memory of a tensor and its aliases, in bytes."""
 
     def __init__(self, base: Tensor) -> None:
         self._base = base
 
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return self._base.nbytes
 
     size = __len__ = nbytes
 
     def data_ptr(self) -> int:
-        """What stands for the address of the first byte, where nothing can be read; 0 where there are no bytes."""
+        """A number used as the address of the first byte, where nothing can be read; 0 for an empty storage."""
         base, size = self._base, self.nbytes()
         if not base._address and size:
             base._address = _addresses.take(size)
@@ -52,7 +52,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> device:
-        """Where it is."""
+        """The device of the storage."""
         return self._base.device
 
     def is_shared(self) -> bool:

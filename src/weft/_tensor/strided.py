@@ -1,4 +1,4 @@
-"""Views of any places of a storage."""
+"""Views of a storage with any strides."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from weft.ops._strides import Layout
 def strided_view(
     input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int, *, dtype: DType | None = None
 ) -> Tensor:
-    """The view of the storage of `input` at the places that strides and an offset name, in elements of a type.
+    """The view of the storage of `input` with these strides and this offset, by default in the type of `input`.
 
-    By default, they have the type of `input`.
-    Gradients flow as from any view. `RuntimeError` for places that the storage does not have.
+    Gradients flow as through any view. `RuntimeError` for places outside the storage.
     """
     layout = layout_of(input)
     if layout.changed:
@@ -38,7 +37,7 @@ def strided_view(
 
 
 def _check(places: Layout, room: int) -> None:
-    """Raise `RuntimeError` for places that are none, or lie outside of a storage of so many bytes."""
+    """Raise `RuntimeError` for an invalid layout, or one that does not fit into a storage of `room` bytes."""
     size, stride, offset = list(places.sizes), list(places.strides), places.offset
     if len(size) != len(stride):
         raise ShapeError("mismatch in length of strides and shape")

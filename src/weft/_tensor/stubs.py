@@ -1,7 +1,7 @@
-"""Type stubs of what is derived from the operator table: `python -m weft._tensor.stubs` writes them.
+"""Type stubs of everything derived from the operator table; `python -m weft._tensor.stubs` writes them.
 
-`_tensor/derived.pyi` has the methods of tensors, `__init__.pyi` and `nn/functional.pyi` the public functions. A test
-fails when one of them is stale.
+`_tensor/derived.pyi` has the methods of tensors; `__init__.pyi` and `nn/functional.pyi` have the public functions. A
+test fails if one of them is stale.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEYWORDS = {
 _STATIC = {"bool", "int", "float", "str", "int | float"}
 
 _PROPERTIES = {"layout": "Any", "name": "None", "output_nr": "int"}
-"""Types of properties that are no tensors."""
+"""Types of properties that are not tensors."""
 
 
 def _type(param: Param) -> str:
@@ -177,7 +177,7 @@ STUBS: dict[Path, Callable[[], str]] = {
     _ROOT / "__init__.pyi": package_stub,
     _ROOT / "nn" / "functional.pyi": functional_stub,
 }
-"""Every generated stub and what makes its text."""
+"""The generated stubs, with the functions that make their texts."""
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ def _make(item: Any) -> Tensor:
 
 
 def nonzero_dims(mask: Tensor) -> tuple[Tensor, ...]:
-    """For each dim of a mask, the coordinates of its nonzero elements. Waits for the elements: their number is
-    the size of the result."""
+    """For each dim of a mask, the coordinates of its nonzero elements.
+
+    Waits for the elements, since their number is the size of the result.
+    """
     if mask.dtype is uint8:
         warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     return tuple(from_host(places.astype(np.int64), mask.device) for places in np.nonzero(mask.detach()._host()))
@@ -45,8 +47,8 @@ def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """A view for numbers, slices, `...` and None; a new tensor where tensors or lists take part."""
-    if type(index) is int:  # the most common one; what is out of range, the plan refuses
+    """`x[index]`: a view for ints, slices, `...` and None; a new tensor if the index has tensors or lists."""
+    if type(index) is int:  # the most common case; the plan refuses indices out of range
         sizes = x._read().aval.shape
         if sizes and -sizes[0] <= index < sizes[0]:
             return op.select(x, 0, index % sizes[0])
@@ -58,7 +60,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 
 def setitem(x: Tensor, index: Any, values: Any) -> None:
-    """Write `values`, a tensor or a number that broadcasts to what the index selects."""
+    """Write `values`, a tensor or a number that broadcasts to the shape of `x[index]`."""
     if index is False:
         return
     if index is True:
@@ -82,16 +84,16 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
         return
     source = values if isinstance(values, Tensor) else tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
     source = as_filling(x, plan.masks, len(plan.indices), source)
-    while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here
+    while source.ndim and source.shape[0] == 1:  # as in PyTorch, leading dims of size one are dropped
         source = op.squeeze(source, 0)
     check_overlap(target, [source, *plan.indices], wholly=True)
     write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:
-    """`values` to be written where `indices` index tensors say; in the type of `x` if it is what a mask is filled with.
+    """`values` for a write at `indices` index tensors; in the type of `x` if a mask is filled with a single number.
 
-    That is one element, and a mask that all of the indices were made of; it has to be of bools.
+    That requires one element, and one bool mask from which all indices were made.
     """
     if values.numel() != 1 or len(masks) != 1 or masks[0].ndim != indices:
         return values
@@ -101,7 +103,7 @@ def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor)
 
 
 def delitem(x: Tensor, index: Any) -> None:
-    """Raises `TypeError`: the elements of a tensor cannot be taken out of it."""
+    """Raises `TypeError`: elements of a tensor cannot be deleted."""
     raise ArgumentError("Tensor does not support deleting items")
 
 
@@ -113,10 +115,10 @@ def _filled(target: Tensor, values: Any) -> Tensor:
     if not isinstance(values, Tensor):
         return op.fill(target, values)
     lead = values.ndim - target.ndim
-    if lead > 0 and all(size == 1 for size in values.shape[:lead]):  # PyTorch drops leading ones here
+    if lead > 0 and all(size == 1 for size in values.shape[:lead]):  # as in PyTorch, these dims are dropped
         values = op.squeeze(values, tuple(range(lead)))
     source = values
     if owner_of(source) is owner_of(target):
-        source = op.expand(source, target.shape)  # overlap is judged side by side
+        source = op.expand(source, target.shape)  # check_overlap compares tensors of one shape
     check_overlap(target, [source])
     return op.copy(target, values)

@@ -40,14 +40,14 @@ from weft.ops._type_names import c_name, scalar_name
 _new = object.__new__
 
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
-"""The error for new tensors whose elements have no gradients."""
+"""The error for new tensors whose element type has no gradients."""
 
 
 class Tensor(TensorBase):
-    """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
+    """An array of numbers of one type, with PyTorch's operators; it can take part in backward passes.
 
-    Operators are recorded when called and computed when a value is needed. The handle is mutable: an in-place
-    operator makes it point to another value, and never changes a value that a backward pass has saved.
+    Operators are recorded when called, and computed when a value is needed. The tensor is a mutable handle: an in-place
+    operator makes it refer to another value, and never changes a value that is saved for a backward pass.
     """
 
     # --- what it is -------------------------------------------------------------------------------------------
@@ -69,20 +69,20 @@ class Tensor(TensorBase):
 
     @property
     def device(self) -> device:
-        """Where the elements are, or will be."""
+        """The device of the elements."""
         return self._read().aval.device
 
     @property
     def ndim(self) -> int:
-        """How many dims there are."""
+        """The number of dims."""
         return len(self._read().aval.shape)
 
     def dim(self) -> int:
-        """How many dims there are."""
+        """The number of dims."""
         return self.ndim
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return prod(self._read().aval.shape)
 
     nelement = numel
@@ -102,22 +102,22 @@ class Tensor(TensorBase):
         return self._read().aval.nbytes
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are real floating numbers."""
+        """Whether the element type is a real floating type."""
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        """Whether the elements are complex numbers."""
+        """Whether the element type is complex."""
         return self.dtype.is_complex
 
     def is_signed(self) -> bool:
-        """Whether elements can be negative."""
+        """Whether the element type has negative numbers."""
         return self.dtype.is_signed
 
     # --- gradients --------------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to it. Set it on leaves only."""
+        """Whether gradients flow to this tensor. It can be set on leaves only."""
         return self._read().tape is not None
 
     @requires_grad.setter
@@ -127,11 +127,11 @@ class Tensor(TensorBase):
         self._require_grad(wanted, "only Tensors of floating point and complex dtype can require gradients")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Start or stop collecting a gradient in `.grad`. Only floating and complex leaves can."""
+        """Set whether a gradient is accumulated in `.grad`; only for floating and complex leaves."""
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
     def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
-        """`requires_grad_`, with an error for elements that have no gradients."""
+        """`requires_grad_`, with the error `refusal` for element types without gradients."""
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -163,13 +163,13 @@ class Tensor(TensorBase):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is no result of an operator that gradients flow through."""
+        """Whether this is not a result of an operator through which gradients flow."""
         tape = self._read().tape
         return tape is None or tape.leaf
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that backward passes have summed up, or None."""
+        """The sum of the gradients of all backward passes, or None."""
         tape = self._tape
         if tape is not None and (capture := ambient().capture) is not None:
             capture.reads_grad(tape)
@@ -210,41 +210,46 @@ class Tensor(TensorBase):
 
     @property
     def grad_fn(self) -> Any:
-        """The recorded application that made it, or None for a leaf."""
+        """The recorded application that has made it, or None for a leaf."""
         return None if self.is_leaf else GradFn(self._read())
 
     def retain_grad(self) -> None:
-        """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
+        """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
         if not self.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or self.retains_grad:
             return
         kept = self._tape = self._tape or Tape()
 
+        aval = self._read().aval
+
         def keep(grad: Value) -> None:
-            kept.grad = wrap(grad) if kept.grad is None else kept.grad + wrap(grad)
+            named = wrap(grad if aval.names is None else view.renamed(grad, aval.names))
+            kept.grad = named if kept.grad is None else kept.grad + named
 
         kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
         hooks_of(self._read())[Tape.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
-        """Whether `retain_grad` was asked for."""
+        """Whether `retain_grad` was called."""
         return self._tape is not None and self._tape.hooks is not None and not self.is_leaf
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
-        """Call `hook(grad)` when the gradient is complete; what it returns, if anything, replaces the gradient."""
+        """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         if not self.requires_grad:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
 
+        aval = self._read().aval
+
         def on_value(grad: Value) -> Value | None:
-            replacement = hook(wrap(grad))
+            replacement = hook(wrap(grad if aval.names is None else view.renamed(grad, aval.names)))
             if replacement is None:
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
                 raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
-            return operand(replacement)
+            return view.without_names(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)
@@ -259,11 +264,11 @@ class Tensor(TensorBase):
         return Handle(tape.post_hooks, hook)
 
     def detach(self) -> Tensor:
-        """A view of the same elements that no gradient flows through."""
+        """A view of the same elements through which no gradient flows."""
         return view.make_detached_view(wrap(own(operand(self))), self)
 
     def detach_(self) -> Tensor:
-        """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
+        """Make it a leaf, without history. The gradient that it has accumulated stays."""
         if self._is_view():
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
@@ -277,7 +282,7 @@ class Tensor(TensorBase):
 
     @property
     def data(self) -> Tensor:
-        """The same elements outside of the tape; assign to replace them and keep the handle."""
+        """The same elements, outside the tape. Assign to replace them and keep the tensor object."""
         return self.detach()
 
     @data.setter
@@ -297,13 +302,13 @@ class Tensor(TensorBase):
 
     @property
     def _base(self) -> Tensor | None:
-        """The tensor that it is a view of, if gradients flow there."""
+        """The base, if it is a view through which gradients flow to it."""
         alias = self._alias
         return cast("Tensor", alias.base) if alias is not None and alias.tracked and not alias.hidden else None
 
     @property
     def _version(self) -> int:
-        """How often the elements were written, by whatever alias."""
+        """How often the elements were written, through any alias."""
         return owner_of(self)._writes
 
     # --- values -----------------------------------------------------------------------------------------------
@@ -315,7 +320,7 @@ class Tensor(TensorBase):
         return self._read()
 
     def _array(self) -> Any:
-        """The jax array, computed now if need be."""
+        """The jax array, computed now if necessary."""
         return realize.array_of(self._read_concrete())
 
     def _host(self) -> np.ndarray[Any, Any]:
@@ -336,7 +341,7 @@ class Tensor(TensorBase):
         return self._host().tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array that shares them on the CPU; read-only, since values are immutable."""
+        """The elements as a NumPy array, without a copy on the CPU; it is read-only, since values are immutable."""
         if self.requires_grad and not force:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return self._host()
@@ -406,19 +411,19 @@ class Tensor(TensorBase):
 
 
 class GradFn:
-    """A recorded application as the tape sees it: `name()` and the applications that made its inputs."""
+    """A recorded application in the tape's graph: `name()`, and the applications that have made its inputs."""
 
     def __init__(self, value: Value) -> None:
         self._vertex = vertex_of(value)
 
     def name(self) -> str:
-        """Such as `AddBackward0`."""
+        """The name, such as `AddBackward0`."""
         tape = self._vertex.tape
         return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._vertex)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """For each input, what made it (None where no gradient flows), and which output of that it is."""
+        """For each input, the application that has made it (None without gradients), and the number of its output."""
         tape = self._vertex.tape
         if tape is None or tape.leaf:
             return ()
@@ -436,7 +441,7 @@ class GradFn:
 
 
 def _place(x: Value) -> int:
-    """Which output of its application a value is; a leaf is the first."""
+    """The number of a value among its application's outputs; 0 for a leaf."""
     tape = x.tape
     origin = None if tape is None or tape.leaf else vertex_of(x).origin
     return 0 if origin is None else origin.index
@@ -454,7 +459,7 @@ class Handle:
         hooks[self._key] = hook
 
     def remove(self) -> None:
-        """Take the hook away; a second call does nothing."""
+        """Remove the hook; further calls do nothing."""
         self._hooks.pop(self._key, None)
 
     def __enter__(self) -> Handle:

@@ -1,17 +1,17 @@
-"""Aliases: tensors that read, and write, a part of another one.
+"""Aliases: tensors that read and write a part of another tensor.
 
-A view holds its base and the path of view operators that leads to it. Reading replays the path when the base has been
-written since; writing computes a new base through the path. Both are ordinary recorded operators, so gradients
-follow, and values saved for a backward pass stay what they were.
+A view refers to its base, and to the path of view operators from it. If the base has been written since, reading
+replays the path; writing computes a new base through the path. Both are ordinary recorded operators, so gradients
+follow, and values saved for a backward pass do not change.
 
-A view that no gradient flows through (`detach()`, `.data`, a parameter made of a tensor) is apart: it shares elements,
-and has a place of its own in the graph, which it keeps when others write.
+A view through which no gradient flows (`detach()`, `.data`, a parameter made from a tensor) is apart: it shares
+elements, but has its own place in the graph, which it keeps when other aliases write.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.aval import marked
+from weft._lazy.aval import Aval, marked
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
@@ -30,8 +30,8 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
-from weft.errors import DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import Sizes, broadcast_shapes
+from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
+from weft.ops._dims import Factors, Names, PartOf, Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._type_names import scalar_name
 
@@ -53,13 +53,13 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
 
 
 def make_detached_view(result: T, source: TensorBase) -> T:
-    """Mark `result` as a view of all elements of `source` that no gradient flows through."""
+    """Mark `result` as a view of all elements of `source` through which no gradient flows."""
     _copy_inference_mark(result._read(), source._read())
     return attach(result, Alias(owner_of(source), path_of(source), False))
 
 
 def attach(view: T, alias: Alias) -> T:
-    """Make a tensor a view by its alias; writes to the base mark it stale."""
+    """Make a tensor a view by an alias; writes to the base mark it stale."""
     view._alias = alias
     base = alias.base
     views = base._views
@@ -73,13 +73,13 @@ def attach(view: T, alias: Alias) -> T:
 
 
 def _copy_inference_mark(value: Value, other: Value) -> None:
-    """Mark a fresh value as made in inference mode, or not, like another value of its storage."""
+    """Mark a fresh value as made in inference mode if another value of its storage is marked so."""
     if value.aval.inference is not other.aval.inference:
         value.aval = marked(value.aval, other.aval.inference)
 
 
 def refresh(view: TensorBase) -> Value:
-    """The value of a view whose base has been written since it was last read."""
+    """The value of a view whose base has been written since the view was last read."""
     alias = view._alias
     assert alias is not None, "only views are stale"
     value = replayed(alias)
@@ -101,7 +101,7 @@ def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
 
 
 def _move_retain_grad(tensor: TensorBase, value: Value) -> None:
-    """Let `retain_grad` collect the gradient of a tensor's new value instead of its old one."""
+    """Let `retain_grad` accumulate the gradient of a tensor's new value instead of that of its old one."""
     kept = tensor._tape
     if kept is None or kept.leaf or not kept.hooks or value.tape is None:
         return
@@ -118,7 +118,7 @@ def replayed(alias: Alias) -> Value:
 
 
 def own(value: Value) -> Value:
-    """A value of its own with the same contents, outside of the tape."""
+    """A separate value with the same contents, outside the tape."""
     array = value.array
     if array is None or type(array) is Ticket or ambient().capture is not None:
         return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
@@ -126,7 +126,7 @@ def own(value: Value) -> Value:
 
 
 def is_view_of(result: TensorBase, source: TensorBase) -> bool:
-    """Whether `result` is another handle on the storage of `source`."""
+    """Whether `result` is another handle to the storage of `source`."""
     return result._alias is not None and result is not source and owner_of(result) is owner_of(source)
 
 
@@ -134,11 +134,11 @@ def is_view_of(result: TensorBase, source: TensorBase) -> bool:
 
 
 def write(target: T, value: Value, *, uniform: bool = False) -> T:
-    """Make a freshly recorded value the contents of `target` and of all that alias it.
+    """Make a freshly recorded value the contents of `target`, and so of all its aliases.
 
-    The value is cast and expanded to the target's type. `RuntimeError` for a leaf that requires a gradient in grad
-    mode, a shape that does not broadcast to the target's, a type that cannot be cast, and a target that overlaps
-    itself, unless the value is `uniform`, one number everywhere.
+    The value is cast and expanded to the target's type and shape. `RuntimeError` for a leaf that requires a gradient in
+    grad mode, a shape that does not broadcast, a type that cannot be cast, and a target that overlaps itself, unless
+    the value is `uniform`: one number everywhere.
     """
     state = ambient()
     check_writable(target, state.grad)
@@ -168,12 +168,12 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
 
 
 def _is_scattered(base: TensorBase) -> bool:
-    """Whether the elements of a part of a storage do not lie side by side, so that no places within it can be given."""
+    """Whether the elements of a part of a storage are not dense, so that no layout can be given within that part."""
     return spreads(base) or not layout_of(base).is_contiguous
 
 
 def _write_to_storage(target: T, value: Value) -> T:
-    """Write to a part of a detached view that shows elements in several places: straight to the storage."""
+    """Write to a detached view that shows elements in several places, directly to the storage."""
     if value.tape is not None:
         raise InPlaceError(
             "a view of a detached tensor that shows elements several times takes no value with a gradient; clone() it"
@@ -186,7 +186,7 @@ def _write_to_storage(target: T, value: Value) -> T:
 
 
 def _write_path(view: TensorBase, alias: Alias) -> Path:
-    """The steps to write through: straight to the view's places where it shows an element several times."""
+    """The steps to write through: directly to the view's places if it shows an element several times."""
     if not spreads(view):
         return alias.steps
     layout = layout_of(view, exact=True)
@@ -194,7 +194,7 @@ def _write_path(view: TensorBase, alias: Alias) -> Path:
 
 
 def _written(steps: Path, base: Value, value: Value) -> Value:
-    """The base with `value` where the steps lead."""
+    """The base with `value` written at the end of the path `steps`."""
     chain = [base]
     for call, others in steps[:-1]:
         chain.append(apply(call, (chain[-1], *others))[0])
@@ -230,7 +230,7 @@ def _put(base: TensorBase, value: Value, grad: bool) -> None:
 
 
 def placed(old: Value, value: Value) -> Value:
-    """`value`, at the place of `old` in the graph, which does not see that the contents have changed."""
+    """`value`, placed in the graph where `old` is; the graph does not see that the contents have changed."""
     tape = old.tape
     assert tape is not None, "only what requires a gradient has a place"
     if tape.leaf or tape.freed:
@@ -242,7 +242,7 @@ def placed(old: Value, value: Value) -> Value:
 
 
 def set_value(base: TensorBase, value: Value) -> None:
-    """Point a tensor that owns its storage to another value; its views are read anew."""
+    """Set the value of a tensor that owns its storage; its views become stale."""
     if base._value is not None:
         _copy_inference_mark(value, base._value)
     base._value = value
@@ -273,7 +273,7 @@ def _mark_views_stale(base: TensorBase) -> None:
 
 
 def replace_value(target: TensorBase, value: Value) -> None:
-    """`write` outside of the tape, short where the target owns its storage and the type stays."""
+    """`write` outside the tape; a shortcut if the target owns its storage and the type stays."""
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
         tape = old.tape
@@ -286,7 +286,7 @@ def replace_value(target: TensorBase, value: Value) -> None:
 
 
 def check_writable(target: TensorBase, grad: bool) -> None:
-    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and what was made in inference mode."""
+    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and a tensor made in inference mode."""
     if grad:
         _check_leaf(target)
     if target._read().aval.inference and not ambient().inference:
@@ -314,9 +314,9 @@ def _check_leaf(target: TensorBase) -> None:
 
 
 def check_overlap(target: TensorBase, sources: Iterable[TensorBase], *, wholly: bool = False) -> None:
-    """Raise `RuntimeError` where a tensor that is read overlaps the written one without being the same elements.
+    """Raise `RuntimeError` if a tensor that is read overlaps the written one without being exactly the same elements.
 
-    With `wholly`, the same elements are refused, too.
+    With `wholly`, exactly the same elements are refused, too.
     """
     alone = target._alias is None and target._views is None
     for source in sources:
@@ -336,7 +336,7 @@ def _overlap(target: TensorBase, source: TensorBase, wholly: bool) -> bool:
 
 
 def check_cast(have: DType, want: DType) -> None:
-    """Raise `RuntimeError` where results of one type cannot be written to a tensor of another one."""
+    """Raise `RuntimeError` if results of type `have` cannot be written to a tensor of type `want`."""
     if not can_cast(have, want):
         raise DTypeError(
             f"result type {scalar_name(have)} can't be cast to the desired output type {scalar_name(want)}"
@@ -344,7 +344,7 @@ def check_cast(have: DType, want: DType) -> None:
 
 
 def check_shape(have: Sizes, want: Sizes) -> None:
-    """Raise `RuntimeError` where results of one shape do not broadcast to that of the tensor that they go into."""
+    """Raise `RuntimeError` if results of shape `have` do not broadcast to `want`, the shape of the written tensor."""
     if have != want and (both := broadcast_shapes(want, have)) != want:
         raise ShapeError(f"output with shape {list(want)} doesn't match the broadcast shape {list(both)}")
 
@@ -352,13 +352,44 @@ def check_shape(have: Sizes, want: Sizes) -> None:
 def _fitted(target: TensorBase, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
+    check_names(want.names, have.names)
     check_shape(have.shape, want.shape)
     if have.dtype is not want.dtype:
         check_cast(have.dtype, want.dtype)
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]
     if have.shape != want.shape:
         value = apply(call_of(TABLE["broadcast_to"], (ONE, want.shape)), (value,))[0]
+    if have.names != want.names:
+        value = renamed(value, want.names)
     return value
+
+
+def check_names(own: Names | None, computed: Names | None) -> None:
+    """Raise `RuntimeError` where results with other names go into a tensor whose dims have names."""
+    if own is not None and computed is not None and own != computed:
+        raise DimNameError(
+            f"Name mismatch: specified out tensor with names {list(own)} are not the same as the computed output names "
+            f"{list(computed)}. Please rename the out tensor's dims with `Tensor.rename`."
+        )
+
+
+def renamed(value: Value, names: Names | None) -> Value:
+    """A value of the same elements whose dims have these names."""
+    return apply(call_of(TABLE["renamed"], (ONE, names or (None,) * len(value.aval.shape))), (value,))[0]
+
+
+def without_names(grad: Value, aval: Aval, text: str) -> Value:
+    """A gradient of something of type `aval` without names; `RuntimeError` where it has others than that."""
+    names = grad.aval.names
+    if names is None:
+        return grad
+    if names != aval.names:
+        own = list(aval.names or (None,) * len(aval.shape))
+        raise DimNameError(
+            f"Mismatch in names: {text} has dims {list(names)}, and what it is the gradient of has dims {own}. Please "
+            "rename it with `Tensor.rename`, or align it."
+        )
+    return renamed(grad, None)
 
 
 # --- writing through a view operator ---------------------------------------------------------------------------
@@ -366,7 +397,7 @@ def _fitted(target: TensorBase, value: Value) -> Value:
 
 @lru_cache(maxsize=512)
 def _writing(call: Call) -> Call:
-    """The call that writes through a view call: (base, value, its other inputs) -> new base."""
+    """The call that writes through a view call: (base, value, the view's other inputs) -> new base."""
     return call_of(_write_row(call.op), (ONE, ONE, *call.static[1:]))
 
 
@@ -374,11 +405,19 @@ def _writing(call: Call) -> Call:
 def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
     body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(f"{op.name}_write", body, params, saves=True, grad_name="CopySlices")
+    return OpDef(f"{op.name}_write", body, params, _like_the_base, saves=True, grad_name="CopySlices")
+
+
+def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims of the base stay; nothing else says anything of them."""
+    del static
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    whole = frozenset(letter for dims in letters for letter in dims)
+    return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
 
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
-    """Write through any view operator: it only moves elements, so its linear transpose puts them back."""
+    """Write through any view operator by its linear transpose, which puts the elements back."""
     if not jnp.issubdtype(base.dtype, jnp.inexact):
         wide = base.dtype.itemsize == 8
         as_float, back = _through_bits(base.dtype) if wide else _through_float64(base.dtype)

@@ -1,4 +1,4 @@
-"""Automatic differentiation: what users call."""
+"""The public functions of automatic differentiation."""
 
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad

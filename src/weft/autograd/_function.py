@@ -1,4 +1,4 @@
-"""Operators with a derivative written by the user."""
+"""`Function`: operators whose derivative the user writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
 
 
 class FunctionCtx:
-    """What `forward` leaves for `backward`."""
+    """What `forward` passes on to `backward`: saved tensors, options, and attributes of the user's."""
 
     needs_input_grad: tuple[bool, ...] = ()
     _saved: tuple[Any, ...] = ()
@@ -36,7 +36,7 @@ class FunctionCtx:
     _outputs: dict[int, Value] = {}  # noqa: RUF012  replaced, never changed: results on the tape by raw result
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors, as they are now, for `backward`."""
+        """Save tensors, with their present values, for `backward`."""
         if any(self.needs_input_grad):
             for at, t in enumerate(tensors):
                 if t is not None and not isinstance(t, Tensor):
@@ -65,50 +65,51 @@ class FunctionCtx:
         return tensor if tensor._value is value else wrap(value)
 
     def _release(self) -> None:
-        """A backward pass has used the saved tensors, and no other one may."""
+        """Free the saved tensors after a backward pass; reading them again is an error."""
         self._saved = ()
         self._freed = True
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Results through which no gradient flows."""
+        """Declare results through which no gradient flows."""
         for t in tensors:
             if not isinstance(t, Tensor):
                 raise GradientError(f"mark_non_differentiable only accepts variable arguments, but got {kind_of(t)}")
         self._plain = tuple(map(id, tensors))
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Inputs that `forward` has written in place and returns."""
+        """Declare inputs that `forward` has written in place; it must return them."""
         for at, t in enumerate(tensors):
             if not isinstance(t, Tensor):
                 raise GradientError(f"mark_dirty can only accept variables, but argument {at} is of type {kind_of(t)}")
         self._dirty = tuple(map(id, tensors))
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether `backward` gets zeros, rather than None, for results without a gradient."""
+        """Set whether `backward` gets zeros, rather than None, for results without a gradient."""
         self._materialize = value
 
 
 class Function:
-    """Base of user-written operators: static `forward(ctx, *args)` and `backward(ctx, *grads)`; call `apply`.
+    """The base of user-written operators: static `forward(ctx, *args)` and `backward(ctx, *grads)`; called by `apply`.
 
-    `vjp` is another name of `backward`. With `clear_saved_tensors_on_access`, `ctx.saved_tensors` is read only once.
+    `vjp` is another name of `backward`. With `clear_saved_tensors_on_access`, `ctx.saved_tensors` can be read only
+    once.
     """
 
     clear_saved_tensors_on_access = False
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the results. Runs outside of the tape."""
+        """Compute the results. It runs outside the tape."""
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Save what `backward` needs, where `forward` takes no ctx."""
+        """Save what `backward` needs, if `forward` takes no ctx."""
         raise NotImplementedError
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """One gradient or None per argument of `forward`, given one per result."""
+        """Given a gradient for each result, return one gradient (or None) for each argument of `forward`."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
             "backward mode AD."
@@ -117,7 +118,7 @@ class Function:
     vjp = backward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: functions are called by `apply`, without an instance."""
+        """Raises: a function is called by `apply`, without an instance."""
         raise GradientError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
             "function with static forward method."
@@ -153,7 +154,7 @@ _signatures: dict[Any, Signature] = {}
 def _linked(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
 ) -> list[Any]:
-    """The results as one application on the tape, whose derivative is the user's."""
+    """The results as one application on the tape, with the user's derivative."""
     if any(saved is not None and saved[0].aval.inference for saved in ctx._saved):
         raise saved_inference()
     if not set(ctx._dirty) <= set(map(id, results)):
@@ -202,7 +203,7 @@ def _linked(
 
 
 def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
-    """Raise for views among what was marked as written that are no arguments, or not the only result."""
+    """Raise if a view that is marked as written is not an argument, or not the only result."""
     arguments = set(map(id, args))
     for tensor in results:
         if id(tensor) not in ctx._dirty:
@@ -223,7 +224,7 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) ->
 
 
 def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
-    """The user's derivative, under either of its names."""
+    """The user's derivative, from `backward` or from `vjp`."""
     if cls.vjp is Function.vjp:
         return cls.backward
     if cls.backward is not Function.backward:
@@ -237,7 +238,7 @@ def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
 def _custom(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
 ) -> Callable[[dict[int, Value]], list[Value | None]]:
-    """The user's backward, over values: cotangents by result -> a gradient per tensor argument."""
+    """The user's `backward` over values: cotangents by number of the result -> a gradient for each tensor argument."""
     is_tensor = [isinstance(a, Tensor) for a in args]
     avals = [r._read().aval if isinstance(r, Tensor) else None for r in results]
 
@@ -273,7 +274,7 @@ def _custom(
 
 
 def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
-    """A gradient in the type of its input; where that broadcasts to its shape, added up over what was repeated."""
+    """A gradient cast to the type of its input; if the input's shape broadcasts to its shape, it is summed to that."""
     if grad is None:
         return None
     if not isinstance(grad, Tensor):
@@ -292,7 +293,7 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a `backward` that must not be differentiated itself: its results leave the tape."""
+    """Mark a `backward` that cannot be differentiated itself: its results are not on the tape."""
 
     @wraps(function)
     def once(ctx: Any, *grads: Any) -> Any:

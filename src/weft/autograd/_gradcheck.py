@@ -1,4 +1,4 @@
-"""Derivatives against finite differences."""
+"""Checks of derivatives by finite differences."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def gradcheck(
 ) -> bool:
     """Whether the gradients of `func` agree with central differences; use float64 inputs.
 
-    Every real and imaginary part of every input that requires a gradient is moved by `eps`. Also checked are that a
-    second backward pass gives the same within `nondet_tol`, and that cotangents of zero give zeros. Raises
-    `GradcheckError`, with both Jacobians where they differ, unless `raise_exception` is false. The remaining options
+    Each real and imaginary part of every input that requires a gradient is changed by `eps`. Also checked: a second
+    backward pass gives the same result within `nondet_tol`, and zero cotangents give zero gradients. Raises
+    `GradcheckError`, which shows both Jacobians if they differ, unless `raise_exception` is false. The other options
     are accepted for compatibility.
     """
     del check_undefined_grad, check_grad_dtypes, fast_mode
@@ -65,7 +65,7 @@ def _check_inputs(args: list[Any], at: list[int]) -> None:
 def _check(
     func: Callable[..., Any], args: list[Any], at: list[int], eps: float, atol: float, rtol: float, nondet_tol: float
 ) -> None:
-    """Compare the Jacobians: of complex outputs those of the imaginary parts, then those of the real ones."""
+    """Compare the Jacobians. For complex outputs, those of the imaginary parts are compared first."""
     outputs = _tensors(func(*args))
     smooth = [n for n, output in enumerate(outputs) if _is_smooth(output)]
     numerical = [_numerical(func, args, i, eps) for i in at]
@@ -90,7 +90,7 @@ def _check(
 
 
 def _check_cotangents(func: Callable[..., Any], args: list[Any], at: list[int]) -> None:
-    """Cotangents of zero give zeros."""
+    """Check that zero cotangents give zero gradients."""
     outputs = _smooth_outputs(func(*args))
     zeros = [from_host(np.zeros(output.shape, output.dtype.numpy)) for output in outputs]
     gradients = grad(outputs, [args[i] for i in at], zeros, allow_unused=True) if outputs and at else ()
@@ -104,7 +104,7 @@ def gradgradcheck(
     grad_outputs: Tensor | Sequence[Tensor] | None = None,
     **options: Any,
 ) -> bool:
-    """`gradcheck` of the gradients of `func`: second derivatives against finite differences."""
+    """`gradcheck` of the gradients of `func`: compares second derivatives with finite differences."""
     args = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     outputs = _smooth_outputs(func(*args))
     if grad_outputs is None:
@@ -150,7 +150,7 @@ def _smooth_outputs(outputs: Any) -> list[Tensor]:
 
 
 def _parts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """All real numbers of an array in a row; complex ones give two."""
+    """All numbers of an array as a vector of reals; a complex number gives two."""
     flat: Any = np.ascontiguousarray(array).reshape(-1)
     return flat.view(flat.real.dtype) if np.iscomplexobj(flat) else flat
 
@@ -159,7 +159,7 @@ HostArray = np.ndarray[Any, Any]
 
 
 def _analytical(output: Tensor, wanted: list[Tensor], nondet_tol: float) -> list[HostArray]:
-    """A Jacobian for each input: rows by backward passes from each part of the output, each of them made twice."""
+    """A Jacobian for each input. Each part of the output gives a row, by a backward pass that is run twice."""
     first, second = (_rows(output, wanted) for _ in range(2))
     if any(a.size and np.abs(a - b).max() > nondet_tol for a, b in zip(first, second, strict=True)):
         raise GradcheckError(

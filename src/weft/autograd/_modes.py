@@ -1,4 +1,4 @@
-"""Modes of recording: with gradients or without, and with a watch for NaN."""
+"""Modes of recording: with or without gradients, and anomaly detection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.errors import ArgumentError
 
 
 class _Mode:
-    """A block, or a decorator, in which fields of the ambient state have other values."""
+    """A context manager and decorator that sets fields of the ambient state."""
 
     def __init__(self, **fields: Any) -> None:
         self._fields = fields
@@ -39,7 +39,7 @@ class _Mode:
 
 
 def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[..., Any]:
-    """A generator function whose generators are in the mode only while they run."""
+    """Wrap a generator function such that its generators are in the mode only while they run."""
 
     @wraps(function)
     def steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
@@ -53,7 +53,7 @@ def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[
                 return stop.value
             try:
                 sent = yield item
-            except BaseException as error:  # the source's business, also `GeneratorExit`
+            except BaseException as error:  # passed to the source, which may handle it, also `GeneratorExit`
                 resume = partial(source.throw, error)
             else:
                 resume = partial(source.send, sent)
@@ -62,7 +62,7 @@ def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[
 
 
 def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> Any:
-    """A mode class that also decorates without being called: `@no_grad`."""
+    """A mode class that can decorate with or without parentheses: `@no_grad` and `@no_grad()`."""
 
     class Mode(_Mode):
         def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
@@ -82,7 +82,7 @@ enable_grad: Any = _with_optional_parentheses("enable_grad", "Record with gradie
 
 
 class inference_mode(_Mode):
-    """Record without gradients, what never takes part in a backward pass. `inference_mode(False)` records with them."""
+    """Record values that can never take part in a backward pass. `inference_mode(False)` records with gradients."""
 
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         return cls(True)(mode) if callable(mode) else super().__new__(cls)
@@ -92,7 +92,7 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Switch gradients on or off: from here on, or for a `with` block."""
+    """Switch gradients on or off: from this call on, or for a `with` block."""
 
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool):
@@ -113,19 +113,19 @@ class set_grad_enabled(_Mode):
 
 
 def is_grad_enabled() -> bool:
-    """Whether operators are recorded with gradients here."""
+    """Whether operators are recorded with gradients in this thread."""
     return ambient().grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether this is inside of `inference_mode`."""
+    """Whether `inference_mode` is active in this thread."""
     return ambient().inference
 
 
 class detect_anomaly(_Mode):
-    """Stop a backward pass at the first derivative that gives NaN, naming the line of the forward operator.
+    """Raise in a backward pass at the first derivative that is NaN, and name the line of its forward operator.
 
-    Every derivative is computed and looked at on its own, so this is slow.
+    Every derivative is computed and checked separately, so this is slow.
     """
 
     def __init__(self, check_nan: bool = True) -> None:
@@ -133,7 +133,7 @@ class detect_anomaly(_Mode):
 
 
 class set_detect_anomaly(_Mode):
-    """Switch anomaly detection on or off: from here on, or for a `with` block."""
+    """Switch anomaly detection on or off: from this call on, or for a `with` block."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(anomaly=mode and check_nan)

@@ -1,4 +1,4 @@
-"""Switches of the libraries behind PyTorch's operators. XLA is behind these, so most are accepted and left at that."""
+"""PyTorch's switches of its libraries. Operators use XLA here, so most switches are accepted and have no effect."""
 
 from weft.backends import cuda as cuda
 from weft.backends import cudnn as cudnn

@@ -1,4 +1,4 @@
-"""CUDA: whether there is any, and how matrices are multiplied."""
+"""CUDA: whether it is available, and the precision of matrix products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_built() -> bool:
 
 
 class _Matmul:
-    """The precision of float32 products, as an old switch spells it."""
+    """The precision of float32 products, as the older switch."""
 
     @property
     def allow_tf32(self) -> bool:

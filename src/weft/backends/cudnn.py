@@ -1,4 +1,4 @@
-"""cuDNN. XLA chooses among its algorithms when it compiles a program: the flags are kept and change nothing."""
+"""cuDNN. XLA chooses its algorithms when it compiles a program, so the flags are stored but have no effect."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def is_available() -> bool:
 
 
 def version() -> int | None:
-    """None: which cuDNN is used is jaxlib's business."""
+    """None: jaxlib determines which cuDNN is used."""
     return None
 
 
 @contextmanager
 def flags(**settings: Any) -> Iterator[None]:
-    """Other values of the flags within a block; see `torch.backends.cudnn` for their names."""
+    """Set the flags within a block; see `torch.backends.cudnn` for their names."""
     scope = globals()
     before = {name: scope[name] for name in settings}
     scope.update(settings)

@@ -1,4 +1,4 @@
-"""oneDNN. XLA has it built in where it helps: the flags are kept and change nothing."""
+"""oneDNN. XLA uses it where it helps, so the flags are stored but have no effect."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ deterministic = False
 
 
 def is_available() -> bool:
-    """False: no operator can be sent to it by name."""
+    """False: operators cannot be sent to it explicitly."""
     return False

@@ -1,4 +1,4 @@
-"""CUDA devices: which there are, and which one this thread means by `cuda`."""
+"""CUDA devices: which exist, and which one `cuda` means in this thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.random import manual_seed as _manual_seed
 
 
 def device_count() -> int:
-    """How many CUDA devices jax can use."""
+    """The number of CUDA devices that jax can use."""
     count = 0
     while True:
         try:
@@ -33,7 +33,7 @@ def is_available() -> bool:
 
 
 def set_device(device: Any) -> None:
-    """Mean this device by `cuda` in this thread; a negative index changes nothing. `RuntimeError` if there is none."""
+    """Let `cuda` mean this device in this thread; a negative index has no effect. `RuntimeError` if there is none."""
     index = _index_of(device)
     if index >= 0:
         _held(index)
@@ -47,7 +47,7 @@ def current_device() -> int:
 
 
 class device:
-    """In a block, `cuda` means this device; a negative index changes nothing."""
+    """A context in which `cuda` means this device; a negative index has no effect."""
 
     def __init__(self, device: Any) -> None:
         self.idx = _index_of(device)
@@ -62,24 +62,24 @@ class device:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the device has computed all that was asked of it."""
+    """Wait until the device has finished all its computations."""
     held = _held(_index_of(device, optional=True))
     _flush_pending()
     _finish(held)
 
 
 def get_device_name(device: Any = None) -> str:
-    """What the device is called by its maker."""
+    """The vendor's name of the device."""
     return _held(_index_of(device, optional=True)).device_kind
 
 
 def is_bf16_supported() -> bool:
-    """Whether there is a device; all have bfloat16."""
+    """Whether there is a CUDA device; all of them support bfloat16."""
     return is_available()
 
 
 def empty_cache() -> None:
-    """Nothing: XLA's allocator keeps what it has for later results."""
+    """Does nothing: XLA's allocator keeps memory for later results."""
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -88,12 +88,12 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that there were at one time; 0 without a device."""
+    """The largest number of bytes allocated at one time; 0 without a device."""
     return _memory(device, "peak_bytes_in_use")
 
 
 def manual_seed(seed: int) -> None:
-    """Start the default generator anew: its draws are the same on every device."""
+    """Restart the default generator; its draws are the same on every device."""
     _manual_seed(seed)
 
 
@@ -107,12 +107,12 @@ def _memory(device: Any, name: str) -> int:
 
 
 def _held(index: int) -> Any:
-    """The jax device; `RuntimeError` where there is none."""
+    """The jax device; `RuntimeError` if there is none."""
     return _jax_device(_Device("cuda", index))
 
 
 def _index_of(device: Any, *, optional: bool = False) -> int:
-    """The index of a device, a name, or an index; None stands for the current one where it may be left out."""
+    """The index of a device, given as a device, a name or an index; None means the current one, if `optional`."""
     if optional and device is None:
         return _current.cuda
     if isinstance(device, int):

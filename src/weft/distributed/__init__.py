@@ -1,6 +1,6 @@
-"""Many processes: stores, process groups, collectives, replicas, the elastic launcher.
+"""Distributed training: stores, process groups, collectives, data parallelism, and the elastic launcher.
 
-Everything is loaded on first use, so that the launcher and its workers' stores come without the tensor library.
+Everything is imported on first use, so that the launcher and the stores work without the tensor library.
 """
 
 from weft._base.exports import on_first_use as _on_first_use

@@ -15,7 +15,7 @@ BackendFactory = Callable[..., _Backend]
 
 
 class Backend(str):
-    """The name of a backend, in lower case. Those of this package are attributes, as `Backend.GLOO`."""
+    """The name of a backend, in lower case. The names of this package's backends are attributes, as `Backend.GLOO`."""
 
     UNDEFINED = "undefined"
     GLOO = "gloo"
@@ -39,9 +39,9 @@ class Backend(str):
     def register_backend(
         cls, name: str, func: BackendFactory, extended_api: bool = False, devices: str | Sequence[str] | None = None
     ) -> None:
-        """Add a backend: `func(store, rank, size, timeout)` makes this rank's part of a group, a `dist._Backend`.
+        """Add a backend: `func(store, rank, size, timeout)` returns this rank's part of a group, a `dist._Backend`.
 
-        It becomes the default one of those `devices` that have none. `extended_api` is refused.
+        It becomes the default backend of those `devices` that have none. `extended_api` is refused.
         """
         if extended_api:
             raise ValueRangeError("extended_api is not supported; func gets a store, a rank, a size and a timeout")
@@ -53,7 +53,7 @@ class Backend(str):
 
 
 class BackendConfig:
-    """Backends by device, from several names as in `cpu:gloo,cuda:nccl`, or from one, which is for CPUs and GPUs."""
+    """Backends by device, parsed from names such as `cpu:gloo,cuda:nccl`, or from a single name for CPUs and GPUs."""
 
     def __init__(self, backend: str) -> None:
         name_list = Backend(backend)
@@ -82,12 +82,12 @@ class BackendConfig:
 
 
 def get_backend_config(group: Any = None) -> str:
-    """A group's backend for each device, as in `cpu:gloo,cuda:gloo`."""
+    """A group's backend for each device, such as `cpu:gloo,cuda:gloo`."""
     return str(BackendConfig(get_backend(group)))
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """The backend for tensors of a device; `ValueError` where none is known."""
+    """The backend for tensors on a device; `ValueError` if none is known."""
     kind = (device if isinstance(device, Device) else Device(device)).type
     backend = Backend.default_device_backend_map.get(kind)
     if backend is None:

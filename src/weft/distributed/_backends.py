@@ -1,4 +1,4 @@
-"""The backends by name, and the choice of one for a job."""
+"""The backends by name, and the choice of a job's backend."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from weft.distributed._group import GroupBackend, ProcessGroup
 from weft.errors import ArgumentError, DistBackendError, ValueRangeError
 
 Join = Callable[..., GroupBackend]
-"""`join(store, rank, ranks, timeout)` makes this rank's part of a group whose members are `ranks` of the job."""
+"""`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job."""
 
 JobRendezvous = Callable[[int, int, timedelta], tuple[Store, int, int]]
-"""`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for those to be found."""
+"""`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for unknown ones."""
 
 _JOIN = {
     "shm": "weft.distributed._group_host:join_processes",
@@ -27,18 +27,18 @@ _JOIN = {
     "mpi": "weft.distributed._group_mpi:join",
 }
 _JOB_RENDEZVOUS = {"mpi": "weft.distributed._group_mpi:rendezvous"}
-_PACKAGES = {"mpi": "mpi4py"}  # of extras
+_PACKAGES = {"mpi": "mpi4py"}  # packages that are installed by extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
 
 
 def canonical_name(name: str | None) -> str:
-    """This package's name of a backend; `auto` if the job decides. `ValueError` for unknown names."""
+    """This package's name of a backend; `auto` if the choice depends on the job. `ValueError` for unknown names."""
     if name is None:
         return "auto"
     if not isinstance(name, str):
         raise ArgumentError(f"Backend name must be a string, but got: {name!r}")
-    parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # such as cpu:gloo,cuda:nccl
+    parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # for instance cpu:gloo,cuda:nccl
     known_name = _OTHER_NAMES.get(parts[0], parts[0])
     if known_name != "auto" and known_name not in _JOIN and known_name not in _registered:
         names = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
@@ -47,12 +47,12 @@ def canonical_name(name: str | None) -> str:
 
 
 def is_other_name(name: str | None) -> bool:
-    """Whether this is PyTorch's name of a backend that is another one here."""
+    """Whether this is a backend's name in PyTorch that stands for another backend here."""
     return name is not None and name.lower() in _OTHER_NAMES
 
 
 def register_backend(name: str, func: Join) -> None:
-    """Add a backend: `func(store, rank, ranks, timeout)` makes this rank's part."""
+    """Add a backend: `func(store, rank, ranks, timeout)` makes this rank's part of a group."""
     name = name.lower()
     if name in _JOIN or name in _OTHER_NAMES or name in _registered:
         raise ValueRangeError(f"{name} c10d backend already exists")
@@ -60,7 +60,7 @@ def register_backend(name: str, func: Join) -> None:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether groups of this backend can be made here."""
+    """Whether groups of this backend can be created in this process."""
     try:
         known_name = canonical_name(backend)
     except ValueError:
@@ -73,12 +73,12 @@ def is_backend_available(backend: str) -> bool:
 
 
 def is_gloo_available() -> bool:
-    """True: the name `gloo` stands for the backend that suits the job's hosts."""
+    """True: here, `gloo` stands for the backend that suits the job's hosts."""
     return True
 
 
 def is_nccl_available() -> bool:
-    """Whether this process has an accelerator, between which `nccl` is XLA's own transport."""
+    """Whether this process has an accelerator; `nccl` stands for XLA's transport between accelerators."""
     return cuda.is_available()
 
 
@@ -98,7 +98,7 @@ def is_xccl_available() -> bool:
 
 
 def job_rendezvous(backend: str) -> JobRendezvous | None:
-    """The rendezvous of a backend whose launcher connects the processes (MPI); None for others."""
+    """The rendezvous of a backend whose own launcher connects the processes (MPI); None for others."""
     return _loaded(_JOB_RENDEZVOUS[backend]) if backend in _JOB_RENDEZVOUS else None
 
 
@@ -133,18 +133,18 @@ def join_job(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout:
 
 
 def may_shrink(backend: str) -> bool:
-    """Whether some ranks of a job can go on by themselves; what the others belong to may forbid it."""
+    """Whether some ranks of a job can continue without the others."""
     return backend not in {"xla", "nccl", "mpi"}
 
 
 def subgroup(
     backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta
 ) -> GroupBackend:
-    """The backend of a group of some ranks of the job, of which this is one; `store` is the group's own."""
+    """The backend of a group of some ranks of the job, including this one; `store` is the group's own."""
     backend = default._backend.name if backend == "auto" else backend
     return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
 
 
 def join_group(backend: str, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
-    """This rank's part of a group, whose members are `ranks` of the job."""
+    """This rank's part of a group with the members `ranks` of the job."""
     return _join_of(backend)(store, rank, ranks, timeout)

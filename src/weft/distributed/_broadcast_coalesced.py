@@ -1,4 +1,4 @@
-"""The tensors of one rank for all others, several in one message."""
+"""Broadcast of several tensors in one message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MESSAGE = 250 << 20
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGroup) -> None:
-    """Give all ranks of a group the values that `tensors` have on its rank `source`; outside of the tape."""
+    """Copy the values of `tensors` from the group's rank `source` to all ranks; outside the tape."""
     sizes = [t.numel() * t.dtype.itemsize for t in tensors]
     for bucket in buckets_of(sizes, [(t.dtype, t.device) for t in tensors], [_MESSAGE]):
         chosen = [tensors[at] for at in bucket]

@@ -1,4 +1,4 @@
-"""Buckets: which gradients are sent together."""
+"""Buckets: groups of gradients that are sent together."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 
 
 def buckets_of(sizes: Sequence[int], kinds: Sequence[Hashable], limits: Sequence[int]) -> list[list[int]]:
-    """Entries in buckets: those of one kind, in order, until a bucket has its limit of bytes or more.
+    """The indices of entries, by bucket. Entries of one kind are added in order until a bucket reaches its byte limit.
 
-    The first bucket of a kind has `limits[0]` bytes, the next `limits[1]`, and so on; the last limit stays. Buckets
-    are in the order of their first entries.
+    The first bucket of a kind has the limit `limits[0]`, the next `limits[1]`, and so on; the last limit is repeated.
+    Buckets are ordered by their first entries.
     """
     open_buckets: dict[Hashable, list[int]] = {}
     filled: dict[Hashable, int] = {}

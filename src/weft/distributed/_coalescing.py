@@ -11,7 +11,7 @@ from weft.distributed._world import require_group
 
 
 class _CoalescingManager:
-    """The value of the block's `as`: with `async_ops`, it has the work to wait for after the block."""
+    """The value of the block's `as`: with `async_ops`, it collects the works to wait for."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
@@ -28,10 +28,10 @@ class _CoalescingManager:
 
 @contextmanager
 def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[_CoalescingManager]:
-    """Start the group's collectives of a block together, at its end: their inputs are computed by one program.
+    """Start a group's collectives within a block together at its end; one program computes their inputs.
 
-    None may read the result of another one. With `async_ops`, call `wait` of the block's manager after it. Nothing is
-    started if the block raises.
+    No collective may read the result of another. With `async_ops`, call `wait` of the manager after the block. If the
+    block raises, nothing is started.
     """
     del device
     process_group, manager = require_group(group), _CoalescingManager()

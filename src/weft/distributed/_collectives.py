@@ -1,8 +1,7 @@
-"""Collectives over tensors, as functions with PyTorch's names and arguments.
+"""Collectives over tensors, with PyTorch's names and arguments.
 
-All of them write into the tensors that they are given, outside of the tape; `weft.distributed.nn.functional` has
-those that autograd differentiates through. With `async_op=True` they return a `Work`; a rank that is no member of
-the group gets None, and a warning.
+All of them write into the given tensors, outside the tape; `weft.distributed.nn.functional` has differentiable ones.
+With `async_op=True` they return a `Work`. A rank that is not a member of the group gets None, and a warning.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
 def _of_all_ranks(
     xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
 ) -> list[Tensor]:
-    """One tensor for each rank, in the type and shape of `like`; with `uneven`, others than this rank's may differ."""
+    """One tensor for each rank, checked for the type and shape of `like`; if `uneven`, other ranks' may differ."""
     tensors = _tensors(xs, name, operation)
     _require_one_each(tensors, group, name, operation)
     others_differ = uneven and _are_uneven(tensors)
@@ -79,7 +78,7 @@ def _same_type(x: Tensor, like: Tensor, name: str, operation: str, error: type[W
 
 
 def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: type[WeftError] = DTypeError) -> Reduction:
-    """The reduction that is asked for; an `error` where it is none of complex numbers and tensors are complex."""
+    """The reduction; raises `error` if it does not support complex numbers and tensors are complex."""
     reduction = as_reduction(op)
     for x in tensors:
         if x.dtype.is_complex and not supports_complex(reduction):
@@ -89,7 +88,7 @@ def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: typ
 
 
 def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
-    """A rank in the group, from one in the job or one in the group."""
+    """A rank in the group, from either a rank in the job or a rank in the group."""
     if (rank is None) == (group_rank is None):
         raise ValueRangeError(f"give one of `{name}`, a rank in the job, and `group_{name}`, a rank in the group")
     if group_rank is None:
@@ -100,11 +99,11 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
     return group_rank
 
 
-# --- everybody gets the same ------------------------------------------------------------------------------------
+# --- all ranks get the same result ------------------------------------------------------------------------------
 
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """Combine the tensors of all ranks, which have one shape and type, and leave the result in each."""
+    """Reduce the tensors of all ranks, which have one shape and type; all of them get the result."""
     target = one_tensor(tensor, "tensor", "all_reduce")
     reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
     process_group = member_of(group, "all_reduce")
@@ -119,7 +118,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, asy
 def all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
-    """`all_reduce` of each of several tensors, as one operation; with `async_op`, a future of them."""
+    """`all_reduce` of several tensors as one operation; with `async_op`, returns a future of them."""
     work = _all_reduce_coalesced(tensors, op, group, async_op)
     return None if work is None else work.get_future()
 
@@ -127,7 +126,7 @@ def all_reduce_coalesced(
 def _all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """`all_reduce_coalesced`, which returns a work."""
+    """`all_reduce_coalesced`, but returns a work."""
     targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
     reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
     process_group = member_of(group, "all_reduce_coalesced")
@@ -142,7 +141,7 @@ def _all_reduce_coalesced(
 def broadcast(
     tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
 ) -> Work | None:
-    """Leave the tensor of rank `src` in all of them, which have one shape and type."""
+    """Copy the tensor of rank `src` to the tensors of all ranks, which have its shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
     process_group = member_of(group, "broadcast")
     if process_group is None:
@@ -154,7 +153,7 @@ def broadcast(
 def barrier(
     group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
 ) -> Work | None:
-    """Wait until all ranks are here, no longer than `timeout`, which is the group's unless given."""
+    """Wait until all ranks have called this, at most `timeout`, by default the group's."""
     del device_ids
     if timeout is not None:
         require_timedelta(timeout)
@@ -171,10 +170,11 @@ def barrier(
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """`barrier` whose error names the ranks that did not come within `timeout`, which the group's first rank applies.
+    """`barrier` whose error names the ranks that have not come within `timeout`.
 
-    Its error leads with the first rank that is missing, or, with `wait_all_ranks`, with all of them. The others wait
-    until it has one, and raise as it does, or longer than the group's timeout where the first rank does not come.
+    The timeout is that of the group's first rank. Its error names the first missing rank or, with `wait_all_ranks`, all
+    of them. The other ranks wait for the first one's outcome and raise the same error, or one of their own if the first
+    rank does not come.
     """
     if isinstance(timeout, float):
         warnings.warn(
@@ -208,7 +208,7 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
-    """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, a future of all."""
+    """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, returns a future."""
     work = _all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)
     return None if work is None else work.get_future()
 
@@ -216,7 +216,7 @@ def all_gather_coalesced(
 def _all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """`all_gather_coalesced`, which returns a work."""
+    """`all_gather_coalesced`, but returns a work."""
     name = "all_gather_coalesced"
     sources = _tensors(input_tensor_list, "input_tensor_list", name)
     process_group = member_of(group, name)
@@ -240,7 +240,7 @@ def _all_gather_coalesced(
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """All ranks' tensors in one: (ranks * n, …) or (ranks, n, …) from (n, …)."""
+    """Concatenate or stack the tensors of all ranks: (ranks * n, …) or (ranks, n, …) from (n, …)."""
     name = "all_gather_into_tensor"
     target, source = one_tensor(output_tensor, "output_tensor", name), one_tensor(input_tensor, "input_tensor", name)
     process_group = member_of(group, name)
@@ -251,7 +251,7 @@ def all_gather_into_tensor(
 
 
 def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
-    """Views of a tensor that holds one part for each rank, one after the other or along a dim of their own."""
+    """Views of the parts of a tensor, one for each rank, which are concatenated or stacked in it."""
     _same_type(whole, part, name, operation, DTypeError)
     size, shape = group.size(), tuple(part.shape)
     if tuple(whole.shape) == (size, *shape):
@@ -264,7 +264,7 @@ def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operatio
     )
 
 
-# --- one rank gives or gets ---------------------------------------------------------------------------------------
+# --- one rank sends or gets the result --------------------------------------------------------------------------
 
 
 def reduce(
@@ -275,7 +275,7 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
+    """Reduce the tensors of all ranks; that of rank `dst` gets the result."""
     target = one_tensor(tensor, "tensor", "reduce")
     reduction = _reduction(op, [target], "reduce")
     process_group = member_of(group, "reduce")
@@ -299,7 +299,7 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Put the tensor of rank i into `gather_list[i]` of rank `dst` (0 unless given); others give no list."""
+    """Put the tensor of rank i into `gather_list[i]` of rank `dst` (by default 0); other ranks give no list."""
     source = one_tensor(tensor, "tensor", "gather")
     process_group = member_of(group, "gather")
     if process_group is None:
@@ -323,7 +323,7 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Put `scatter_list[i]` of rank `src` (0 unless given) into the tensor of rank i; others give no list."""
+    """Put `scatter_list[i]` of rank `src` (by default 0) into the tensor of rank i; other ranks give no list."""
     target = one_tensor(tensor, "tensor", "scatter")
     process_group = member_of(group, "scatter")
     if process_group is None:
@@ -347,13 +347,13 @@ def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> 
     return (group.ranks[0], None) if rank is None and group_rank is None else (rank, group_rank)
 
 
-# --- everybody gives to everybody ---------------------------------------------------------------------------------
+# --- all ranks send to all ranks --------------------------------------------------------------------------------
 
 
 def reduce_scatter(
     output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine what all ranks give for this one, `input_list[rank]`, into `output`; its shape may be each rank's own."""
+    """Reduce the tensors `input_list[rank]` of all ranks for this rank into `output`; shapes may differ by rank."""
     target = one_tensor(output, "output", "reduce_scatter")
     reduction = _reduction(op, [target], "reduce_scatter")
     process_group = member_of(group, "reduce_scatter")
@@ -374,7 +374,7 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Any, input: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """`reduce_scatter` of one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
+    """`reduce_scatter` of one tensor: (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
     reduction = _reduction(op, [target], name)
@@ -391,7 +391,7 @@ def reduce_scatter_tensor(
 def all_to_all(
     output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Give `input_tensor_list[i]` to rank i, and put what it gives into `output_tensor_list[i]`; shapes may differ."""
+    """Send `input_tensor_list[i]` to rank i, and put what it sends into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
     results = _tensors(output_tensor_list, "output_tensor_list", name)
     sources = _tensors(input_tensor_list, "input_tensor_list", name)
@@ -413,9 +413,9 @@ def all_to_all_single(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Give a part of `input` along the first dim to each rank, and put what they give one after the other.
+    """Send a part of `input`, along the first dim, to each rank, and concatenate the parts received.
 
-    Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
+    Parts have equal sizes, or those in `input_split_sizes` and `output_split_sizes`.
     """
     name = "all_to_all_single"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
@@ -458,5 +458,5 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
     return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
 
 
-all_gather_single = _all_gather_base = all_gather_into_tensor  # newer and former names
+all_gather_single = _all_gather_base = all_gather_into_tensor  # a newer and a former name
 reduce_scatter_single = _reduce_scatter_base = reduce_scatter_tensor

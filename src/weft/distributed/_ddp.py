@@ -1,4 +1,4 @@
-"""Data-parallel training: replicas of a module in all processes, whose gradients are averaged in each backward pass."""
+"""Data-parallel training: replicas of a module in all processes, with gradients averaged in each backward pass."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ _OUTSIDE = (
 
 
 class DistributedDataParallel(Module, Joinable):
-    """A replica of `module`: starts from rank 0's parameters and buffers, and averages gradients with the others.
+    """A replica of `module` that starts from rank 0's parameters and buffers, and averages gradients with the others.
 
-    Gradients travel in buckets of `bucket_cap_mb` MB (25 unless given; the first has one), or of those of
-    `bucket_cap_mb_list`, started in the order in which they become ready, while the backward pass goes on. Each rank
-    has the same parameters with the same names, sizes and types; `RuntimeError` names the first that differs.
+    Gradients are exchanged in buckets of `bucket_cap_mb` MB (by default 25; the first bucket has one), or of the sizes
+    in `bucket_cap_mb_list`. A bucket is exchanged once it is ready, while the backward pass continues. All ranks must
+    have parameters of equal names, sizes and types; `RuntimeError` names the first that differs.
 
-    find_unused_parameters   for models whose loss does not depend on all of them
-    static_graph             the same, for models whose loss depends on the same ones in each step; the first step tells
-    gradient_as_bucket_view  for a communication hook, gradients have no memory besides their bucket's; in a backward
-                             pass they cannot be read
-    forward_sync_buffers     whether buffers are made those of rank 0 before forward passes (`broadcast_buffers`, the
-                             older name, is also about the start)
+    find_unused_parameters   for models whose loss does not depend on all parameters static_graph             for models
+    whose loss depends on the same parameters in every step, found in the first step gradient_as_bucket_view  with a
+    communication hook, gradients share the memory of their bucket, and cannot be read during a backward pass
+    forward_sync_buffers     whether buffers are copied from rank 0 before forward passes (`broadcast_buffers`, the
+    older name, also holds for the start)
 
     `module` may be compiled. Delayed reduction, mixed precision and meshes are refused.
     """
@@ -79,7 +78,7 @@ class DistributedDataParallel(Module, Joinable):
     ) -> None:
         super().__init__()
         Joinable.__init__(self)
-        del skip_all_reduce_unused_params, batched_grad_copy  # what they speed up costs nothing here
+        del skip_all_reduce_unused_params, batched_grad_copy  # optimizations of PyTorch's that are not needed here
         require_options(
             mixed_precision,
             device_mesh,
@@ -142,15 +141,15 @@ class DistributedDataParallel(Module, Joinable):
         self.static_graph = True
 
     def _get_ddp_logging_data(self) -> dict[str, str | int]:
-        """Texts and numbers about this replica and its passes, for logs."""
+        """Statistics of this replica and its passes, for logs."""
         return logging_data(self)
 
     def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
-        """Take note of every `sample_rate`th pass; all are counted here, as that costs nothing."""
+        """Accepted for compatibility: all passes are counted, which costs nothing."""
         if sample_rate < 1:
             raise ValueRangeError("DDP runtime logging sample rate should be equal or greater than 1")
 
-    # --- equal replicas ---------------------------------------------------------------------------------------
+    # --- equality of replicas ---------------------------------------------------------------------------------
 
     def _buffers_sent(self) -> list[Tensor]:
         return [buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore]
@@ -179,7 +178,7 @@ class DistributedDataParallel(Module, Joinable):
                 )
 
     def _broadcast(self, tensors: list[Tensor], source: int) -> None:
-        """Give all ranks the tensors of one."""
+        """Copy the tensors of one rank to all ranks."""
         try:
             broadcast_coalesced(tensors, source, self.process_group)
         except DistBackendError as error:
@@ -189,7 +188,7 @@ class DistributedDataParallel(Module, Joinable):
     # --- forward passes ---------------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's results. Buffers are made equal first."""
+        """The module's results. Buffers are synchronised first."""
         capture = ambient().capture
         if capture is not None:
             capture.needs_value(_OUTSIDE)
@@ -210,7 +209,7 @@ class DistributedDataParallel(Module, Joinable):
         return outputs
 
     def will_sync_module_buffers(self) -> bool:
-        """Whether the next forward pass makes buffers equal: it does after one that was for a synchronised step."""
+        """Whether the next forward pass synchronises buffers, as it does if the last one was for an averaging step."""
         return self.require_forward_param_sync and self.forward_sync_buffers
 
     def _send_buffers(self) -> None:
@@ -219,7 +218,7 @@ class DistributedDataParallel(Module, Joinable):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of passes in the block stay with their rank; the first pass after it averages all of them."""
+        """Do not average gradients of passes within the block; the next pass after it averages their sums."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -227,11 +226,11 @@ class DistributedDataParallel(Module, Joinable):
             self.require_backward_grad_sync = before
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the calls of the wrapped module in place; the collectives stay outside."""
+        """Compile the calls of the wrapped module in place; the collectives are not compiled."""
         self.module.compile(*args, **kwargs)
 
     def _compiled(self, compile: Callable[[Any], Any]) -> Any:
-        """What `weft.compile` makes of a replica."""
+        """The result of `weft.compile` for a replica."""
         return _CompiledReplica(self, compile(self.module))
 
     # --- uneven inputs ----------------------------------------------------------------------------------------
@@ -242,19 +241,19 @@ class DistributedDataParallel(Module, Joinable):
         enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Join:
-        """A context around the training loop of ranks with different numbers of inputs.
+        """A context around the training loop, for ranks with different numbers of inputs.
 
-        Ranks without data take part in the collectives of the others with zeros. Gradients are divided by the number
-        of all ranks, or of those with data unless `divide_by_initial_world_size`. In the end all have the model of a
-        rank that had data until then. With `throw_on_early_termination` all raise `RuntimeError` instead as soon as one
-        has none left; this is for models with collectives of their own, which cannot be shadowed.
+        Ranks without data take part in the others' collectives with zeros. Gradients are divided by the number of all
+        ranks, or of those with data if not `divide_by_initial_world_size`. In the end all ranks have the model of a
+        rank that had data until then. With `throw_on_early_termination`, all ranks raise `RuntimeError` as soon as one
+        has no data left; use it for models with collectives of their own, in which ranks without data cannot take part.
         """
         return Join(
             [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
         )
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What this rank does when it has no data; `divide_by_initial_world_size` is as for `join`."""
+        """The actions of this rank when it has no data left; `divide_by_initial_world_size` is as for `join`."""
         self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
         self.reducer.divisor = None
         return _ReplicaJoinHook(self)
@@ -266,13 +265,13 @@ class DistributedDataParallel(Module, Joinable):
 
     @property
     def join_process_group(self) -> ProcessGroup:
-        """The group that gradients are averaged over."""
+        """The group over which gradients are averaged."""
         return self.process_group
 
     def _reduce_flags(self, *, has_data: bool) -> tuple[int, bool]:
         """The highest rank with data, and whether gradients are averaged in this iteration.
 
-        What sums of gradients are divided by is set, too.
+        It also sets the divisor of gradients.
         """
         flags = [0] * self.process_group.size() + [int(has_data and self.require_backward_grad_sync)]
         flags[self.process_group.rank()] = int(has_data)
@@ -299,14 +298,14 @@ class DistributedDataParallel(Module, Joinable):
     # --- communication hooks ----------------------------------------------------------------------------------
 
     def register_comm_hook(self, state: Any, hook: Hook) -> None:
-        """Call `hook(state, bucket)` in place of the average; its future gives the bucket's gradients, flat."""
+        """Call `hook(state, bucket)` instead of averaging; it returns a future of the bucket's gradients, flat."""
         _require_hook(hook)
         if self.reducer.hook is not None:
             raise OptionError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self.reducer.hook, self.reducer.hook_state = hook, state
 
     def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
-        """Register one of the usual hooks, with the group of this replica as its state."""
+        """Register one of the built-in hooks, with the group of this replica as its state."""
         self.register_comm_hook(self.process_group, hook_of_type(comm_hook_type))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -317,7 +316,7 @@ class DistributedDataParallel(Module, Joinable):
 
 
 class _ReplicaJoinHook(JoinHook):
-    """Shadows the collectives of a replica."""
+    """Takes part in the collectives of a replica on a rank without data."""
 
     def __init__(self, replica: DistributedDataParallel) -> None:
         self._replica = replica
@@ -330,7 +329,7 @@ class _ReplicaJoinHook(JoinHook):
 
 
 class _CompiledReplica:
-    """A replica whose module is compiled for calls of this object. All else is the replica's."""
+    """A replica whose module is compiled for calls of this object. All other attributes are the replica's."""
 
     def __init__(self, replica: DistributedDataParallel, module: Any) -> None:
         self._replica = replica
@@ -349,7 +348,7 @@ class _CompiledReplica:
 
 
 def _require_hook(hook: Any) -> None:
-    """Raise unless `hook` can be one: callable, with the right annotations where it has any."""
+    """Raise unless `hook` is callable and its annotations, if it has any, are right."""
     if not callable(hook):
         raise ArgumentError("Communication hook must be callable.")
     signature = inspect.signature(hook)
@@ -361,7 +360,7 @@ def _require_hook(hook: Any) -> None:
 
 
 def _is_other(annotation: Any, expected: Any) -> bool:
-    """Whether something else is annotated. Texts, which `from __future__ import annotations` makes, may be anything."""
+    """Whether the annotation is another type. Strings, as by `from __future__ import annotations`, are accepted."""
     return annotation is not inspect.Parameter.empty and not isinstance(annotation, str) and annotation != expected
 
 

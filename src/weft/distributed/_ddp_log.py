@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from weft._base.dtype import bfloat16, float16, float32, float64
+from weft.distributed._group import ProcessGroup
+from weft.distributed._reducer import Reducer
 from weft.nn import SyncBatchNorm
-
-if TYPE_CHECKING:
-    from weft.distributed._ddp import DistributedDataParallel
 
 _NAMES = {float32: "float", float64: "double", float16: "c10::Half", bfloat16: "c10::BFloat16"}
 _VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG", "CUDA_VISIBLE_DEVICES")
@@ -64,15 +63,31 @@ _RELEVANT = (
 )
 
 
+class Replica(Protocol):
+    """What is logged of a replica."""
+
+    module: Any
+    process_group: ProcessGroup
+    reducer: Reducer
+    device_ids: Any
+    output_device: Any
+    find_unused_parameters: bool
+    gradient_as_bucket_view: bool
+    static_graph: bool
+
+    @property
+    def broadcast_buffers(self) -> bool: ...
+
+
 def _dump_DDP_relevant_env_vars() -> None:
-    """Print the variables of the environment that matter to a job, `N/A` for those that are not set."""
+    """Print the environment variables that affect a job; `N/A` for those that are not set."""
     print("".join(f"env:{name}={os.environ.get(name, 'N/A')}\n" for name in _RELEVANT))
 
 
-def logging_data(replica: DistributedDataParallel) -> dict[str, str | int]:
-    """The texts and numbers that describe a replica and its passes so far, under PyTorch's names.
+def logging_data(replica: Replica) -> dict[str, str | int]:
+    """Statistics of a replica and its passes so far, under PyTorch's names.
 
-    Times are not among them: a pass only records its operations, which are computed later together with others.
+    They contain no times: a pass only records its operations, which are computed later, together with others.
     """
     group, reducer = replica.process_group, replica.reducer
     dtypes = {parameter.dtype for parameter in reducer.parameters}

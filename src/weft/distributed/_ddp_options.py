@@ -1,4 +1,4 @@
-"""What `DistributedDataParallel` can be given."""
+"""Checks of the arguments of `DistributedDataParallel`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST_CAP_MB = 1
 
 
 def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list[int]:
-    """Bytes of the first bucket, the next, and so on; the last holds for all that follow."""
+    """Limits in bytes of the first bucket, the next, and so on; the last one holds for all further buckets."""
     wanted = list(caps_mb or ([_FIRST_CAP_MB, _CAP_MB] if cap_mb is None else [cap_mb]))
     for cap in wanted:
         if cap <= 0:
@@ -32,7 +32,7 @@ def require_options(
     broadcast_buffers: bool | None,
     forward_sync_buffers: bool | None,
 ) -> None:
-    """Raise for what is not supported, and warn of what PyTorch has deprecated."""
+    """Raise for options that are not supported, and warn of those that PyTorch has deprecated."""
     if (delayed is None) != (delayed_to is None):
         raise ValueRangeError(
             "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
@@ -75,7 +75,7 @@ def _about_buffers(both: bool) -> str:
 
 
 def require_module(module: Any, ignored: Collection[str], device_ids: Any, output_device: Any) -> list[tuple[str, Any]]:
-    """The names and parameters of a module that replicas can be made of, and that are trained."""
+    """The names and parameters that replicas of a module train; raises if it can have no replicas."""
     if not isinstance(module, Module):
         raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {type(module).__name__}")
     named = [(name, parameter) for name, parameter in module.named_parameters() if name not in ignored]

@@ -1,4 +1,4 @@
-"""Looking into a job that runs: a breakpoint of one rank."""
+"""A breakpoint on one rank of a running job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Debugger(pdb.Pdb):
-    """Reads the terminal also where `multiprocessing` has closed `sys.stdin`."""
+    """A debugger that reads the terminal even if `multiprocessing` has closed `sys.stdin`."""
 
     def interaction(self, *args: Any, **kwargs: Any) -> None:
         own = sys.stdin
@@ -27,14 +27,14 @@ class _Debugger(pdb.Pdb):
             sys.stdin = own
 
 
-_passed: Counter[tuple[str, int, int]] = Counter()  # by place in the program, and rank
+_passed: Counter[tuple[str, int, int]] = Counter()  # by file, line and rank
 
 
 def breakpoint(rank: int = 0, skip: int = 0, timeout_s: float | None = 3600) -> None:
-    """Stop in the debugger on one rank, while all others wait; all of them call.
+    """Stop in the debugger on one rank while all others wait. All ranks must call it.
 
-    The first `skip` calls from a place in the program do nothing. Groups have `timeout_s` seconds from now on, unless
-    it is None.
+    The first `skip` calls from one line of the program do nothing. From now on, the timeout of groups is `timeout_s`
+    seconds, unless it is None.
     """
     caller = sys._getframe(1)
     place = caller.f_code.co_filename, caller.f_lineno, get_rank()

@@ -1,4 +1,4 @@
-"""How much of a job is checked while it runs."""
+"""The level of checks in a running job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 
 
 class DebugLevel(IntEnum):
-    """How much is checked. In groups that are made at `DETAIL`, a barrier that names the missing precedes collectives.
+    """The level of checks. In groups created at `DETAIL`, a barrier that names missing ranks precedes each collective.
 
-    What ranks call is compared at every level.
+    At every level, the calls of the ranks are compared.
     """
 
     OFF = 0
@@ -38,7 +38,7 @@ _chosen = _Chosen(_from_environment())
 
 
 def get_debug_level() -> DebugLevel:
-    """The level that was set, or that `TORCH_DISTRIBUTED_DEBUG` had when it was first asked for."""
+    """The level that was set, or that of `TORCH_DISTRIBUTED_DEBUG` when it was first read."""
     return _chosen.level
 
 
@@ -48,5 +48,5 @@ def set_debug_level(level: DebugLevel) -> None:
 
 
 def set_debug_level_from_env() -> None:
-    """Set the level to what `TORCH_DISTRIBUTED_DEBUG` says: `OFF`, which it is without it, `INFO` or `DETAIL`."""
+    """Set the level from `TORCH_DISTRIBUTED_DEBUG`: `OFF` (the default), `INFO` or `DETAIL`."""
     _chosen.level = _from_environment()

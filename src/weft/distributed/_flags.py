@@ -1,4 +1,4 @@
-"""The flags of `weft run`: two spellings each, with defaults from `PET_*` variables."""
+"""The flags of `weft run`: two spellings of each, and defaults from `PET_*` variables."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ _OF_THE_NODES = {
 
 
 def _alike(word: str, names: list[str]) -> list[str]:
-    """The long name that a misspelt one is most like, if any is; the dashes, which all have, do not count."""
+    """The flag most similar to a misspelt one, if there is one. The dashes are ignored, since all flags have them."""
     bare = {name.lstrip("-"): name for name in names if name.startswith("--")}
     return [bare[match] for match in get_close_matches(word.lstrip("-"), bare, 1)]
 
 
 class _Parser(ArgumentParser):
-    """Says what a misspelt flag may have meant, and which variable holds a wrong value."""
+    """A parser whose errors suggest the flag that was meant, and name the variable that has a wrong value."""
 
     def error(self, message: str) -> NoReturn:
         explain = _explained_value if message.startswith("argument ") else _explained_flag
@@ -116,7 +116,7 @@ def _explained_value(message: str) -> str:
 def _explained_flag(message: str) -> str:
     flag_names = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
     words = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
-    if message.startswith("ambiguous option"):  # followed by both spellings of all that begin so
+    if message.startswith("ambiguous option"):  # the text then lists both spellings of all candidates
         near = [name for name in flag_names if name.startswith(words[0].replace("_", "-"))]
         message = f"{words[0]} is no flag"
     else:
@@ -131,7 +131,7 @@ def get_args_parser() -> ArgumentParser:
     usage, what = "%(prog)s [flags] SCRIPT [arguments]", "Start a program once or many times, on one or many nodes."
     parser = _Parser(prog="weft run", usage=usage, description=what)
     for flag in _FLAGS:
-        default = os.environ.get(flag.variable, flag.default)  # a text is converted like one on the command line
+        default = os.environ.get(flag.variable, flag.default)  # a string is converted as on the command line
         default_text = "" if flag.default in (None, "", []) else f" (default {flag.default})"
         text = f"{flag.help}{default_text}; {flag.variable}"
         parser.add_argument(
@@ -147,7 +147,7 @@ def get_args_parser() -> ArgumentParser:
 
 
 def flags_to_hand_on(args: Namespace) -> dict[str, Any]:
-    """The flags that a command has, and each node's has as well, by name: not those that say where nodes are."""
+    """The flags of a command that each node needs as well, by name; without those that locate the nodes."""
     return {
         flag.names[-1]: getattr(args, flag.dest)
         for flag in (*_FLAGS, *_SWITCHES)
@@ -156,14 +156,14 @@ def flags_to_hand_on(args: Namespace) -> dict[str, Any]:
 
 
 def misplaced(args: Namespace) -> list[str]:
-    """Flags for the launcher alone that stand behind the program, and so are the program's."""
+    """Flags of the launcher that come after the program, where they belong to the program."""
     own = {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone"}
     spellings = {name for flag in (*_FLAGS, *_SWITCHES) if flag.dest in own for name in _spellings(flag)}
     return [word for word in args.training_script_args if word.partition("=")[0] in spellings]
 
 
 def explicit_flags(args: Namespace, *names: str) -> list[str]:
-    """Those of the flags `names` that were given other values than their defaults, with the values."""
+    """Those flags among `names` that differ from their defaults, with their values."""
     flags = [flag for flag in _FLAGS if flag.dest in names and getattr(args, flag.dest) != flag.default]
     return [f"{flag.names[-1]} {getattr(args, flag.dest)}" for flag in flags]
 

@@ -1,6 +1,6 @@
-"""Collectives that give new tensors, by PyTorch's functional names; autograd differentiates through them.
+"""Functional collectives, under PyTorch's names: they return new tensors, and are differentiable.
 
-Results are there at once: nothing has to be waited for. `group` is a process group.
+Results need not be waited for. `group` is a process group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def wait_tensor(tensor: Tensor) -> Tensor:
 
 
 def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
-    """The tensors of all ranks, combined; `reduceOp` is a word such as "sum"."""
+    """The reduction of the tensors of all ranks; `reduceOp` is a word such as "sum"."""
     return functional.all_reduce(self, _operation(reduceOp), group)
 
 
@@ -44,12 +44,12 @@ def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
 
 
 def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") -> Tensor:
-    """The tensors of all ranks, one after the other along a dim."""
+    """The tensors of all ranks, concatenated along a dim."""
     return rows.cat(functional.all_gather(self, group), gather_dim)
 
 
 def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
-    """The parts of all ranks for this one, combined: parts of one size along a dim, by rank."""
+    """The reduction of all ranks' parts for this rank; a dim is divided into equal parts, by rank."""
     operation, size = _operation(reduceOp), require_group(group).size()
     if self.shape[scatter_dim] % size:
         raise ShapeError(
@@ -64,7 +64,7 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
 def all_to_all_single(
     self: Tensor, output_split_sizes: list[int] | None, input_split_sizes: list[int] | None, group: Any, tag: str = ""
 ) -> Tensor:
-    """A part of the tensor along the first dim to each rank, and what they give, one after the other."""
+    """Send a part of the tensor, along the first dim, to each rank; returns the received parts, concatenated."""
     length = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)
     output = empty((length, *self.shape[1:]), dtype=self.dtype, device=self.device)
     return functional.all_to_all_single(output, self, output_split_sizes, input_split_sizes, group)

@@ -14,7 +14,7 @@ from weft.futures import Future
 
 
 class GradBucket:
-    """The gradients of a bucket, one after the other in one tensor."""
+    """The gradients of a bucket, concatenated in one tensor."""
 
     def __init__(self, index: int, buffer: Tensor, parameters: Sequence[Tensor], last: bool) -> None:
         self._index = index
@@ -31,7 +31,7 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, buffer: Tensor) -> None:
-        """Put another tensor of the same size in its place."""
+        """Replace the buffer by another tensor of the same size."""
         self._buffer = buffer
 
     def gradients(self) -> list[Tensor]:
@@ -39,11 +39,11 @@ class GradBucket:
         return split_like(self._buffer, self._parameters)
 
     def parameters(self) -> list[Tensor]:
-        """The parameters."""
+        """The parameters to which the gradients belong."""
         return list(self._parameters)
 
     def is_last(self) -> bool:
-        """Whether no bucket follows."""
+        """Whether this is the last bucket of the pass."""
         return self._last
 
 
@@ -51,20 +51,20 @@ Hook = Callable[[Any, GradBucket], Future[Any]]
 
 
 def split_like(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of a flat tensor in the shapes of `like`, one after the other."""
+    """Views of consecutive parts of a flat tensor, in the shapes of `like`."""
     parts = split(flat, [p.numel() for p in like])
     return [rows.view(part, tuple(p.shape)) for part, p in zip(parts, like, strict=True)]
 
 
 def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
-    """The parts of a hook's flat result by the bucket's parameters; views, outside of the tape."""
+    """The parts of a hook's flat result, by the bucket's parameters: views, outside the tape."""
     parameters = bucket.parameters()
     with using(grad=False):
         return dict(zip(parameters, split_like(flat, parameters), strict=True))
 
 
 def require_future(result: Any) -> Future[Any]:
-    """What a hook returned, which must be a future."""
+    """The result of a hook, checked to be a future."""
     if isinstance(result, Future):
         return result
     kind = type(result)
@@ -75,7 +75,7 @@ def require_future(result: Any) -> Future[Any]:
 
 
 def flat_result(result: Any, bucket: GradBucket) -> Tensor:
-    """The tensor that a hook's future holds, flat and in the type of the bucket's parameters."""
+    """The tensor in a hook's future, flat and in the type of the bucket's parameters."""
     if isinstance(result, (list, tuple)) and len(result) == 1:
         result = result[0]
     if not isinstance(result, Tensor):

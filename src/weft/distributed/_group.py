@@ -1,7 +1,7 @@
-"""The contract of a process group, and what carries it out.
+"""Process groups, and the interface of their backends.
 
-A `GroupBackend` moves arrays and knows ranks of its group alone. A `ProcessGroup` runs its operations in one order,
-keeps the group's ranks in the job, and puts results into tensors.
+A `GroupBackend` moves arrays, and knows only ranks of its group. A `ProcessGroup` runs its operations in order, knows
+the group's ranks in the job, and writes results into tensors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Array = jax.Array | np.ndarray[Any, Any]
 
 
 class _TimeoutOverride(threading.local):
-    """The timeout of operations of one thread; None for the group's."""
+    """The timeout of one thread's operations; None means that of the group."""
 
     timeout: timedelta | None = None
 
 
 class Message(Protocol):
-    """A send or receive under way."""
+    """A send or receive in progress."""
 
     @property
     def done(self) -> bool:
@@ -49,18 +49,18 @@ class Message(Protocol):
         ...
 
     def wait(self) -> tuple[Sequence[Array], int]:
-        """The received arrays, none for a send, and the other rank; moves all messages of the group meanwhile."""
+        """The received arrays (none for a send) and the other rank. It moves all messages of the group meanwhile."""
         ...
 
 
 class GroupBackend(ABC):
-    """Collectives over arrays. Each call blocks until this rank's part is done, and no longer than `timeout`.
+    """Collectives over arrays. Each call blocks until this rank's part is done, at most for `timeout`.
 
-    All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
-    that are missing, have ended, or did something else; the group cannot be used after it.
+    All ranks of the group must make the same calls in the same order. `DistBackendError` names the operation, and the
+    ranks that are missing, have ended, or have called something else; the group cannot be used after it.
 
-    crowded    whether all ranks are on a host with less than two cores for each
-    on_host    whether it takes arrays as the host holds them, and gives NumPy arrays; others take jax arrays
+    crowded    whether all ranks are on a host with less than two cores for each rank
+    on_host    whether it takes arrays in host memory, and returns NumPy arrays; other backends use jax arrays
     one_order  whether the operations of all its groups must run in one order
     """
 
@@ -76,14 +76,14 @@ class GroupBackend(ABC):
         self._override = _TimeoutOverride()
 
     def _deadline(self, timeout: timedelta | None = None) -> Deadline:
-        """When an operation that begins now must be done: after its own timeout, where it has one."""
+        """The deadline of an operation that begins now, by its own timeout or that of the group."""
         if timeout is None:
             timeout = self.timeout if self._override.timeout is None else self._override.timeout
         return Deadline(timeout.total_seconds())
 
     @contextmanager
     def within(self, timeout: timedelta | None) -> Iterator[None]:
-        """Operations of this thread in the block have this timeout, or the group's for None."""
+        """Set the timeout of this thread's operations within the block; None means that of the group."""
         before, self._override.timeout = self._override.timeout, timeout
         try:
             yield
@@ -92,19 +92,19 @@ class GroupBackend(ABC):
 
     @abstractmethod
     def all_reduce(self, x: Array, op: Reduction) -> Array:
-        """The values of all ranks, combined."""
+        """The reduction of the values of all ranks."""
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> Sequence[Array]:
-        """`all_reduce` of each of several arrays, as one operation."""
+        """`all_reduce` of several arrays as one operation."""
         return [self.all_reduce(x, op) for x in xs]
 
     @abstractmethod
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
-        """The values of all ranks, combined, on the rank `root`; `x` on the others."""
+        """The reduction of the values of all ranks, on the rank `root`; `x` on the others."""
 
     @abstractmethod
     def broadcast(self, x: Array, root: int) -> Array:
-        """The value of the rank `root`; on the others, `x` tells shape and type."""
+        """The value of the rank `root`; on the others, `x` gives shape and type."""
 
     @abstractmethod
     def all_gather(self, x: Array) -> Sequence[Array]:
@@ -116,35 +116,35 @@ class GroupBackend(ABC):
 
     @abstractmethod
     def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
-        """This rank's part of `xs` on the rank `root`, which has one for each rank; `like` tells shape and type."""
+        """This rank's entry of `xs` on the rank `root`, which has one for each rank; `like` gives shape and type."""
 
     @abstractmethod
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
-        """The parts of all ranks for this one, combined; `xs` are by rank, in one shape."""
+        """The reduction of all ranks' entries for this rank; `xs` are by rank, in one shape."""
 
     @abstractmethod
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
-        """The parts of all ranks for this one, by rank. `xs` are by rank, and `shapes` are those of the results."""
+        """All ranks' entries for this one, by rank. `xs` are by rank; `shapes` are those of the results."""
 
     @abstractmethod
     def send(self, x: Array, peer: int, tag: int) -> Message:
-        """Begin to send a value to a rank."""
+        """Start to send a value to a rank."""
 
     @abstractmethod
     def receive(self, like: Array, peer: int | None, tag: int) -> Message:
-        """Begin to receive a value from a rank, or from any, under a tag; `like` tells shape and type."""
+        """Start to receive a value with a tag from a rank, or from any (None); `like` gives shape and type."""
 
     @abstractmethod
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        """Wait until all ranks have called; an error if they have done so for different operations."""
+        """Wait until all ranks have called this; an error if they have called it for different operations."""
 
     @abstractmethod
     def abort(self, text: str) -> None:
-        """Make operations that wait for peers fail with this text, on all ranks; any thread may call."""
+        """Make operations that wait for peers fail with this text, on all ranks. Any thread may call it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group and free its resources. No operation is under way."""
+        """Leave the group and free its resources. There must be no operation in progress."""
 
 
 _Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
@@ -153,8 +153,8 @@ _Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]
 class _BlockState(threading.local):
     """A thread's settings for collectives.
 
-    calls    the calls of a block that coalesces them; None outside of one
-    timeout  how long they may take; None for the group's timeout
+    calls    the calls collected by a coalescing block; None outside of one
+    timeout  the timeout; None means that of the group
     """
 
     calls: list[_Call] | None = None
@@ -167,14 +167,14 @@ class ProcessGroup(GroupCollectives):
     def __init__(
         self, name: str, backend: GroupBackend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
     ) -> None:
-        """`before` is the job's group, where there is one."""
+        """`before` is the job's group, if there is one."""
         self.group_name = name
         self.group_desc = "undefined"
         self.ranks = tuple(ranks)
         self.store = store
         self._unwaited: deque[Work] = deque()
-        self.requested_name: str | None = None  # the other name under which the backend was asked for
-        self.enter: Callable[[], None] = lambda: None  # makes a thread belong to this rank
+        self.requested_name: str | None = None  # the name under which the backend was requested, if it is another
+        self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
         self._backend = backend
         self._shared = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
@@ -190,20 +190,20 @@ class ProcessGroup(GroupCollectives):
         return self._backend.rank
 
     def size(self) -> int:
-        """How many ranks the group has."""
+        """The number of ranks of the group."""
         return self._backend.size
 
     def name(self) -> str:
-        """The name of the backend, as it was asked for: `gloo` where that stands for another one."""
+        """The name under which the backend was requested: `gloo` even if that stands for another one."""
         return self.requested_name or self._backend.name
 
     def get_group_store(self) -> Any:
-        """The store through which the group was made."""
+        """The store by which the group was created."""
         return self.store
 
     @property
     def crowded(self) -> bool:
-        """Whether this host has so few cores for the group's ranks that exchanging beside computing delays both."""
+        """Whether this host has so few cores for the ranks that overlapping exchange with computation is slower."""
         return self._backend.crowded
 
     @property
@@ -212,7 +212,7 @@ class ProcessGroup(GroupCollectives):
         return self._backend.timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set how long operations may wait; it should be equal on all ranks."""
+        """Set how long operations may wait for their peers; it should be equal on all ranks."""
         self._backend.timeout = timeout
 
     def abort(self) -> None:
@@ -220,7 +220,7 @@ class ProcessGroup(GroupCollectives):
         self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
 
     def await_ranks(self, operation: str) -> None:
-        """Wait until all ranks have called this for the same `operation`; others raise on all ranks."""
+        """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
         self._barrier(lambda: self._backend.barrier(operation=operation))
 
     def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
@@ -233,7 +233,7 @@ class ProcessGroup(GroupCollectives):
             self._deliver()
 
     def rank_in_group(self, rank: int) -> int:
-        """The rank in the group of a rank of the job; `ValueError` where it is no member."""
+        """The rank in the group of a rank of the job; `ValueError` if it is not a member."""
         try:
             return self.ranks.index(rank)
         except ValueError:
@@ -250,9 +250,9 @@ class ProcessGroup(GroupCollectives):
         *,
         async_op: bool,
     ) -> Work | None:
-        """Call `call` with the arrays of `given`, and put the arrays that it returns into `results`.
+        """Call `call` with the arrays of `inputs`, and write the arrays that it returns into `results`.
 
-        With `async_op` this returns at once; arrays are awaited, and `call` runs, in the group's own thread.
+        With `async_op` this returns at once: the group's own thread waits for the arrays and calls `call`.
         """
         block = self._block
         if block.calls is not None:
@@ -277,7 +277,7 @@ class ProcessGroup(GroupCollectives):
     def _guarded(
         self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None
     ) -> Callable[..., Sequence[Array]]:
-        """`call` with a timeout of its own and, where the level of debugging asks for it, behind a barrier."""
+        """`call` with its own timeout and, at the debug level `DETAIL`, after a barrier."""
 
         def guarded(*arrays: Array) -> Sequence[Array]:
             with self._backend.within(timeout):
@@ -289,7 +289,7 @@ class ProcessGroup(GroupCollectives):
 
     @contextmanager
     def within(self, timeout: timedelta | None) -> Iterator[None]:
-        """Collectives that this thread starts in the block have this timeout, or the group's for None."""
+        """Set the timeout of collectives that this thread starts within the block; None means that of the group."""
         before, self._block.timeout = self._block.timeout, timeout
         try:
             yield
@@ -297,10 +297,10 @@ class ProcessGroup(GroupCollectives):
             self._block.timeout = before
 
     def _deliver(self) -> None:
-        """Put results of earlier operations in place that no caller has waited for."""
+        """Write the results of earlier operations for which no caller has waited."""
         for _ in range(len(self._unwaited)):
             work = self._unwaited.popleft()
-            if not work.is_completed():  # this is called from within the line
+            if not work.is_completed():  # this may run within the executor
                 self._unwaited.append(work)
                 continue
             work.log_unobserved()
@@ -309,7 +309,7 @@ class ProcessGroup(GroupCollectives):
 
     @contextmanager
     def coalescing(self) -> Iterator[list[_Call]]:
-        """Collect this thread's calls of `run` in the block, for `run_all`; `RuntimeError` in another such block."""
+        """Collect this thread's calls of `run` within the block, for `run_all`; `RuntimeError` if blocks are nested."""
         if self._block.calls is not None:
             raise OptionError(
                 "collectives of this group are being coalesced already; blocks cannot stand in each other"
@@ -332,15 +332,15 @@ class ProcessGroup(GroupCollectives):
         return self.run("coalesced collectives", call, inputs, results, async_op=async_op) if calls else None
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
-        """Begin to send to a rank of the group."""
+        """Start to send to a rank of the group."""
         return self._message_work(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
-        """Begin to receive from a rank of the group, or any."""
+        """Start to receive from a rank of the group, or from any (None)."""
         return self._message_work(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
-        """The arrays of tensors, computed by one program; they may still be under way."""
+        """The arrays of tensors, computed by one program; the computation may still be running."""
         capture = ambient().capture
         if capture is not None:
             capture.needs_value("other ranks, by a collective,")
@@ -349,19 +349,19 @@ class ProcessGroup(GroupCollectives):
 
     def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
-        if not message.done:  # a thread completes it if no caller waits
+        if not message.done:  # a thread completes it if no caller waits for it
             self._message_executor.submit(message.wait)
         return work
 
     def close(self) -> None:
-        """Leave the group. Operations that wait for peers fail, and those that have not begun are cancelled."""
+        """Leave the group. Operations that wait for peers fail; those that have not started are cancelled."""
         for work in self._unwaited:
             work.log_unobserved()
         lines = (self._executor, self._message_executor)
         if any(line.busy for line in lines):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         if self._shared is not None:
-            self._executor.run(lambda: None)  # running operations end first
+            self._executor.run(lambda: None)  # waits for running operations
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
             self._backend.close()
 
@@ -370,7 +370,7 @@ _GRACE_SECONDS = 5.0
 
 
 def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:
-    """Write arrays into tensors, outside of the tape, and into all that alias these."""
+    """Write arrays into tensors, and so into their aliases, outside the tape."""
     for tensor, array in zip(tensors, arrays, strict=True):
         replace_value(tensor, Value(tensor._read().aval, array))
     return list(tensors)

@@ -1,8 +1,8 @@
-"""Collectives as methods of a group, with the names and arguments that they have there in PyTorch.
+"""Collectives as methods of a group, with PyTorch's names and arguments of such methods.
 
-They start what the functions of `weft.distributed` do, return a `Work`, and count ranks within the group. Their tensors
-stand in lists, of which PyTorch's groups also take one tensor for each rank alone; several options may be given in an
-object (`_group_options.py`), or by themselves.
+They call the functions of `weft.distributed`, return a `Work`, and count ranks within the group. As in PyTorch, tensors
+are given in lists, here with one tensor of each rank. Options are given as an object (`_group_options.py`), or one by
+one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft import distributed as dist  # its names are loaded on first use
+from weft import distributed as dist  # its names are imported on first use
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
 from weft.distributed._reduce_op import Reduction
@@ -25,11 +25,11 @@ Options = TypeVar("Options", bound=options.CollectiveOptions)
 
 
 class GroupCollectives:
-    """The methods. `within` is the group's."""
+    """The methods. `within` is that of the group."""
 
     within: Callable[[timedelta | None], AbstractContextManager[None]]
 
-    # --- everybody gets the same ------------------------------------------------------------------------------
+    # --- all ranks get the same result ------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None) -> Work:
         """`all_reduce`; `opts` may also be the reduction."""
@@ -50,7 +50,7 @@ class GroupCollectives:
             return _started(dist.broadcast(_only(tensors), group=self, group_src=opts.rootRank, async_op=True))
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
-        """`all_gather`: the tensor in `input_tensors` into the list in `output_tensors`; `opts` may be a timeout."""
+        """`all_gather` of the tensor in `input_tensors` into the list in `output_tensors`; `opts` may be a timeout."""
         opts = _merged(options.AllgatherOptions, opts)
         with self._as(opts):
             return _started(dist.all_gather(_only_list(output_tensors), _only(input_tensors), self, async_op=True))
@@ -70,7 +70,7 @@ class GroupCollectives:
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
-        """`all_gather_single` of each of several tensors, as one operation."""
+        """`all_gather_single` of several tensors as one operation."""
         with self._as(_merged(options.AllgatherOptions, opts)):
             return self._coalesced(dist.all_gather_single, outputs, inputs)
 
@@ -83,7 +83,7 @@ class GroupCollectives:
         """`monitored_barrier`."""
         dist.monitored_barrier(self, timeout, wait_all_ranks)
 
-    # --- one rank gives or gets -------------------------------------------------------------------------------
+    # --- one rank sends or gets the result --------------------------------------------------------------------
 
     def reduce(
         self,
@@ -110,7 +110,7 @@ class GroupCollectives:
         *,
         root: int | None = None,
     ) -> Work:
-        """`gather` to a rank in the group, where others give an empty list; `opts` may also be that rank."""
+        """`gather` to a rank in the group; other ranks give an empty list. `opts` may also be that rank."""
         opts = _merged(options.GatherOptions, opts, timeout, rootRank=root)
         results, x = _only_list(output_tensors) or None, _only(input_tensors)
         with self._as(opts):
@@ -125,13 +125,13 @@ class GroupCollectives:
         *,
         root: int | None = None,
     ) -> Work:
-        """`scatter` from a rank in the group, where others give an empty list; `opts` may also be that rank."""
+        """`scatter` from a rank in the group; other ranks give an empty list. `opts` may also be that rank."""
         opts = _merged(options.ScatterOptions, opts, timeout, rootRank=root)
         result, xs = _only(output_tensors), _only_list(input_tensors) or None
         with self._as(opts):
             return _started(dist.scatter(result, xs, group=self, group_src=opts.rootRank, async_op=True))
 
-    # --- everybody gives to everybody -------------------------------------------------------------------------
+    # --- all ranks send to all ranks --------------------------------------------------------------------------
 
     def reduce_scatter(
         self,
@@ -157,7 +157,7 @@ class GroupCollectives:
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
-        """`reduce_scatter_single` of each of several tensors, as one operation."""
+        """`reduce_scatter_single` of several tensors as one operation."""
         opts = _merged(options.ReduceScatterOptions, opts)
         with self._as(opts):
             return self._coalesced(dist.reduce_scatter_single, outputs, inputs, opts.reduceOp)
@@ -175,7 +175,7 @@ class GroupCollectives:
         input_split_sizes: Sequence[int],
         opts: Any = None,
     ) -> Work:
-        """`all_to_all_single`; empty lists stand for parts of one size."""
+        """`all_to_all_single`; empty lists mean parts of equal size."""
         with self._as(_merged(options.AllToAllOptions, opts)):
             return _started(
                 dist.all_to_all_single(output, input, output_split_sizes, input_split_sizes, self, async_op=True)
@@ -216,7 +216,7 @@ class GroupCollectives:
 
 
 def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **single: Any) -> Options:
-    """The options that are given: an object, or `opts` as the first of some `single` ones, or as the timeout."""
+    """The options: an object, or made of `single` options, of which `opts` may be the first one, or the timeout."""
     if isinstance(opts, kind):
         return opts
     merged = kind()
@@ -236,7 +236,7 @@ def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **
 
 
 def _only(tensors: Any) -> Any:
-    """The one tensor of a list, or what stands for it."""
+    """The only tensor of a list, or a tensor given without a list."""
     if not isinstance(tensors, (list, tuple)):
         return tensors
     if len(tensors) != 1:
@@ -245,7 +245,7 @@ def _only(tensors: Any) -> Any:
 
 
 def _only_list(tensors: Any) -> Any:
-    """The tensors of all ranks, which may stand in a list in a list."""
+    """The tensors of all ranks, given as a list or as a list in a list."""
     nested = isinstance(tensors, (list, tuple)) and tensors and isinstance(tensors[0], (list, tuple))
     return _only(tensors) if nested else tensors
 

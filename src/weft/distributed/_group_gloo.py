@@ -1,4 +1,4 @@
-"""The group of the host backend, as some programs make it by themselves."""
+"""`ProcessGroupGloo`: a group that a program creates itself, with the host backend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.distributed.constants import default_pg_timeout
 
 
 class ProcessGroupGloo(ProcessGroup):
-    """A group of all processes that share `store`: of one host, or threads of one process."""
+    """A group of all processes that share `store`: on one host, or threads of one process."""
 
     @dataclass
     class _Options:
-        """Options: `_timeout` is how long operations wait. Devices and threads are not chosen here."""
+        """Options: `_timeout` is how long operations wait. Devices and threads cannot be chosen here."""
 
         _timeout: timedelta = default_pg_timeout
         _devices: list[Any] = field(default_factory=list)
@@ -39,8 +39,8 @@ class ProcessGroupGloo(ProcessGroup):
 
     @staticmethod
     def create_device(hostname: str = "", interface: str = "", lazy_init: bool | None = None) -> None:
-        """Nothing: ranks share memory."""
+        """Does nothing: ranks share memory."""
 
     @staticmethod
     def create_default_device(lazy_init: bool | None = None) -> None:
-        """Nothing: ranks share memory."""
+        """Does nothing: ranks share memory."""

@@ -1,4 +1,4 @@
-"""Groups whose ranks exchange arrays as the host holds them: through shared memory, of threads, or by MPI."""
+"""Groups that exchange arrays in host memory: through shared memory, between threads, or by MPI."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
 Host = np.ndarray[Any, Any]
 
-_SMALL = 1 << 16  # bytes up to which arrays are exchanged together
+_SMALL = 1 << 16  # arrays up to this size, in bytes, are exchanged together
 
 
 class HostBackend(GroupBackend):
-    """Collectives over NumPy arrays, of ranks with shared memory or connected by messages."""
+    """Collectives over NumPy arrays, for ranks that share memory or are connected by messages."""
 
     on_host = True
 
@@ -111,12 +111,12 @@ class HostBackend(GroupBackend):
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         self._collectives.barrier(self._deadline(timeout), operation)
 
-    def send(self, x: Array, peer: int, tag: int) -> _Message:
-        return _Message(self, self._messages.send(np.asarray(x), peer, tag), [])
+    def send(self, x: Array, peer: int, tag: int) -> _HostMessage:
+        return _HostMessage(self, self._messages.send(np.asarray(x), peer, tag), [])
 
-    def receive(self, like: Array, peer: int | None, tag: int) -> _Message:
+    def receive(self, like: Array, peer: int | None, tag: int) -> _HostMessage:
         out = _like(np.asarray(like))
-        return _Message(self, self._messages.receive(out, peer, tag), [out])
+        return _HostMessage(self, self._messages.receive(out, peer, tag), [out])
 
     def abort(self, text: str) -> None:
         self._group.abort(text)
@@ -126,8 +126,8 @@ class HostBackend(GroupBackend):
         self._messages.close()
 
 
-class _Message:
-    """A message of this backend."""
+class _HostMessage:
+    """A send or receive in a host group."""
 
     def __init__(self, backend: HostBackend, request: MessageRequest, received: list[Host]) -> None:
         self._backend = backend
@@ -147,7 +147,7 @@ class _Message:
 
 
 def _like(source: Host) -> Host:
-    """Memory for a result, which an array may take over."""
+    """Memory for a result, which may become that of an array."""
     return room_like(source.shape, source.dtype)
 
 

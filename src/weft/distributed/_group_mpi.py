@@ -1,4 +1,4 @@
-"""Groups whose ranks MPI connects: processes that `mpiexec` has started. Needs the extra `mpi`."""
+"""Groups connected by MPI: processes that `mpiexec` has started. They need the extra `mpi`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.distributed._group_host import HostBackend
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import DistBackendError, DistStoreError
 
-_LONGEST_LEAVE = 60.0  # seconds for which a process waits at its end for the others
+_LONGEST_LEAVE = 60.0  # seconds for which a process waits for the others when it ends
 
 atexit.register(mpi.finalize, _LONGEST_LEAVE)
 
 
 def rendezvous(rank: int, world_size: int, timeout: timedelta) -> tuple[Store, int, int]:
-    """A store that all processes of the job share, this one's rank, and their number; -1 stands for those of MPI."""
+    """A store shared by all processes of the job, this rank, and the world size; -1 stands for MPI's values."""
     mpi_rank, size = _checked_job(rank, world_size)
     if mpi_rank == 0:
         store = TCPStore("", 0, is_master=True, timeout=timeout, wait_for_workers=False)
@@ -40,7 +40,7 @@ def rendezvous(rank: int, world_size: int, timeout: timedelta) -> tuple[Store, i
 
 
 def _checked_job(rank: int, world_size: int) -> tuple[int, int]:
-    """MPI's rank and number of processes, which must be those that are expected."""
+    """MPI's rank and number of processes, which must be equal to the given ones."""
     mpi_rank, size = mpi.job()
     expected = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", size))
     if expected != size or rank not in (-1, mpi_rank):
@@ -58,7 +58,7 @@ def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Hos
     mpi_rank, size = mpi.job()
     if mpi_rank != ranks[rank] or max(ranks) >= size:
         _checked_job(ranks[rank], max(ranks) + 1)
-    store.set(f"mpi/{rank}", b"here")  # MPI would wait for the others without end
+    store.set(f"mpi/{rank}", b"here")  # MPI itself would wait for the others without a timeout
     keys = [f"mpi/{peer}" for peer in range(len(ranks))]
     try:
         store.wait(keys, timeout)

@@ -13,7 +13,7 @@ _UNSET = timedelta(milliseconds=-1)
 
 @dataclass
 class CollectiveOptions:
-    """What all of them have: `timeout`, the group's where it is negative. Methods return at once; `asyncOp` is kept."""
+    """Options of all of them. A negative `timeout` means the group's. Methods return at once, whatever `asyncOp` is."""
 
     timeout: timedelta = _UNSET
     asyncOp: bool = True
@@ -50,7 +50,7 @@ class ScatterOptions(GatherOptions):
 
 @dataclass
 class BroadcastOptions(GatherOptions):
-    """Options of `ProcessGroup.broadcast`; there is one tensor of each rank, so `rootTensor` is 0."""
+    """Options of `ProcessGroup.broadcast`; each rank has one tensor, so `rootTensor` is 0."""
 
     rootTensor: int = 0
 

@@ -1,8 +1,8 @@
-"""Groups whose ranks exchange arrays through XLA's own runtime: Gloo between CPUs, NCCL or ICI between accelerators.
+"""Groups that exchange arrays through XLA: by Gloo between CPUs, by NCCL or ICI between accelerators.
 
 XLA's collectives have no timeouts, and hang if ranks call different ones. So before each operation the ranks compare
-their calls over connections of their own (`_comm/groups/message_group.py`); then they run one program, a `shard_map`
-over a mesh of one device for each rank. Messages go over the connections.
+their calls over their own connections (`_comm/groups/message_group.py`). Then they run one program, a `shard_map` over
+a mesh with one device for each rank. Point-to-point messages use the connections.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from weft.errors import ArgumentError, DistBackendError
 
 Body = Callable[..., jax.Array]
 
-_RANKS = "ranks"  # the mesh's axis
-_LONGEST_LEAVE = 60.0  # seconds for which rank 0, the coordinator, waits at its end for the others
+_RANKS = "ranks"  # the axis of the mesh
+_LONGEST_LEAVE = 60.0  # seconds for which rank 0, the coordinator, waits for the others when it ends
 
 
 class XlaBackend(GroupBackend):
-    """Collectives over XLA. Sums are taken in XLA's order, which is the same on all ranks and in each run."""
+    """Collectives by XLA. XLA determines the order of sums, which is the same on all ranks and in each run."""
 
     name = "xla"
     one_order = True
@@ -61,13 +61,13 @@ class XlaBackend(GroupBackend):
         self._split = NamedSharding(self._mesh, PartitionSpec(_RANKS))
 
     def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Any) -> Array:
-        """What `body`, which runs on all ranks at once, gives here for `x`."""
+        """This rank's result of `body`, which runs on all ranks, for its array `x`."""
         deadline = self._deadline()
         return self._group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
     def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
         mine = jax.device_put(x, self._device) if x.ndim else jax.device_put(x, self._device).reshape(1)
-        shape = (self.size * mine.shape[0], *mine.shape[1:])  # a rank's array is its part along the first dim
+        shape = (self.size * mine.shape[0], *mine.shape[1:])  # each rank has a part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
         every = _program(self._mesh, body, *static)(whole)
         try:
@@ -80,7 +80,7 @@ class XlaBackend(GroupBackend):
         except (ValueError, jax.errors.JaxRuntimeError) as error:
             self._group.fail_after(error, call)
         result = every.addressable_data(0)
-        if not every.size:  # such arrays are on all devices whole
+        if not every.size:  # an empty array is not sharded
             result = result.reshape(every.shape[0] // self.size, *every.shape[1:])
         if not x.ndim:
             result = result.reshape(result.shape[:-1])
@@ -143,12 +143,12 @@ class XlaBackend(GroupBackend):
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         self._group.run(CollectiveCall(operation), lambda: None, self._deadline(timeout))
 
-    def send(self, x: Array, peer: int, tag: int) -> _Message:
-        return _Message(self, self._group.messages.send(np.asarray(x), peer, tag), None, x)
+    def send(self, x: Array, peer: int, tag: int) -> _XlaMessage:
+        return _XlaMessage(self, self._group.messages.send(np.asarray(x), peer, tag), None, x)
 
-    def receive(self, like: Array, peer: int | None, tag: int) -> _Message:
+    def receive(self, like: Array, peer: int | None, tag: int) -> _XlaMessage:
         out = np.empty(like.shape, like.dtype)
-        return _Message(self, self._group.messages.receive(out, peer, tag), out, like)
+        return _XlaMessage(self, self._group.messages.receive(out, peer, tag), out, like)
 
     def abort(self, text: str) -> None:
         self._group.abort(text)
@@ -157,8 +157,8 @@ class XlaBackend(GroupBackend):
         self._group.close()
 
 
-class _Message:
-    """A message of this backend; `like` is an array where the received one is to be."""
+class _XlaMessage:
+    """A send or receive in an XLA group; `like` has the sharding for the received array."""
 
     def __init__(self, backend: XlaBackend, request: MessageRequest, received: np.ndarray | None, like: Array) -> None:
         self._backend = backend
@@ -183,7 +183,7 @@ class _Message:
 # --- what all ranks run: from a rank's array to its result ---------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)  # key: the ranks' devices, what they run, and its constants
+@lru_cache(maxsize=1024)  # key: the ranks' devices, the body, and its constants
 def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.Array]:
     spec = PartitionSpec(_RANKS)
 
@@ -210,7 +210,7 @@ def _reduce_parts(x: jax.Array, word: str) -> jax.Array:
 
 
 def _broadcast(x: jax.Array, root: int) -> jax.Array:
-    """XLA:CPU has no broadcast: a sum of bit patterns, of which all but one are zero."""
+    """A sum of bit patterns that are all zero but one, since XLA:CPU has no broadcast."""
     bits = _bits(x)
     chosen = lax.psum(jnp.where(lax.axis_index(_RANKS) == root, bits, jnp.zeros_like(bits)), _RANKS)
     if x.dtype == jnp.bool_:
@@ -236,19 +236,19 @@ def _reduce(x: jax.Array, word: str) -> jax.Array:
 
 
 def _fold(parts: jax.Array, word: str) -> jax.Array:
-    """(ranks, …) -> (…), in the order of ranks."""
+    """(ranks, …) -> (…), reduced in the order of ranks."""
     return _finished(reduce(_PAIRWISE[word], list(_wide(parts, word))), parts, word)
 
 
 def _wide(x: jax.Array, word: str) -> jax.Array:
-    """Short floats are added and multiplied in float32."""
+    """The array in float32 if it has 16 bits and is added or multiplied."""
     short = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize <= 2 and word not in {"min", "max"}
     return x.astype(jnp.float32) if short else x
 
 
 def _finished(total: jax.Array, like: jax.Array, word: str) -> jax.Array:
     if word == "avg" and like.dtype != jnp.bool_:
-        total = lax.div(total, jnp.asarray(lax.axis_size(_RANKS), total.dtype))  # integers: towards zero
+        total = lax.div(total, jnp.asarray(lax.axis_size(_RANKS), total.dtype))  # for integers, towards zero
     return total.astype(like.dtype)
 
 
@@ -281,10 +281,10 @@ def _multiplied(x: Array, op: Reduction) -> Array:
 
 @dataclass
 class _Runtime:
-    """This process's part of XLA's runtime, which it joins once and keeps to its end."""
+    """This process's part of XLA's distributed runtime. It joins once, and stays until it ends."""
 
     process: str = field(default_factory=lambda: secrets.token_hex(8))
-    token: str = ""  # the same in all processes of the runtime
+    token: str = ""  # equal in all processes of the runtime
     tunnel: TunnelServer | Tunnel | None = None
 
 
@@ -292,7 +292,7 @@ _runtime = _Runtime()
 
 
 def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float) -> None:
-    """Join the runtime with all ranks of the job, or make sure that this has been done."""
+    """Join the runtime with all ranks of the job, or check that this has been done."""
     if in_runtime() is not None and not _runtime.token:
         _runtime.token = "joined by the user"
     store.set(f"runtime/{rank}", f"{_runtime.process} {_runtime.token}")
@@ -334,7 +334,7 @@ def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
 
 
 def _address(store: Store) -> str:
-    """The address of this host as the others see it, who have reached the store."""
+    """The address of this host on the route to the store, which the other ranks reach, too."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return own_address(store.host) if isinstance(store, TCPStore) else own_address()
@@ -346,7 +346,7 @@ def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Xla
 
 
 def join_accelerators(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
-    """The backend `nccl`: `xla` where the devices are accelerators."""
+    """The backend `nccl`: `xla`, restricted to accelerators."""
     backend = XlaBackend(store, rank, ranks, timeout)
     if backend._device.platform == "cpu":
         backend.close()

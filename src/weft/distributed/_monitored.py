@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.errors import DistBackendError
-
-if TYPE_CHECKING:
-    from weft.distributed._group import GroupBackend
 
 _LATER = timedelta(seconds=5)  # how much longer than the first rank, which names the missing ones, the others wait
 
 
+class HasBarrier(Protocol):
+    """A backend of a group, as far as a barrier needs it."""
+
+    rank: int
+    timeout: timedelta
+
+    def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
+        """Return once all ranks have called this."""
+        ...
+
+
 def pass_barrier(
-    backend: GroupBackend,
+    backend: HasBarrier,
     ranks: Sequence[int],
     timeout: timedelta | None = None,
     *,
@@ -24,8 +32,8 @@ def pass_barrier(
 ) -> None:
     """Return once all ranks have called this for the same `operation`. `ranks` are those of the job.
 
-    `timeout`, the group's unless given, is that of the group's first rank: its error names the first missing rank, or
-    with `wait_all_ranks` all of them. The others wait longer, so that none of them fails before.
+    `timeout`, by default the group's, is that of the group's first rank. Its error names the first missing rank, or all
+    of them with `wait_all_ranks`. The other ranks wait longer, so that none of them fails earlier.
     """
     first, limit = backend.rank == 0, backend.timeout if timeout is None else timeout
     try:

@@ -1,6 +1,6 @@
-"""Collectives over Python objects, which travel pickled: only between ranks that trust each other.
+"""Collectives over Python objects, which are pickled; so all ranks must trust each other.
 
-Ranks have proved the job's key to each other before anything is unpickled.
+Ranks have proved to each other that they know the job's key before anything is unpickled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.errors import ValueRangeError
 
 
 def _packed(obj: Any, name: str) -> Tensor:
-    """The pickle of an object that errors call `name`."""
+    """The pickle of an object, which errors call `name`."""
     try:
         data = pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -42,7 +42,7 @@ def _unpacked(data: Tensor, size: int) -> Any:
 
 
 def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list[int], Tensor]:
-    """The sizes of all ranks' pickles, and this rank's in the size of the largest."""
+    """The sizes of all ranks' pickles, and this rank's pickle padded to the largest size."""
     packed = _packed(obj, f"{operation}: obj")
     group.await_ranks(operation)
     sizes = [zeros(1, dtype=int64) for _ in range(group.size())]
@@ -54,7 +54,7 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Put the object of rank i into `object_list[i]`, on all ranks; further entries stay."""
+    """Put the object of rank i into `object_list[i]`, on all ranks; further entries are kept."""
     process_group = member_of(group, "all_gather_object")
     if process_group is None:
         return
@@ -72,9 +72,9 @@ def gather_object(
     group: Any = None,
     group_dst: int | None = None,
 ) -> None:
-    """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list.
+    """Put the object of rank i into `object_gather_list[i]` of rank `dst` (by default 0); other ranks give no list.
 
-    Further entries of the list stay.
+    Further entries of the list are kept.
     """
     process_group = member_of(group, "gather_object")
     if process_group is None:
@@ -92,7 +92,7 @@ def gather_object(
 def broadcast_object_list(
     object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
 ) -> None:
-    """Put the objects of rank `src` (0 unless given) into the list of all ranks, which have one length."""
+    """Put the objects of rank `src` (by default 0) into the lists of all ranks, which must have one length."""
     del device
     process_group = member_of(group, "broadcast_object_list")
     if process_group is None:
@@ -118,7 +118,7 @@ def scatter_object_list(
     group: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Put object i of rank `src`'s list (rank 0 unless given) into the first place of rank i's output list."""
+    """Put object i of the list of rank `src` (by default 0) into the first place of rank i's output list."""
     process_group = member_of(group, "scatter_object_list")
     if process_group is None:
         return
@@ -152,7 +152,7 @@ def send_object_list(
     use_batch: bool = False,
 ) -> None:
     """Send objects to rank `dst`, which calls `recv_object_list` with a list of this length."""
-    del device, use_batch  # for communicators of pairs, which there are none of here
+    del device, use_batch  # for communicators of pairs of ranks, which do not exist here
     packed = _all_packed(object_list, "send_object_list: object_list")
     _p2p.send(tensor([p.numel() for p in packed], dtype=int64), dst, group, group_dst=group_dst)
     _p2p.send(from_host(np.concatenate([p._host() for p in packed])), dst, group, group_dst=group_dst)
@@ -166,7 +166,7 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Put the objects that rank `src`, or any, sends into the list; the rank that sent them."""
+    """Put the objects sent by rank `src`, or by any rank, into the list; returns the rank that has sent them."""
     del device, use_batch
     sizes = zeros(len(object_list), dtype=int64)
     source = _p2p.recv(sizes, src, group, group_src=group_src)
@@ -184,7 +184,7 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
 
 
 def _require_length(entries: Any, count: int, name: str, *, more: bool = False) -> None:
-    """Raise unless a list has as many entries as there are ranks, or more where it may."""
+    """Raise unless a list has one entry for each rank; with `more`, it may be longer."""
     if not isinstance(entries, list) or len(entries) < count or (len(entries) > count and not more):
         number = "none" if entries is None else str(len(entries))
         raise ValueRangeError(

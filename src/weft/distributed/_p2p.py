@@ -25,7 +25,7 @@ def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
 def isend(
     tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
-    """Begin to send a tensor to rank `dst`, which receives it under the same tag."""
+    """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
     source = one_tensor(tensor, "tensor", "isend")
     process_group = member_of(group, "isend")
     return (
@@ -38,7 +38,7 @@ def isend(
 def irecv(
     tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
-    """Begin to receive a tensor, of this shape and type, from rank `src`, or from any."""
+    """Start to receive a tensor, of this shape and type, from rank `src`, or from any rank (None)."""
     target = one_tensor(tensor, "tensor", "irecv")
     process_group = member_of(group, "irecv")
     if process_group is None:
@@ -48,14 +48,14 @@ def irecv(
 
 
 def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
-    """Send a tensor to rank `dst`; returns when the tensor may change."""
+    """Send a tensor to rank `dst`; returns when the tensor may be changed."""
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
 
 
 def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
-    """Receive a tensor from rank `src`, or from any; the rank that sent it. -1 for a rank outside of the group."""
+    """Receive a tensor from rank `src`, or from any (None); returns the sender. -1 for a rank outside of the group."""
     work = irecv(tensor, src, group, tag, group_src)
     return -1 if work is None else work.source_rank()
 
@@ -86,7 +86,7 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all of them; returns their works in order, which may be waited for in any order."""
+    """Start all of them; returns their works in order, which can be waited for in any order."""
     if not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ArgumentError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."

@@ -1,4 +1,4 @@
-"""Importing this loads what training programs use, so that a process that is forked later has it already."""
+"""Imports what training programs use, so that a process forked later has it already."""
 
 from weft import nn as nn
 from weft import optim as optim

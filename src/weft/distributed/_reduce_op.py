@@ -1,4 +1,4 @@
-"""How collectives combine values."""
+"""Reductions of collectives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.errors import ArgumentError
 
 
 class ReduceOp(Enum):
-    """What a reduction does with the values of all ranks; `AVG` divides the sum by the size of the group."""
+    """The reduction of the values of all ranks; `AVG` divides the sum by the size of the group."""
 
     SUM = "sum"
     AVG = "avg"
@@ -24,30 +24,30 @@ class ReduceOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PremulSum:
-    """A sum of values that each rank multiplies by `factor` first."""
+    """A sum of values that each rank first multiplies by `factor`."""
 
     factor: float
 
 
-_make_nccl_premul_sum = PremulSum  # the only way to it in PyTorch, too
+_make_nccl_premul_sum = PremulSum  # PyTorch has it only under this name
 
 Reduction = ReduceOp | PremulSum
 
 
 def word_of(op: Reduction) -> str:
-    """A reduction, as `_comm.reductions` names it."""
+    """The name of a reduction in `_comm.reductions`."""
     return "premul_sum" if isinstance(op, PremulSum) else op.value
 
 
 def as_reduction(op: object) -> Reduction:
-    """A reduction, as an argument of a collective; `TypeError` for anything else."""
+    """A reduction given as an argument of a collective; `TypeError` for anything else."""
     if isinstance(op, (ReduceOp, PremulSum)):
         return op
     raise ArgumentError(f"argument 'op' must be a ReduceOp, such as ReduceOp.SUM, not {type(op).__name__}")
 
 
 def supports_complex(reduceOp: Reduction) -> bool:
-    """Whether a reduction takes complex numbers: those that add do."""
+    """Whether a reduction supports complex numbers, as sums do."""
     return reduceOp not in _NOT_COMPLEX
 
 
@@ -55,7 +55,7 @@ _NOT_COMPLEX = {ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, Red
 
 
 class _FormerNames:
-    """The reductions under the name that they had before `ReduceOp`."""
+    """The former class of reductions, before `ReduceOp`."""
 
     def __getattr__(self, name: str) -> ReduceOp:
         if name not in ReduceOp.__members__:

@@ -1,8 +1,8 @@
-"""The gradients of replicas, averaged in buckets while the backward pass goes on.
+"""Averages the gradients of replicas, in buckets, during the backward pass.
 
-Ranks send buckets in the order of their numbers, whichever is ready first, so that they agree. The computation of a
-bucket's gradients is started when the last of them is recorded; the group's thread waits for it and exchanges them,
-while this thread goes on recording.
+Ranks send buckets in the order of their numbers, whichever is ready first, so that they agree on the order. When the
+last gradient of a bucket is recorded, its computation is started. The group's thread waits for it and exchanges the
+bucket, while this thread continues to record.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MEGABYTE = 1 << 20
 class Reducer:
     """Averages the gradients of `parameters` over a group.
 
-    `limits` are the bytes of the first bucket and of the others. With `find_unused`, parameters that take no part in a
-    backward pass count as ready, and keep their gradients where no rank used them. After `become_static`, those of the
-    first pass do so in all that follow. With `in_buckets`, gradients have no memory of their own while they are
-    exchanged.
+    `limits` are the limits of buckets in bytes. With `find_unused`, parameters that do not take part in a backward pass
+    count as ready; if no rank has used them, they keep their gradients. After `become_static`, the parameters that are
+    unused in the first pass are expected to be unused in all later ones. With `in_buckets`, gradients have no memory of
+    their own while they are exchanged.
 
-    overlaps  whether buckets are sent while the backward pass goes on, or at its end
-    leader    the rank in the group whose order of parameters counts
-    divisor   what sums are divided by, where it is not the size of the group
+    overlaps  whether buckets are sent during the backward pass, or at its end
+    leader    the rank in the group whose order of parameters is used
+    divisor   the divisor of sums, if it is not the size of the group
     """
 
     def __init__(
@@ -76,24 +76,24 @@ class Reducer:
         self._order_agreed = self._rebuilt = False
         self._plan()
         self._first_sizes = self._bucket_sizes()
-        self.iterations = 0  # forward passes before a pass that averages
+        self.iterations = 0  # number of forward passes before passes that average
         self._last_unused: frozenset[int] | None = None
         self._same_unused = True
-        self._ready_order: list[int] = []  # of the last pass
+        self._ready_order: list[int] = []  # that of the last pass
         self._error: str | None = None
-        self._syncs = False  # whether backward passes average
-        self._passes = 0  # since the last forward pass that asked for it
+        self._syncs = False  # whether backward passes average gradients
+        self._passes = 0  # number of backward passes since the last forward pass with `sync`
         self._running = False
-        self._with_gradient: set[int] = set()  # parameters that have got gradients since they were last averaged
-        self._ready_counts: dict[int, int] = {}  # how often this pass has given a parameter a gradient, in order
-        self._grad_counts: list[int] = [1] * len(self.parameters)  # how often a pass gives each a gradient
+        self._with_gradient: set[int] = set()  # parameters with a gradient that is not averaged yet
+        self._ready_counts: dict[int, int] = {}  # the gradients that this pass has added to each parameter, in order
+        self._grad_counts: list[int] = [1] * len(self.parameters)  # the gradients that a pass adds to each parameter
         self._grad_counts_known = True  # whether `_grad_counts` is known
-        self._static_used: frozenset[int] | None = None  # by any rank
+        self._static_used: frozenset[int] | None = None  # parameters that any rank uses
         for at, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
 
     def become_static(self) -> None:
-        """Assume that all backward passes are like the first; `RuntimeError` once there was a forward pass."""
+        """Assume that all backward passes are like the first; `RuntimeError` after the first forward pass."""
         if self.iterations:
             raise self._recorded(
                 OptionError(
@@ -112,7 +112,7 @@ class Reducer:
         self._bucket_of = {at: number for number, bucket in enumerate(self.buckets) for at in bucket}
 
     def require_unchanged(self) -> None:
-        """`RuntimeError` for a parameter that has another type, shape or device than when buckets were planned."""
+        """`RuntimeError` if a parameter's type, shape or device has changed since buckets were planned."""
         for name, parameter, aval in zip(self.names, self.parameters, self._avals, strict=True):
             now = parameter._read().aval
             if now is not aval:
@@ -126,15 +126,15 @@ class Reducer:
     # --- order ------------------------------------------------------------------------------------------------
 
     def agree_on_order(self, outputs: Sequence[Value]) -> None:
-        """Before the first backward pass: put parameters in the order in which it will make their gradients ready.
+        """Before the first backward pass, sort parameters by the order in which it will make their gradients ready.
 
-        So the buckets are those of all later passes, and a run that goes on from a checkpoint computes the same bits
-        as one that was never stopped.
+        So the first pass has the same buckets as all later ones, and a run resumed from a checkpoint computes the same
+        bits as one that was never stopped.
         """
         if self._order_agreed or self.find_unused:
             return
         numbers = {p._read(): at for at, p in enumerate(self.parameters)}
-        last: dict[int, tuple[int, int]] = {}  # the use of a parameter that the pass comes to last
+        last: dict[int, tuple[int, int]] = {}  # the use of each parameter that the pass reaches last
         for output in outputs:
             for value in inputs_first(output, _inside_tape, _inside_tape):
                 for place, x in enumerate(value.inputs):
@@ -144,7 +144,7 @@ class Reducer:
         self._agree_on_order(sorted(last, key=last.__getitem__))
 
     def _agree_on_order(self, first: Iterable[int]) -> None:
-        """Take the leader's order: the parameters `first`, then the others."""
+        """Use the leader's order: the parameters `first`, then the others."""
         order = tensor(list(dict.fromkeys([*first, *self._order])), device=self._avals[0].device)
         _collectives.broadcast(order, group=self.group, group_src=self.leader)
         self._order = order.tolist()
@@ -154,9 +154,10 @@ class Reducer:
     # --- one backward pass ------------------------------------------------------------------------------------
 
     def expect(self, *, sync: bool) -> None:
-        """A forward pass has ended; backward passes from here on average gradients if `sync`.
+        """Called after a forward pass; backward passes average gradients from now on if `sync`.
 
-        One without does not take back what an earlier one has asked for and no backward pass has done yet.
+        A forward pass without `sync` does not cancel what an earlier one has requested, before a backward pass has done
+        it.
         """
         self._running = False
         if sync or self._passes:
@@ -164,7 +165,7 @@ class Reducer:
         self.iterations += sync
 
     def _ready(self, at: int) -> None:
-        """The gradient of a parameter is there."""
+        """The gradient of a parameter is ready."""
         self._with_gradient.add(at)
         if not self._syncs:
             return
@@ -191,11 +192,13 @@ class Reducer:
         self._passes += 1
         self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
-        self._exchanges: list[tuple[int, Callable[[], list[Tensor]]]] = []  # numbers, and how to wait for averages
+        self._exchanges: list[
+            tuple[int, Callable[[], list[Tensor]]]
+        ] = []  # numbers, and functions that wait for averages
         self._ready_counts = {}
 
     def _start_complete(self) -> None:
-        """Send the buckets that miss nothing, in order."""
+        """Send the complete buckets, in order."""
         while self._next < len(self.buckets) and self._missing[self._next] <= 0:
             self._start(self._next)
             self._next += 1
@@ -210,7 +213,7 @@ class Reducer:
         self._exchanges.append((number, start(number, grads)))
 
     def _average(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
-        """Start the exchange of gradients as they are; flat ones would be copied twice."""
+        """Start the exchange of gradients one by one; concatenating them would copy them twice."""
         del number
         averaged, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
@@ -226,7 +229,7 @@ class Reducer:
     def _call_hook(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
-        if self.in_buckets:  # a gradient without a holder is not computed by itself
+        if self.in_buckets:  # a gradient that nobody holds is not computed separately
             for at in self._with_gradient.intersection(self.buckets[number]):
                 self.parameters[at].grad = None
         bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
@@ -237,7 +240,7 @@ class Reducer:
         return lambda: split_like(flat_result(future.wait(), bucket), parameters)
 
     def _finish(self) -> None:
-        """The backward pass is over: wait for the averages, and put them in place."""
+        """After the backward pass: wait for the averages, and set them as gradients."""
         self._running = False
         unused = self._all.difference(self._ready_counts)
         self._same_unused &= self._last_unused in (None, unused)
@@ -257,19 +260,19 @@ class Reducer:
     def _put(self, bucket: list[int], grads: list[Tensor], used: frozenset[int]) -> None:
         for at, grad in zip(bucket, grads, strict=True):
             if at in used:
-                self.parameters[at].grad = wrap(grad._read())  # a tensor of its own, no view
+                self.parameters[at].grad = wrap(grad._read())  # a separate tensor, not a view
 
     def _end(self) -> None:
         self._exchanges = []
         self._with_gradient.clear()
         if not self._rebuilt and (self.static or not self.find_unused):
-            self._agree_on_order(self._ready_counts)  # as the leader saw them become ready
+            self._agree_on_order(self._ready_counts)  # in the order in which they were ready on the leader
             self._rebuilt = True
 
     def shadow(self) -> None:
-        """Take part in a backward pass of the other ranks with zeros, as this one has no data any more.
+        """Take part in a backward pass of the other ranks with zeros, because this rank has no data left.
 
-        It gets the averages, too: it updates its part of an optimizer that is sharded over the ranks.
+        It gets the averages, too, since it updates its part of an optimizer that is sharded over the ranks.
         """
         self.agree_on_order(())
         self._begin()
@@ -284,7 +287,7 @@ class Reducer:
             self._end()
 
     def _used_anywhere(self) -> frozenset[int]:
-        """The parameters whose averages count: all, unless unused ones are to be found."""
+        """The parameters whose averages are used: all, unless unused ones are looked for."""
         if self._static_used is not None:
             return self._static_used
         if not (self.find_unused or self.static):
@@ -301,7 +304,7 @@ class Reducer:
     # --- for logs ---------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, str | int]:
-        """Numbers and lists about the passes so far, under PyTorch's names; lists are texts."""
+        """Statistics of the passes so far, under PyTorch's names; lists are given as texts."""
         counts: dict[str, str | int] = {
             "iteration": max(0, self.iterations - 1),
             "bucket_sizes": ", ".join(map(str, self._first_sizes)),
@@ -326,7 +329,7 @@ class Reducer:
         return [sum(self.sizes[at] for at in bucket) for bucket in self.buckets]
 
     def _recorded(self, error: Error) -> Error:
-        """An error that is about to be raised."""
+        """Note an error that is about to be raised; returns it."""
         self._error = str(error)
         return error
 
@@ -336,7 +339,7 @@ class Reducer:
         return ", ".join(self.names[at] for at in parameters)
 
     def _compare_with_first(self) -> None:
-        """Learn how often parameters get gradients from the first pass; `RuntimeError` for one that differs from it."""
+        """Store the first pass's numbers of gradients; `RuntimeError` if a later pass differs from them."""
         counts = [self._ready_counts.get(at, 0) for at in range(len(self.parameters))]
         if not self._grad_counts_known:
             self._grad_counts, self._grad_counts_known = counts, True
@@ -352,21 +355,21 @@ class Reducer:
             )
 
     def _raise_unused(self, unused: list[int]) -> None:
-        """Raise for parameters without a gradient, and say how this rank differs from the others."""
+        """Raise for parameters without a gradient, and explain how this rank differs from the others."""
         store, key = self.group.store, _key(self.group.rank())
         if store is not None:
             store.set(key, json.dumps(unused))
         unused_of_ranks: list[Any] = [None] * self.group.size()
         try:
             all_gather_object(unused_of_ranks, unused, self.group)
-        except DistBackendError as error:  # others exchange averages: they miss nothing
+        except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
             raise self._without_gradient(unused, self._published_unused()) from error
         if store is not None:
             store.delete_key(key)
         raise self._without_gradient(unused, unused_of_ranks)
 
     def _published_unused(self) -> list[list[int]]:
-        """By rank, the parameters without a gradient that ranks have published in the store."""
+        """By rank, the unused parameters that ranks have published in the store."""
         store, keys = self.group.store, map(_key, range(self.group.size()))
         return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in keys]
 
@@ -386,7 +389,7 @@ class Reducer:
 
     @contextmanager
     def _explain_failures(self) -> Iterator[None]:
-        """If averages fail because ranks miss gradients, raise an error that says so."""
+        """If averages fail because other ranks miss gradients, raise an error that says so."""
         try:
             yield
         except DistBackendError as error:
@@ -398,7 +401,7 @@ class Reducer:
 
 
 def hint_at_join(error: DistBackendError) -> None:
-    """Note how uneven inputs are trained with, where an error looks as if they were the reason."""
+    """Add advice about uneven inputs to an error that they may have caused."""
     if "has left the group" in str(error) or "call different operations" in str(error):
         error.add_note("if ranks have unequal numbers of batches, train in `with model.join():`")
 
@@ -416,7 +419,7 @@ def _key(rank: int) -> str:
 
 
 def _flushed(done: Future[Any]) -> Any:
-    """Start the computations that a hook has recorded in the group's thread, as no later call there would."""
+    """Compute what a hook has recorded in the group's thread, since no later call does it there."""
     result = done.value()
     flush_pending()
     return result

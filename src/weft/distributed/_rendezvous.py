@@ -1,4 +1,4 @@
-"""How the processes of a job find each other: an address leads to a store, a rank and a world size."""
+"""Rendezvous of the processes of a job: from an address to a store, a rank and a world size."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _from_environment(
 
 
 def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool) -> Store:
-    """The store of an address: one for all processes of this address, and the launcher's if it serves the address."""
+    """The store of an address, one for all its users in this process; the launcher's, if that serves the address."""
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
     store = TCPStore(
         host,
@@ -72,7 +72,7 @@ def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedel
     )
     if not hosted:
         return store
-    # One server sees many starts of the workers, which must not find what earlier ones left.
+    # One server is used by several starts of the workers, which must not see the keys of earlier ones.
     attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     return PrefixStore(f"workers/{attempt}", store)
 
@@ -83,7 +83,7 @@ def _from_tcp(
     parts = urlsplit(url)
     try:
         port = parts.port
-    except ValueError as error:  # says whether it is out of range, or no number
+    except ValueError as error:  # its text says whether it is out of range or not a number
         raise ValueRangeError(f"{url!r}: {error}") from None
     if port is None:
         raise ValueRangeError(
@@ -128,7 +128,7 @@ _handlers: dict[str, Handler] = {"env": _from_environment, "tcp": _from_tcp, "fi
 
 
 def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
-    """Serve addresses `scheme://…`: `handler(url, rank, world_size, timeout)` yields (store, rank, world size)."""
+    """Handle addresses `scheme://…`: `handler(url, rank, world_size, timeout)` yields (store, rank, world size)."""
     if scheme in _handlers:
         raise DistError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
@@ -137,7 +137,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta = default_pg_timeout, **options: Any
 ) -> Iterator[RendezvousResult]:
-    """What the handler of an address yields; -1 stands for a rank and world size that the address tells."""
+    """The results of the handler of an address; -1 stands for a rank or world size that the address gives."""
     if not isinstance(url, str):
         raise DistError(f"`url` must be a string. {type(url)}: {url}")
     scheme = urlsplit(url).scheme

@@ -8,7 +8,7 @@ from weft._tensor.tensor import Tensor
 
 
 def moved(structure: Any, device: Any) -> Any:
-    """An object with its tensors moved to a device; dicts, lists and tuples (also named ones) are searched."""
+    """An object with its tensors moved to a device, also within dicts, lists and (named) tuples."""
     if isinstance(structure, Tensor):
         return structure.to(device)
     if isinstance(structure, dict):

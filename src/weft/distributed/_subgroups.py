@@ -36,9 +36,9 @@ def new_subgroups(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """Groups of `group_size` ranks that follow each other in `group`, all of whose ranks call: this rank's, and all.
+    """Groups of `group_size` consecutive ranks of `group`: this rank's group, and all of them. All ranks must call it.
 
-    The size is the number of this host's GPUs unless given.
+    The size defaults to the number of this host's GPUs.
     """
     parent = require_group(group)
     size = parent.size()
@@ -63,7 +63,7 @@ def new_subgroups_by_enumeration(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """Groups of these ranks of the job, none of which is in two: this rank's, or None, and all of them."""
+    """Disjoint groups of these ranks of the job: this rank's group (or None), and all of them."""
     groups_of: dict[int, Sequence[int]] = {}
     for ranks in ranks_per_subgroup_list:
         for rank in ranks:
@@ -88,10 +88,10 @@ def split_group(
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | None:
-    """The one of these groups that this rank is in, or None; all members of `parent_pg` call.
+    """The group of these that contains this rank, or None. All members of `parent_pg` must call it.
 
-    `split_ranks` lists ranks of `parent_pg`, which is the default group unless given; `backend` is the parent's unless
-    given. Each group's ranks are in rising order.
+    `split_ranks` lists ranks of `parent_pg`, by default the default group; `backend` defaults to that of the parent.
+    The ranks of each group are in ascending order.
     """
     if not split_ranks:
         raise ValueRangeError("split_ranks cannot be None or empty")
@@ -136,11 +136,12 @@ def _require_ranks(ranks: Sequence[int], group: ProcessGroup) -> None:
 def shrink_group(
     ranks_to_exclude: list[int], group: Any = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: Any = None
 ) -> ProcessGroup:
-    """A group of the ranks of `group` that are left without some, such as those that have ended; only these call.
+    """A group of the ranks of `group` without some, for instance without ended ones. Only the remaining ranks call it.
 
-    `group`, which may have failed, is destroyed; with `SHRINK_ABORT` what is under way in it fails first. Where it is
-    the default one all others are destroyed, too, and the new one takes its place: ranks are counted anew. `TypeError`
-    for `xla` and `mpi`, whose processes cannot go on without each other. The store must have outlived the others.
+    `group`, which may have failed, is destroyed; with `SHRINK_ABORT`, its running operations are made to fail first. If
+    it is the default group, all other groups are destroyed, too, and the new group becomes the default one, with new
+    ranks. `TypeError` for `xla` and `mpi`, whose processes cannot continue without each other. The store must still be
+    served.
     """
     del pg_options
     old = require_group(group)
@@ -167,7 +168,7 @@ def shrink_group(
 
 
 def _kept(excluded: Any, group: ProcessGroup, flags: int) -> list[int]:
-    """The ranks that stay, where the arguments of `shrink_group` are as they should be."""
+    """The ranks that remain, after the arguments of `shrink_group` have been checked."""
     if not isinstance(excluded, list):
         raise ArgumentError(
             f"ranks_to_exclude must be a list, but got {type(excluded).__name__}. Example: [1, 3, 5] "

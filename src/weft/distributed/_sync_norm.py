@@ -16,8 +16,8 @@ from weft.nn._norm import _BatchNorm
 class SyncBatchNorm(_BatchNorm):
     """Each channel normalised over the batches of all ranks of a group in training, as if they were one batch.
 
-    Ranks may have batches of different sizes, also empty ones. In evaluation, and with one rank, it is an ordinary
-    batch normalisation. Each forward and each backward pass exchanges one small message.
+    Batches may have different sizes, and be empty. In evaluation, and with one rank, it is an ordinary batch
+    normalisation. Each forward pass and each backward pass exchanges one small message.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueRangeError("SyncBatchNorm number of input channels should be non-zero")
 
     def forward(self, input: Tensor) -> Tensor:
-        """(batch, channels, ...)."""
+        """(batch, channels, ...) to the same shape."""
         self._require(input)
         group = require_group(self.process_group) if self.training and is_initialized() else None
         if group is None or group.size() == 1:
@@ -66,7 +66,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Any:
-        """`module` with all its batch normalisations replaced, which keep parameters and statistics."""
+        """`module`, with all its batch normalisations replaced; parameters and statistics are kept."""
         converted = module
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
             converted = cls(
@@ -86,16 +86,15 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def _by_channel(x: Tensor, input: Tensor) -> Tensor:
-    """One number for each channel, in a shape that meets (batch, channels, ...)."""
+    """One number for each channel, in a shape that broadcasts to (batch, channels, ...)."""
     return rows.reshape(x, (1, -1, *(1 for _ in input.shape[2:])))
 
 
 def _statistics(input: Tensor, group: Any) -> tuple[Any, Any, Any]:
-    """Mean and variance by channel, and the number of elements of one, over all ranks; gradients flow back.
+    """Mean and variance of each channel, and the number of its elements, over all ranks; differentiable.
 
-    In 32 bits for inputs of 16.
-
-    From each rank's mean and squared deviations (Chan, Golub and LeVeque, 1979), which do not cancel.
+    In float32 for 16-bit inputs. They are computed from each rank's mean and squared deviations, which avoids
+    cancellation (Chan, Golub and LeVeque, 1979).
     """
     channels = input.shape[1]
     flat = rows.reshape(rows.transpose(input, 0, 1), (channels, -1))  # (channel, element)

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: any program of ranks can be run, and stepped through, in one debugger."""
+"""Ranks as threads of one process, so that a distributed program can be run in one debugger."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.multiprocessing._processes import require_calls
 
 
 def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
-    """Call `fn(rank, *args)` in `nprocs` threads, each a rank of one job; what they return, by rank.
+    """Call `fn(rank, *args)` in `nprocs` threads, each of which is a rank of one job; returns the results by rank.
 
-    In them `init_process_group("threads")` and `rpc.init_rpc` need no address, and each draws random numbers of its
-    own; at its end its groups are destroyed, and it leaves the workers of remote calls. When all have ended the error
-    that came first is raised: operations of the other ranks, which miss one, have failed by then, too.
+    In these threads, `init_process_group("threads")` and `rpc.init_rpc` need no address, and random numbers are drawn
+    separately. At its end, a thread destroys its groups and leaves the workers of remote calls. When all have ended,
+    the first error is raised; the other ranks' operations have failed by then, too, because they miss a rank.
     """
     require_calls(args, nprocs)
     if nprocs < 1:

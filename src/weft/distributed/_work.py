@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 class Work:
     """An operation that was started with `async_op=True`.
 
-    Its results are in the tensors after `wait`, when a callback of `get_future` runs, or after a later operation of the
-    group that is waited for. Until then, the contents of the tensors are undefined, as in PyTorch.
+    Its results are in the tensors after `wait`, in callbacks of `get_future`, and after waiting for a later operation
+    of the group. Until then, the contents of the tensors are undefined, as in PyTorch.
     """
 
     def __init__(self, operation: str, deliver: Callable[[Any], Any]) -> None:
@@ -29,10 +29,10 @@ class Work:
         self._arrived: Future[Any] = Future()
         self._delivering = threading.Lock()
         self._result: Any = None
-        self._observed = False  # whether a caller has seen its outcome, or will
+        self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until the results are in the tensors; raises what went wrong. `timeout` is of this wait alone."""
+        """Block until the results are in the tensors; raises the operation's error. `timeout` is only for this wait."""
         if timeout is not None and not self._arrived_within(timeout.total_seconds()):
             raise DistBackendError(
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
@@ -60,15 +60,15 @@ class Work:
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether the operation has ended, well or not."""
+        """Whether the operation has ended, successfully or not."""
         return self._arrived.done()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has ended successfully."""
         return self._arrived.done() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong, or None."""
+        """The operation's error, or None."""
         if not self._arrived.done():
             return None
         self._observed = True
@@ -93,7 +93,7 @@ class Work:
         return self._result
 
     def source_rank(self) -> int:
-        """The rank in the job that a message came from, or went to."""
+        """The rank in the job that a message came from, or was sent to."""
         raise DistBackendError(f"{self._operation} has no source rank: it is no message")
 
     def _source_rank(self) -> int:
@@ -106,7 +106,7 @@ class Work:
 
 
 class MessageWork(Work):
-    """A send or receive; the thread that waits moves messages itself."""
+    """A send or receive; the thread that waits for it moves messages itself."""
 
     def __init__(self, message: Any, deliver: Callable[[Any], Any], ranks: Sequence[int]) -> None:
         super().__init__("a message", deliver)
@@ -115,7 +115,7 @@ class MessageWork(Work):
         self._ended = threading.Lock()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until it is complete; raises what went wrong. The group's timeout counts."""
+        """Block until it is complete; raises its error. The timeout is the group's."""
         del timeout
         with self._ended:
             if not self._arrived.done():
@@ -131,7 +131,7 @@ class MessageWork(Work):
         return self._arrived.done() or self._message.done
 
     def source_rank(self) -> int:
-        """The rank in the job that the message came from, or went to."""
+        """The rank in the job that the message came from, or was sent to."""
         self.wait()
         return self._ranks[self._peer]
 
@@ -143,16 +143,16 @@ class MessageWork(Work):
 
 
 class OrderedExecutor:
-    """Runs functions one after the other, in the order of the calls, whichever thread calls.
+    """Runs functions one at a time, in the order of the calls, for all threads.
 
-    A caller that waits runs its function itself if no other function is queued. Others are run by a thread that is
-    started when it is first needed. Functions that the callbacks of a function's future run come right after it, before
-    all queued ones, so that ranks agree on the order.
+    A caller that waits runs its function itself if no other one is queued. Other functions are run by a thread, which
+    is started when it is first needed. Functions submitted by the callbacks of a function's future run right after it,
+    before all queued ones, so that ranks agree on the order.
     """
 
     def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
         self._name = name
-        self._begin = begin  # what the thread does first
+        self._begin = begin  # called by the thread first
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._busy = False
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class OrderedExecutor:
         self._closed = False
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Call `function` once all before it are done."""
+        """Call `function` when all earlier ones are done; returns its result."""
         if threading.current_thread() is self._thread:
             return function()
         with self._lock:
@@ -176,7 +176,7 @@ class OrderedExecutor:
             self._free()
 
     def submit(self, function: Callable[[], Any], future: Future[Any] | None = None) -> Future[Any]:
-        """A future of what `function` returns or raises."""
+        """A future of the result of `function`."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:
             future._settle(function)
@@ -193,11 +193,11 @@ class OrderedExecutor:
 
     @property
     def busy(self) -> bool:
-        """Whether a function runs, or waits to."""
+        """Whether a function is running or queued."""
         return self._busy or bool(self._waiting)
 
     def close(self, timeout: float) -> bool:
-        """Cancel functions that have not begun; returns whether a running one has ended within `timeout` seconds."""
+        """Cancel queued functions; returns whether a running one has ended within `timeout` seconds."""
         with self._changed:
             self._closed = True
             cancelled = [future for _, future in self._waiting]
@@ -207,7 +207,7 @@ class OrderedExecutor:
             future.set_exception(CancelledError(f"the process group {self._name!r} was destroyed before this began"))
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)  # one that still runs when the interpreter ends can crash it
+            thread.join(timeout)  # a thread still running at the interpreter's exit may crash it
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 

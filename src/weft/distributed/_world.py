@@ -22,23 +22,23 @@ from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, PreconditionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 
-_LONGEST_LIST = 60  # characters of a list of ranks in what ranks tell each other
+_LONGEST_LIST = 60  # characters of a list of ranks in the texts that ranks compare
 
 
 @dataclass
 class _World:
-    """Groups of one rank: of this process, or of a thread that is a rank."""
+    """The groups of one rank, which is this process or a thread."""
 
     default: ProcessGroup | None = None
     groups: list[ProcessGroup] = field(default_factory=list)
-    groups_created: int = 0  # of the job, also those without this rank: so names are equal on all ranks
-    local: Counter[str] = field(default_factory=Counter)  # groups that only their members have created, by members
-    begun: int = 0  # how often `init_process_group` was called
+    groups_created: int = 0  # groups of the job, also without this rank: so names are equal on all ranks
+    local: Counter[str] = field(default_factory=Counter)  # groups created by their members only, by members
+    begun: int = 0  # the number of calls of `init_process_group`
 
 
 @dataclass(frozen=True)
 class ThreadRank:
-    """A thread that is a rank: its rank, the number of ranks, and the store that they share."""
+    """A thread that is a rank: its rank, the number of ranks, and their shared store."""
 
     rank: int
     size: int
@@ -54,22 +54,22 @@ def _world() -> _World:
 
 
 def set_thread_rank(rank: ThreadRank) -> None:
-    """Make this thread a rank of its own."""
+    """Make this thread a rank."""
     _set_rank(rank, _World())
 
 
 def is_thread_rank() -> bool:
-    """Whether this thread is a rank of its own."""
+    """Whether this thread is a rank."""
     return thread_rank() is not None
 
 
 def thread_rank() -> ThreadRank | None:
-    """This thread's rank, None if it is not one of its own."""
+    """This thread's rank; None if the thread is not a rank."""
     return getattr(_here, "rank", None)
 
 
 def rank_setter() -> Callable[[], None]:
-    """A function that gives the thread that calls it the rank of this one."""
+    """A function by which another thread can take on the rank of this one."""
     rank, world = thread_rank(), _world()
     return (lambda: None) if rank is None else (lambda: _set_rank(rank, world))
 
@@ -79,7 +79,7 @@ def _set_rank(rank: ThreadRank, world: _World) -> None:
 
 
 class _NonGroupMember:
-    """What `new_group` gives to a rank that is not in the group."""
+    """The result of `new_group` on a rank that is not a member."""
 
     def __repr__(self) -> str:
         return "<no member of this group>"
@@ -93,7 +93,7 @@ class _WithWorld(type):
 
 
 class GroupMember(metaclass=_WithWorld):
-    """Marks for the argument `group`."""
+    """Special values of the argument `group`."""
 
     NON_GROUP_MEMBER = _NonGroupMember()
 
@@ -115,14 +115,14 @@ def init_process_group(
     pg_options: Any = None,
     device_id: Any = None,
 ) -> None:
-    """Join the other processes of the job; returns when all have come.
+    """Join the other processes of the job; returns when all have joined.
 
-    `init_method` is `env://` (the default: what `weft run` sets), `tcp://HOST:PORT` of the rank 0, or `file:///PATH`;
-    or give a `store` that all processes share. `backend` is `shm` (processes of one host, the default, which `gloo`
-    also stands for), `xla` (any hosts and devices; `nccl` says that these are accelerators), `mpi` (started by
-    `mpiexec`, which needs no `init_method`) or `threads`. `timeout` is how long operations wait for their peers,
-    30 minutes unless given. `DistBackendError` names the ranks that did not come, came twice,
-    or expected another number of ranks.
+    `init_method` is `env://` (the default: variables that `weft run` sets), `tcp://HOST:PORT` of rank 0, or
+    `file:///PATH`. Alternatively, give a `store` that all processes share. `backend` is `shm` (processes on one host;
+    the default, which `gloo` stands for, too), `xla` (any hosts and devices; `nccl` requires accelerators), `mpi`
+    (started by `mpiexec`, needs no `init_method`) or `threads`. `timeout` is how long operations wait for their peers,
+    by default 30 minutes. `DistBackendError` names the ranks that have not joined, that joined twice, or that expected
+    another number of ranks.
     """
     del pg_options, device_id
     world = _world()
@@ -153,7 +153,7 @@ def init_process_group(
 
 
 def require_timedelta(timeout: Any) -> None:
-    """`TypeError` for a timeout that is something else."""
+    """`TypeError` unless a timeout is a timedelta."""
     if not isinstance(timeout, timedelta):
         raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
 
@@ -214,19 +214,19 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def host_identity() -> str:
-    """A text that is equal for processes that can share memory: of the kernel, PID namespace and user."""
+    """A text that is equal for processes that can share memory: it names the kernel, the PID namespace and the user."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
 
 
 def register_group(group: ProcessGroup, *, default: bool = False, desc: str | None = None) -> ProcessGroup:
-    """Make a group one of this rank's, or the default one; `desc` is what its user calls it."""
+    """Add a group to those of this rank, or make it the default one; `desc` is the user's name for it."""
     world = _world()
     world.groups.append(group)
     if default:
         world.default = group
     group.group_desc = desc or ("default_pg" if default else "undefined")
-    group.enter = rank_setter()  # callbacks of the group's operations are this rank's, too
+    group.enter = rank_setter()  # callbacks of the group's operations belong to this rank
     return group
 
 
@@ -243,10 +243,10 @@ def new_group(
     device_id: Any = None,
     sort_ranks: bool = True,
 ) -> Any:
-    """A group of some ranks of the job. Every rank of the job makes this call, in the same order of groups.
+    """A group of some ranks of the job. All ranks of the job must call it, and create groups in the same order.
 
-    With `use_local_synchronization` only the members do. Ranks that are no members get
-    `GroupMember.NON_GROUP_MEMBER`. Members are numbered by their rank in the job, or, without `sort_ranks`, as listed.
+    With `use_local_synchronization`, only the members must call it. Other ranks get `GroupMember.NON_GROUP_MEMBER`.
+    Members are numbered in the order of their ranks in the job or, without `sort_ranks`, in the given order.
     """
     del pg_options, device_id
     world, default = _world(), require_default()
@@ -282,7 +282,7 @@ def new_group(
 
 
 def abridged(members: list[Any]) -> str:
-    """A list as a text that fits into a call that ranks compare, and differs for different lists."""
+    """A list as a short text for the calls that ranks compare; different lists have different texts."""
     text = str(members)
     if len(text) <= _LONGEST_LIST:
         return text
@@ -290,7 +290,7 @@ def abridged(members: list[Any]) -> str:
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """Leave a group; without an argument, all of them. What waits for peers fails."""
+    """Leave a group, by default all groups. Operations that wait for peers fail."""
     world = _world()
     if group is GroupMember.NON_GROUP_MEMBER:
         return
@@ -306,17 +306,17 @@ def destroy_process_group(group: Any = None) -> None:
 
 
 def _leave_at_exit() -> None:
-    """Leave the groups at exit, so that peers fail at once, and no thread outlives the interpreter."""
+    """Leave the groups at exit, so that peers fail at once and no thread outlives the interpreter."""
     atexit.unregister(_leave_at_exit)
     if _process.default is not None:
         destroy_process_group()
 
 
-# --- questions ------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------------------
 
 
 def is_available() -> bool:
-    """True: process groups are a part of the package."""
+    """True: process groups are always available."""
     return True
 
 
@@ -326,12 +326,12 @@ def is_initialized() -> bool:
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether `weft run`, or PyTorch's launcher, started this process."""
+    """Whether this process was started by `weft run` or by PyTorch's launcher."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def own_groups() -> list[ProcessGroup]:
-    """The groups that this process is in."""
+    """The groups of which this process is a member."""
     return list(_world().groups)
 
 
@@ -351,7 +351,7 @@ def require_default() -> ProcessGroup:
 
 
 def require_group(group: Any) -> ProcessGroup:
-    """A group that is given, or the default one for None; `ValueError` for one that was destroyed."""
+    """The given group, or the default one for None; `ValueError` for a destroyed group."""
     if group is None:
         return require_default()
     if group is GroupMember.NON_GROUP_MEMBER:
@@ -364,7 +364,7 @@ def require_group(group: Any) -> ProcessGroup:
 
 
 def member_of(group: Any, operation: str) -> ProcessGroup | None:
-    """The group that an operation runs in; None, with a warning, where this rank is no member of it."""
+    """The group of an operation; None, with a warning, if this rank is not a member."""
     if group is GroupMember.NON_GROUP_MEMBER:
         warnings.warn(
             f"Running {operation} on global rank {get_rank()} which does not belong to the given group.",
@@ -375,17 +375,17 @@ def member_of(group: Any, operation: str) -> ProcessGroup | None:
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's rank in a group; -1 where it is no member."""
+    """This process's rank in a group; -1 if it is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many ranks a group has; -1 where this process is no member."""
+    """The number of ranks of a group; -1 if this process is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).size()
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This process's rank on its host, which launchers tell it; else `fallback_rank`, or `RuntimeError`."""
+    """This process's rank on its host, as set by launchers; else `fallback_rank`, or `RuntimeError` if that is None."""
     rank = os.environ.get("LOCAL_RANK", fallback_rank)
     if rank is None:
         raise OptionError(
@@ -396,7 +396,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_pg_count() -> int:
-    """How many groups this process is in."""
+    """The number of groups of which this process is a member."""
     return len(_world().groups)
 
 
@@ -411,12 +411,12 @@ def get_process_group_ranks(group: Any = None) -> list[int]:
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """The rank in a group of a rank of the job; `ValueError` where it is no member."""
+    """The rank in a group of a rank of the job; `ValueError` if it is not a member."""
     return require_group(group).rank_in_group(global_rank)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """The rank in the job of a rank of a group; `ValueError` where there is none such."""
+    """The rank in the job of a rank of a group; `ValueError` if there is no such rank."""
     ranks = require_group(group).ranks
     if not 0 <= group_rank < len(ranks):
         raise ValueRangeError(f"Group rank {group_rank} is not part of group {group!r}")

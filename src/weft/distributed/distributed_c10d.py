@@ -1,4 +1,4 @@
-"""The module from which many scripts import what `weft.distributed` has, with the inner names that they use."""
+"""`weft.distributed` under PyTorch's module name, with private names that scripts use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _get_default_store() -> Store:
-    """The store through which the default group was made."""
+    """The store by which the default group was created."""
     return _get_default_group().store
 
 
@@ -31,16 +31,16 @@ def _get_process_group_name(pg: ProcessGroup) -> str:
 
 
 def _rank_not_in_group(group: Any) -> bool:
-    """Whether this rank is no member of a group."""
+    """Whether this rank is not a member of a group."""
     return group is distributed.GroupMember.NON_GROUP_MEMBER
 
 
 def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
-    """How long a group's operations may wait from now on."""
+    """Set how long a group's operations may wait."""
     require_group(group).set_timeout(timeout)
 
 
 def _abort_process_group(group: Any = None) -> None:
-    """Make what waits in a group fail, and leave it."""
+    """Make operations that wait in a group fail, and leave it."""
     require_group(group).abort()
     distributed.destroy_process_group(group)

@@ -1,4 +1,4 @@
-"""`python -m weft.distributed.launch`: `weft run` as it was, with a flag that tells scripts their local rank."""
+"""`python -m weft.distributed.launch`: the former `weft run`, with a flag that passes scripts their local rank."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_args(args: Sequence[str] | None = None) -> Namespace:
 
 
 def launch(args: Namespace) -> None:
-    """Launch what the command line says and return when all workers have succeeded."""
+    """Launch as the command line says; returns when all workers have succeeded."""
     if args.no_python and not args.use_env:
         raise ValueRangeError("When using the '--no-python' flag, you must also set the '--use-env' flag.")
     if not args.use_env:
@@ -30,7 +30,7 @@ def launch(args: Namespace) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command; ends the process as `weft run` does. Deprecated."""
+    """The command; exits as `weft run` does. Deprecated."""
     warnings.warn(
         "weft.distributed.launch is deprecated, use `weft run`, which does not pass --local-rank: read "
         "os.environ['LOCAL_RANK'] in the script",

@@ -1,4 +1,4 @@
-"""Names of devices of other workers."""
+"""Names of devices on other workers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _RANK = "rank:"
 
 
 class _remote_device:
-    """A worker and one of its devices: `WORKER/DEVICE`, `rank:NUMBER/DEVICE`, or `DEVICE` for one of this worker.
+    """A device of a worker: `WORKER/DEVICE`, `rank:NUMBER/DEVICE`, or `DEVICE` for one of this worker.
 
-    The device of a worker is the CPU unless given. `ValueError` for other texts, `RuntimeError` for unknown devices.
+    The device of another worker defaults to its CPU. `ValueError` for other texts, `RuntimeError` for unknown devices.
     """
 
     def __init__(self, remote_device: str | Device) -> None:
@@ -41,15 +41,15 @@ class _remote_device:
         self._device = Device(device or "cpu")
 
     def worker_name(self) -> str | None:
-        """The worker's name, None where its number or nothing was given."""
+        """The worker's name; None if its number or nothing was given."""
         return self._worker_name
 
     def rank(self) -> int | None:
-        """The worker's number, None where its name or nothing was given."""
+        """The worker's number; None if its name or nothing was given."""
         return self._rank
 
     def device(self) -> Device:
-        """Its device."""
+        """The device."""
         return self._device
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""`weft run`, also `python -m weft.distributed.run`: starts a program once per worker and keeps it running.
+"""`weft run`, also `python -m weft.distributed.run`: starts a program once for each worker and keeps it running.
 
-Loads nothing that computes, so that it starts in a tenth of a second.
+It does not import the tensor library, so that it starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
 
 
 def parse_args(args: Sequence[str] | None = None) -> Namespace:
-    """The command line, with defaults from the environment; ends the process with code 2 where it is wrong."""
+    """Parse the command line, with defaults from the environment; exits with code 2 on errors."""
     return get_args_parser().parse_args(args)
 
 
 def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
-    """Smallest and largest number of nodes of `N` or `MIN:MAX`."""
+    """The smallest and largest number of nodes, from `N` or `MIN:MAX`."""
     parts = nnodes.split(":")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise DistError(f'nnodes={nnodes} is not in "MIN:MAX" format')
@@ -58,7 +58,7 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
 
 
 def determine_local_world_size(nproc_per_node: str) -> int:
-    """The number of workers of this node: a number, `cpu`, `gpu`, or `auto` (GPUs, without any CPUs)."""
+    """The number of workers of this node: a number, `cpu`, `gpu`, or `auto` (GPUs, or CPUs if there are none)."""
     if nproc_per_node.isdecimal() and int(nproc_per_node) > 0:
         return int(nproc_per_node)
     gpus = _gpu_count()
@@ -81,7 +81,7 @@ def _cpu_count() -> int:
 
 
 def _gpu_count() -> int:
-    """GPUs that workers would see, without starting a driver here."""
+    """The number of GPUs that workers would see, found without starting a driver here."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
@@ -89,7 +89,7 @@ def _gpu_count() -> int:
 
 
 def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
-    """What to launch, and how: the configuration, the entrypoint and its arguments."""
+    """What to launch: the configuration, the entrypoint and its arguments."""
     min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
     _check(args)
     nproc = determine_local_world_size(args.nproc_per_node)
@@ -128,7 +128,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
 
 
 def _check(args: Namespace) -> None:
-    """Refuse what would be noticed late, or never."""
+    """Refuse errors that would otherwise be noticed late, or never."""
     if args.max_restarts < 0:
         raise ValueRangeError(f"--max-restarts must be at least 0, got {args.max_restarts}")
     if not args.monitor_interval > 0:
@@ -179,7 +179,7 @@ def _refuse_absent(flag: str, ranks: Iterable[int], nproc: int) -> None:
 
 
 def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
-    """The entrypoint and its arguments; says at once when there is no such program."""
+    """The entrypoint and its arguments; raises if there is no such program."""
     script, rest = args.training_script, list(args.training_script_args)
     if args.run_path:
         _must_exist(script)
@@ -196,7 +196,7 @@ def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
         _must_exist(script)
     how = ["-m", script] if args.module else [script]
     other = os.environ.get("PYTHON_EXEC")
-    if other:  # an interpreter of the user's choice need not have this package
+    if other:  # an interpreter chosen by the user may not have this package
         return other, ["-u", *how, *rest]
     return sys.executable, [*RUNNER, *how, *rest]
 
@@ -214,7 +214,7 @@ def _must_exist(script: str) -> None:
 
 
 def _must_be_found(module: str) -> None:
-    """Look for the top package only, since looking further would import it."""
+    """Raise unless the top package of a module is found; a search for the module itself would import the package."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if importlib.util.find_spec(module.partition(".")[0]) is None:
@@ -226,7 +226,7 @@ def _run_path(script: str, *args: str) -> None:
 
 
 def run(args: Namespace) -> None:
-    """Launch what the command line says and return when all workers have succeeded."""
+    """Launch as the command line says; returns when all workers have succeeded."""
     alone = _is_alone(args)
     if args.print_manifest:
         print(_manifest(args), end="")
@@ -245,7 +245,7 @@ def run(args: Namespace) -> None:
 
 
 def _is_alone(args: Namespace) -> bool:
-    """Whether the job is of this machine, with a rendezvous of its own."""
+    """Whether the job runs only on this machine, with its own rendezvous."""
     least, most = parse_min_max_nnodes(args.nnodes)
     if not args.standalone:
         static = args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None
@@ -263,7 +263,7 @@ def _is_alone(args: Namespace) -> bool:
 
 
 def _manifest(args: Namespace) -> str:
-    """The text that has a scheduler run this command on all its nodes; the program need not be here."""
+    """The description with which a scheduler runs this command on all nodes. The program need not exist here."""
     if args.nproc_per_node not in ("auto", "cpu", "gpu"):
         determine_local_world_size(args.nproc_per_node)
     job = job_of(args, parse_min_max_nnodes(args.nnodes), flags_to_hand_on(args))
@@ -271,20 +271,20 @@ def _manifest(args: Namespace) -> str:
 
 
 def _hand_on_key(run_id: str, *, alone: bool) -> None:
-    """Put the job's key into the environment: a fresh one, or one derived from the user's key for nodes to agree on."""
-    key = job_key()  # tells at once of a file that cannot be read
+    """Put the job's key into the environment: a new one or, for several nodes, one derived from the user's key."""
+    key = job_key()  # raises at once if its file cannot be read
     if not any(os.environ.get(name) for name in _KEY_VARIABLES):
         derived = hmac.new(key, f"job {run_id}".encode(), hashlib.sha256).hexdigest()
         os.environ["WEFT_JOB_KEY"] = secrets.token_hex(32) if alone else derived
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command; ends the process with the exit code of the first worker that failed, 128 + N for signal N."""
+    """The command; exits with the exit code of the first worker that has failed, or 128 + N for signal N."""
     to_the_end(run, parse_args(args))
 
 
 def to_the_end(launch: Callable[[Namespace], None], options: Namespace) -> None:
-    """Call `launch` as the main part of a command: what it raises ends the process, with a line that tells why."""
+    """Call `launch` as the main part of a command: an exception ends the process with a line that gives the reason."""
     level = os.environ.get("LOGLEVEL", "WARNING").upper()
     if level not in logging.getLevelNamesMapping():
         _end(f"weft run: error: LOGLEVEL={level} is no level; there are DEBUG, INFO, WARNING, ERROR and CRITICAL", 1)
@@ -315,7 +315,7 @@ def command() -> None:
         case ["run", *rest]:
             main(rest)
         case ["rpc", "top", *rest]:
-            import_module("weft.distributed.rpc._top.top").main(rest)  # it loads what `run` does without
+            import_module("weft.distributed.rpc._top.top").main(rest)  # it imports what `run` does not need
         case _:
             _end(f"{USAGE}\n{_USAGE_OF_TOP}", 2)
 

@@ -1,4 +1,4 @@
-"""Modules as functions of their tensors."""
+"""Modules as functions of their parameters and buffers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Call a module with other tensors in the place of its parameters and buffers, given by name.
+    """Call a module with its parameters and buffers replaced by other tensors, given by name.
 
-    They come in one dict or in several; gradients flow to them. `args` is a tuple of arguments, or one argument. Names
-    of one tensor share what is given for one of them with `tie_weights`; with `strict`, none may be absent or unknown.
+    The names are the keys of one dict or of several; gradients flow to the new tensors. `args` is a tuple of arguments,
+    or one argument. With `tie_weights`, a tensor that has several names is replaced under all of them. With `strict`,
+    missing and unknown names are errors.
     """
     dicts = parameter_and_buffer_dicts
     if not isinstance(dicts, dict):
@@ -44,7 +45,7 @@ def functional_call(
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and buffers of several models of one class, by name, each stacked along a new first dim."""
+    """Parameters and buffers of several models of one class, by name. Each is stacked along a new first dim."""
     modules = list(models)
     if not modules:
         raise StateDictError("stack_module_state: Expected at least one model, got 0.")

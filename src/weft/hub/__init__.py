@@ -1,4 +1,4 @@
-"""Models and weights that others publish: downloads, their cache, and repositories with a `hubconf.py`."""
+"""Published models and weights: downloads, their cache, and repositories with a `hubconf.py`."""
 
 from weft.hub._download import download_url_to_file as download_url_to_file
 from weft.hub._entry import help as help

@@ -1,4 +1,4 @@
-"""How much an archive may unpack to."""
+"""Limits on the size of unpacked archives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from zipfile import ZipInfo
 
 _MOST_MEMBERS = 100_000
 _MOST_RATIO = 100
-_SMALL = 1 << 26  # bytes that may be unpacked whatever the ratio
+_SMALL = 1 << 26  # bytes that may always be unpacked, whatever the ratio
 
 
 def excess(members: Sequence[ZipInfo], length: int, most_bytes: int | None = None) -> str | None:
-    """What an archive of `length` bytes has too much of, None where it is in order; no member is unpacked for it.
+    """The reason why an archive of `length` bytes is refused, or None. No member is unpacked for it.
 
-    Unpacking gives no more bytes than the directory says, so its sizes can be relied upon.
+    The sizes in the archive's directory can be trusted: unpacking never gives more bytes than they say.
     """
     total = sum(member.file_size for member in members)
     if len(members) > _MOST_MEMBERS:

@@ -1,4 +1,4 @@
-"""Downloads: a file is at its place in full, or not at all."""
+"""Downloads. A file is replaced as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from weft._base.files import atomic_write
 from weft.errors import CheckpointError, DownloadError, ValueRangeError
 
 _CHUNK = 128 * 1024
-# Without compression on the way, a body has as many bytes as its header says.
+# Without compression, a body has as many bytes as its header says.
 _HEADERS = {"User-Agent": "weft.hub", "Accept-Encoding": "identity"}
 
 
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Download what an `http`, `https` or `file` URL leads to into the file `dst`.
+    """Download an `http`, `https` or `file` URL into the file `dst`.
 
-    The file changes when everything is there, in one step: an interrupted or failed download leaves what was there
-    before. The SHA256 digest must start with `hash_prefix` where that is given, else `CheckpointError`.
-    `DownloadError` says why nothing came. With `progress`, a bar is shown where stderr is a terminal.
+    The file is replaced in one step when the download is complete; a failed or interrupted download leaves it as it
+    was. If `hash_prefix` is given, the SHA256 digest must start with it, else `CheckpointError` is raised.
+    `DownloadError` gives the reason of a failed download. With `progress`, a bar is shown if stderr is a terminal.
     """
     with atomic_write(Path(os.path.expanduser(dst))) as file:
         _fetch(url, file, {}, progress=progress)
@@ -42,14 +42,14 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
 
 
 def check_digest(file: BufferedIOBase, prefix: str, of: str = "") -> None:
-    """Raise `CheckpointError` where the SHA256 digest of the rest of a file does not start with the prefix."""
+    """Raise `CheckpointError` unless the SHA256 digest of the rest of a file starts with the prefix."""
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     if not digest.startswith(prefix):
         raise CheckpointError(f'invalid hash value{of} (expected "{prefix}", got "{digest}")')
 
 
 def read(url: str, headers: Mapping[str, str]) -> bytes:
-    """What a URL leads to, for small things."""
+    """The content of a URL, for small contents."""
     file = io.BytesIO()
     _fetch(url, file, headers, progress=False)
     return file.getvalue()
@@ -71,7 +71,7 @@ def _fetch(url: str, file: IO[bytes], headers: Mapping[str, str], *, progress: b
 
 
 def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) -> None:
-    answers: list[Any] = []  # of redirections, too
+    answers: list[Any] = []  # includes redirections
 
     def note(answer: Any, **_: Any) -> None:
         answers.append(answer)
@@ -82,7 +82,7 @@ def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) ->
         _check_whole(url, file, answers[-1])
     except DownloadError:
         raise
-    except OSError as error:  # as all are that requests raises
+    except OSError as error:  # the base of all exceptions of requests
         if answers and answers[-1].status_code >= 300:
             raise _refusal(url, answers[-1]) from error
         raise DownloadError(f"cannot download {url}: {error}") from error
@@ -92,7 +92,7 @@ def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) ->
 
 
 def _check_whole(url: str, file: IO[bytes], answer: Any) -> None:
-    if answer.status_code >= 300:  # such as 300, which is no error to requests, and no file to us
+    if answer.status_code >= 300:  # for instance 300, which requests does not treat as an error
         raise _refusal(url, answer)
     length = answer.headers.get("Content-Length")
     if length is not None and "Content-Encoding" not in answer.headers and file.tell() != int(length):
@@ -104,7 +104,7 @@ def _refusal(url: str, answer: Any) -> DownloadError:
 
 
 class _Bar:
-    """A bar on a terminal that pooch moves."""
+    """A progress bar on a terminal, which pooch updates."""
 
     def __init__(self, display: Progress, name: str) -> None:
         self._display = display
@@ -113,7 +113,7 @@ class _Bar:
 
     @property
     def total(self) -> int | None:
-        """Bytes to come, or None where the server does not say."""
+        """Bytes in total, or None if the server does not say."""
         return self._total
 
     @total.setter
@@ -122,16 +122,16 @@ class _Bar:
         self._display.update(self._task, total=self._total)
 
     def update(self, size: int) -> None:
-        """So many bytes more have come."""
+        """Add received bytes."""
         self._display.update(self._task, advance=size)
 
     def reset(self) -> None:
-        """Start again: pooch counts whole chunks, then corrects itself where it knows the sum."""
+        """Start at 0 again: pooch counts whole chunks, and then corrects the count once it knows the sum."""
         if self._total is not None:
             self._display.update(self._task, completed=0)
 
     def close(self) -> None:
-        """Nothing: the block of `_bar` ends the display."""
+        """Does nothing: `_bar` closes the display."""
 
 
 @contextmanager

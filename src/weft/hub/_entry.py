@@ -22,7 +22,7 @@ def list(
     trust_repo: Trust = "check",
     verbose: bool = True,
 ) -> builtins.list[str]:
-    """The names of a repository's entry points: what its `hubconf.py` defines that can be called, and is public.
+    """The names of a repository's entry points: the public callables in its `hubconf.py`.
 
     The arguments are those of `load`.
     """
@@ -59,18 +59,19 @@ def load(
     skip_validation: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """What the entry point `model` of a repository returns for `args` and `kwargs`. This runs the repository's code.
+    """Call the entry point `model` of a repository with `args` and `kwargs`. This runs the repository's code.
 
-    `source="local"` takes the path of a folder with a `hubconf.py`. `source="github"` takes `owner/name` or
-    `owner/name:ref`, where `ref` is a branch, a tag or a commit, by default `main` or else `master`. Its archive is
-    fetched into `get_dir()` unless it is there; `force_reload` fetches it anew, and `verbose` tells of a cached one.
-    `skip_validation` leaves out the question to GitHub whether the ref is the repository's own rather than a fork's.
+    With `source="local"`, `repo_or_dir` is the path of a folder with a `hubconf.py`. With `source="github"` it is
+    `owner/name` or `owner/name:ref`, where `ref` is a branch, a tag or a commit; the default is `main`, or `master`.
+    The archive is downloaded into `get_dir()` unless it is there; `force_reload` downloads it again, and `verbose`
+    tells if a cached copy is used. `skip_validation` skips the request to GitHub that checks that the ref belongs to
+    the repository and not to a fork.
 
-    With `trust_repo="check"` the user is asked about a repository that is not on the list of the trusted, with False
-    about any, with True about none; where the answer is yes, it comes to the list.
+    `trust_repo="check"` asks the user about repositories that are not in the list of trusted ones, False about all
+    repositories, and True about none. Repositories that are accepted are added to the list.
 
-    `HubError` tells of missing dependencies, of a missing entry point and of an untrusted repository,
-    `DownloadError` of a failed download.
+    Raises `HubError` for missing dependencies, a missing entry point or an untrusted repository, and `DownloadError`
+    for a failed download.
     """
     source = source.lower()
     if source not in ("github", "local"):
@@ -89,7 +90,7 @@ def load(
 
 @contextmanager
 def _hubconf(folder: str | os.PathLike[str]) -> Iterator[ModuleType]:
-    """The module, with its folder on the path of imports as long as the block runs."""
+    """The module. Its folder is on the import path while the block runs."""
     folder = os.fspath(folder)
     sys.path.insert(0, folder)
     try:
@@ -118,5 +119,5 @@ def _entry(module: ModuleType, model: str) -> Callable[..., Any]:
 def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # a part of a package that is not there
+    except ModuleNotFoundError:  # a parent package is missing
         return False

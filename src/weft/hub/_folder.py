@@ -1,4 +1,4 @@
-"""Where downloads are kept."""
+"""The folder of downloads."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import warnings
 
 
 class _HubFolder:
-    """What `set_dir` was told, for the whole process."""
+    """The folder given to `set_dir`, for the whole process."""
 
     folder: str | None = None
 
 
 def get_dir() -> str:
-    """The folder of downloaded repositories and, in its `checkpoints`, of weights.
+    """The folder of downloaded repositories; its folder `checkpoints` has the weights.
 
-    Without `set_dir` it is `hub` in the first of `$WEFT_HOME`, `$TORCH_HOME`, `$XDG_CACHE_HOME/weft` and
+    Without `set_dir` it is `hub` in the first of these: `$WEFT_HOME`, `$TORCH_HOME`, `$XDG_CACHE_HOME/weft`,
     `~/.cache/weft`. The variables are read in every call.
     """
     if os.environ.get("TORCH_HUB"):
@@ -24,7 +24,7 @@ def get_dir() -> str:
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Keep downloads in this folder from now on; it is made when it is needed."""
+    """Keep downloads in this folder from now on. It is created when it is needed."""
     _HubFolder.folder = os.path.expanduser(d)
 
 

@@ -1,4 +1,4 @@
-"""Repositories on GitHub: which one is meant, whether it is trusted, and a copy of it in the cache."""
+"""Repositories on GitHub: parsing their names, trust, and copies in the cache."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _GITHUB = "https://github.com"
 _GITHUB_API = "https://api.github.com"
 _NAME = re.compile(r"(?P<owner>[^/:]+)/(?P<name>[^/:]+)(?::(?P<ref>[^:]+))?")
 _TRUSTED_OWNERS = frozenset({"facebookresearch", "facebookincubator", "pytorch", "fairinternal"})
-_MOST_UNPACKED = 1 << 32  # bytes of a repository
-_AMBIGUOUS = 300  # the status where a ref is a branch and a tag
+_MOST_UNPACKED = 1 << 32  # bytes of an unpacked repository
+_AMBIGUOUS = 300  # the HTTP status for a ref that is both a branch and a tag
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class _Repository:
 
     @property
     def list_line(self) -> str:
-        """Its line in the list of trusted repositories."""
+        """The repository's line in the list of trusted repositories."""
         return f"{self.owner}/{self.name}"
 
     @property
     def folder(self) -> Path:
-        """Its folder in the cache, which no other repository or ref has: `a/b_c` and `a_b/c` have different ones."""
+        """The folder in the cache. It is unique for a repository and ref: `a/b_c` and `a_b/c` have different ones."""
         parts = (quote(part, safe="").replace("_", "%5F") for part in (self.owner, self.name, self.ref))
         return Path(get_dir(), "_".join(parts))
 
 
 def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool, skip_validation: bool) -> str:
-    """The folder with a copy of the repository, fetched unless it is there already."""
+    """The folder with a copy of the repository, which is downloaded unless it is cached."""
     os.makedirs(get_dir(), exist_ok=True)
     repository = _parse(github)
     _check_trust(repository, trust_repo)
@@ -80,7 +80,7 @@ def _parse(github: str) -> _Repository:
 
 
 def _on_default_branch(main: _Repository) -> _Repository:
-    """`main` where there is such a branch, else `master`; without a network, the one that is cached."""
+    """`main` if there is such a branch, else `master`; without a network, the one that is cached."""
     master = replace(main, ref="master")
     try:
         read(f"{main.url}/tree/main/", {})
@@ -99,7 +99,7 @@ def _on_default_branch(main: _Repository) -> _Repository:
 
 
 def _check_ref(repository: _Repository) -> None:
-    """Archives of a fork's commits can be asked of the original: refuse what is no branch or tag of its own."""
+    """Raise unless the ref is a branch or tag of the repository. GitHub also serves the commits of its forks."""
     for kind in ("branches", "tags"):
         pages = f"{_GITHUB_API}/repos/{repository.owner}/{repository.name}/{kind}?per_page=100"
         for page in count(1):
@@ -123,14 +123,14 @@ def _ask(url: str) -> list[dict[str, Any]]:
         except DownloadError as error:
             if error.code is None:
                 raise
-    return json.loads(read(url, headers))  # a token may permit less than none
+    return json.loads(read(url, headers))  # with a token, a request may be refused that is allowed without
 
 
 # --- trust ------------------------------------------------------------------------------------------------------
 
 
 def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
-    """Ask the user where that is wanted, and write down that the repository is trusted."""
+    """Ask the user if necessary, and add the repository to the list of trusted ones."""
     if trust_repo not in (True, False, "check"):
         raise ValueRangeError(f"trust_repo is True, False or 'check', got {trust_repo!r}")
     listing = Path(get_dir(), "trusted_list")
@@ -164,7 +164,7 @@ def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
 
 
 def _install(repository: _Repository) -> None:
-    """Put the repository into the cache, in the place of an old copy, whole or not at all."""
+    """Put the repository into the cache, in place of an old copy, completely or not at all."""
     work = temporary_folder(".part-", get_dir())
     try:
         archive = os.path.join(work, f"{repository.ref.replace('/', '_')}.zip")
@@ -195,7 +195,7 @@ def _download(repository: _Repository, archive: str) -> None:
 
 
 def _extract(archive: str, into: Path) -> Path:
-    """Unpack an archive of one folder; the folder's path. Nothing is written where a member's path is unsafe."""
+    """Unpack an archive that contains one folder; returns its path. Nothing is written if a member's path is unsafe."""
     try:
         with zipfile.ZipFile(archive) as opened:
             if much := excess(opened.infolist(), os.path.getsize(archive), _MOST_UNPACKED):

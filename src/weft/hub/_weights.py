@@ -1,4 +1,4 @@
-"""Weights from a URL, kept in a folder."""
+"""Weights from a URL, cached in a folder."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool = False,
 ) -> dict[str, Any]:
-    """What `weft.load` makes of the file at a URL, which is downloaded unless it is in `model_dir` already.
+    """`weft.load` of the file at a URL, which is downloaded unless it is in `model_dir` already.
 
-    `model_dir` is `checkpoints` in `get_dir()` unless given. The file is named as in the URL, or `file_name`. With
-    `check_hash` the name must be such as `net-5c106cde.weft`, which says how the SHA256 digest of the file starts, new
-    or not; else `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only`
-    see `weft.load`.
+    `model_dir` defaults to the folder `checkpoints` in `get_dir()`, and `file_name` to the name in the URL. With
+    `check_hash` the name must contain the start of the SHA256 digest, as `net-5c106cde.weft` does; the file is checked
+    whether it is new or cached, and `CheckpointError` is raised if it differs. A zip file that contains one checkpoint
+    is unpacked. For `map_location` and `weights_only` see `weft.load`.
     """
     if os.environ.get("TORCH_MODEL_ZOO"):
         warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)
@@ -66,7 +66,7 @@ def _hash_in(name: str) -> str:
 
 
 def _unpacked(path: str) -> str | io.BytesIO:
-    """The path, or what is in a zip file that is no checkpoint itself."""
+    """The path, or the content of the one file in a zip file that is not a checkpoint itself."""
     if not zipfile.is_zipfile(path):
         return path
     try:

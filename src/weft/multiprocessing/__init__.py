@@ -1,6 +1,6 @@
-"""Python's `multiprocessing`, and processes that run one function with their number.
+"""Python's `multiprocessing`, and functions that run a function in several processes.
 
-Nothing here loads the tensor library; tensors that go through queues and pipes are copied.
+Nothing here imports the tensor library. Tensors are copied when they go through queues and pipes.
 """
 
 from multiprocessing import __all__ as __all__

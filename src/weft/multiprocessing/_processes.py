@@ -1,4 +1,4 @@
-"""Processes that run one function, each with its number; the first that fails ends all."""
+"""Processes that run one function, each with its index. When one fails, all others are ended."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from weft._base.signals import restore_defaults
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
-_GRACE_SECONDS = 30.0  # until processes that were told to end are killed
+_GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
 _RUNTIME = "weft._lazy.runtime"
 
 
 class _ErrorFile:
-    """A file without a name, in which a process tells its parent what it raised."""
+    """A file without a name, in which a process reports its exception to its parent."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -37,17 +37,17 @@ class _ErrorFile:
         return _attached, (DupFd(self._file.fileno()),)
 
     def write(self, text: str) -> None:
-        """Tell the parent."""
+        """Write the report."""
         self._file.write(text.encode(errors="backslashreplace"))
         self._file.flush()
 
     def read(self) -> str:
-        """What the process has told; nothing where it has raised nothing."""
+        """The process's report; empty if it has raised nothing."""
         self._file.seek(0)
         return self._file.read().decode()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -56,13 +56,13 @@ def _attached(file: Any) -> _ErrorFile:
 
 
 def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], error_file: _ErrorFile) -> None:
-    """The body of a process."""
+    """The main function of a process."""
     restore_defaults(signal.SIGINT)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
     try:
         fn(index, *args)
     except KeyboardInterrupt:
-        pass  # as the parent was, or because it is gone
+        pass  # the parent was interrupted too, or is gone
     except Exception:
         error_file.write(traceback.format_exc())
         sys.exit(1)
@@ -76,7 +76,7 @@ def _end_with_parent() -> None:
 
 
 class ProcessContext:
-    """Processes that were started together; `join` tells how they end."""
+    """Processes that were started together. `join` waits for them."""
 
     def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_ErrorFile]) -> None:
         self.processes = list(processes)
@@ -84,16 +84,16 @@ class ProcessContext:
         self.sentinels = {process.sentinel: index for index, process in enumerate(self.processes)}
 
     def pids(self) -> list[int]:
-        """The numbers of the processes."""
+        """The process ids."""
         return [process.pid for process in self.processes if process.pid is not None]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait until one of them ends; whether all have ended well.
+        """Wait until one of the processes ends; returns whether all have ended successfully.
 
-        After `timeout` seconds this returns False. When one has failed the others have `grace_period` seconds
-        (none unless given) to end by themselves and as long again, or 30, after SIGTERM; then they are killed.
-        `ProcessRaisedException` holds the traceback of what the one that failed first has raised;
-        `ProcessExitedException` tells its signal or exit code.
+        Returns False after `timeout` seconds. When a process has failed, the others have `grace_period` seconds (by
+        default 0) to end by themselves; then they get SIGTERM, and after as many seconds (by default 30) SIGKILL.
+        Raises `ProcessRaisedException`, with the traceback of the process that failed first, or
+        `ProcessExitedException`, with its signal or exit code.
         """
         for sentinel in wait(list(self.sentinels), timeout) if self.sentinels else ():
             assert isinstance(sentinel, int), "sentinels of processes are descriptors"
@@ -164,11 +164,11 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """Call `fn(index, *args)` in `nprocs` processes, with indices 0, 1, …; they end when this process does.
+    """Call `fn(index, *args)` in `nprocs` processes, with indices 0, 1, …; they end when this process ends.
 
-    With `join` this waits for all, and raises what `ProcessContext.join` raises; else it returns their context.
-    `start_method` is `spawn`, `forkserver`, or `fork`, which is refused once XLA has started in this process:
-    a copy lacks its threads, and can wait for them for ever.
+    With `join` this waits for all of them, and raises as `ProcessContext.join` does; else it returns their context.
+    `start_method` is `spawn`, `forkserver` or `fork`. `fork` is refused once XLA has started in this process: the copy
+    lacks XLA's threads, and could wait for them for ever.
     """
     if start_method == "fork" and _xla_runs():
         raise ValueRangeError(
@@ -197,7 +197,7 @@ def start_processes(
 
 
 def require_calls(args: Any, nprocs: Any) -> None:
-    """`TypeError` where these are not the further arguments of a function, and how often to call it."""
+    """Raise `TypeError` unless `args` is an iterable of arguments and `nprocs` an int."""
     if not isinstance(args, Iterable):
         raise ArgumentError(
             f"args must be a tuple of the function's further arguments, but got {args!r}; write ({args!r},)"
@@ -207,7 +207,7 @@ def require_calls(args: Any, nprocs: Any) -> None:
 
 
 def _xla_runs() -> bool:
-    """Whether this process has computed anything; one that has not loaded tensors has not."""
+    """Whether XLA runs in this process. It cannot if the tensor library is not imported."""
     runtime = sys.modules.get(_RUNTIME)
     return runtime is not None and runtime.has_started()
 
@@ -220,7 +220,7 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """`start_processes` with the start method `spawn`: each process imports the main program anew."""
+    """`start_processes` with the start method `spawn`: each process imports the main program again."""
     if start_method != "spawn":
         warnings.warn(
             f"This method only supports start_method=spawn (got: {start_method}).\n"

@@ -1,4 +1,4 @@
-"""The names of PyTorch's ways to share memory. Here all tensors are copied, so the choice changes nothing."""
+"""PyTorch's names of strategies to share memory. Tensors are always copied, so the choice has no effect."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _sharing = _Sharing()
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The strategies that can be chosen."""
+    """The strategies that can be set."""
     return set(_STRATEGIES)
 
 
 def get_sharing_strategy() -> str:
-    """The strategy that was chosen."""
+    """The strategy that is set."""
     return _sharing.strategy
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Choose a strategy; `AssertionError` for one that there is not."""
+    """Set a strategy; `AssertionError` for an unknown one."""
     if new_strategy not in _STRATEGIES:
         raise PreconditionError(
             f"invalid sharing strategy {new_strategy!r}, expected one of {get_all_sharing_strategies()}"

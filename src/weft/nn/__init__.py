@@ -1,4 +1,4 @@
-"""Layers, losses and the base of models."""
+"""Layers, losses, and the base class of models."""
 
 from weft._base.exports import on_first_use as _on_first_use
 from weft.nn import functional as functional

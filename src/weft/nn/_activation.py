@@ -114,7 +114,7 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
     def extra_repr(self) -> str:
-        """Whether it writes to its input."""
+        """`inplace=True`, if the layer overwrites its input."""
         return "inplace=True" if self.inplace else ""
 
 
@@ -133,7 +133,7 @@ Softmax2d = _make("Softmax2d", _over_channels, "The softmax over the channels of
 
 
 class PReLU(Module):
-    """x where positive, else x times a slope that is learnt, for all channels or for each."""
+    """x where positive, else x times a learnt slope: one for all channels, or one for each."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Back to the initial slope."""
+        """Set the slopes to their initial value."""
         constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:

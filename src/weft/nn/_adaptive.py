@@ -27,11 +27,11 @@ _Result.__name__ = _Result.__qualname__ = "_ASMoutput"  # what PyTorch prints
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A softmax over `n_classes` sorted by falling frequency, cheap for the frequent ones.
+    """A softmax over `n_classes` in order of falling frequency, which is cheap for the frequent ones.
 
-    The classes below the first of `cutoffs` and the clusters between the others are chosen by one layer, `head`;
-    a layer of `tail` for each cluster then chooses in it, from features fewer by powers of `div_value`
-    (https://arxiv.org/abs/1609.04309). Every cluster is computed for all samples.
+    One layer, `head`, chooses among the classes below the first of `cutoffs` and the clusters between the others. For
+    each cluster, a layer of `tail` then chooses a class in it; its number of features is divided by another power of
+    `div_value` (https://arxiv.org/abs/1609.04309). Every cluster is computed for all samples.
     """
 
     head: Linear
@@ -112,7 +112,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return op.cat(parts, 1)
 
     def predict(self, input: Tensor) -> Tensor:
-        """The class that the head prefers, or the likeliest of all where it prefers a cluster."""
+        """The class that the head prefers; where it prefers a cluster, the most probable of all classes."""
         best = op.argmax(self.head(input), 1)
         return op.where(best < self.shortlist_size, best, op.argmax(self.log_prob(input), 1))
 

@@ -17,10 +17,11 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class MultiheadAttention(Module):
-    """Attention of queries to keys in several learnt projections.
+    """Attention of queries to keys, in several learnt projections (heads).
 
-    Queries are (length, batch, embed_dim), or (batch, length, embed_dim) if `batch_first`, or without a batch. The
-    three input projections are one weight `in_proj_weight`, or three where keys or values have their own size.
+    Inputs are (length, batch, embed_dim), or (batch, length, embed_dim) if `batch_first`, or have no batch dim. The
+    three input projections share one weight `in_proj_weight`, or are three weights where keys or values have other
+    numbers of features than queries.
     """
 
     def __init__(

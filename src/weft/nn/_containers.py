@@ -1,4 +1,4 @@
-"""Modules that hold modules."""
+"""Modules that contain other modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _L = TypeVar("_L", bound="ModuleList")
 
 
 def position(index: Any, size: int) -> int:
-    """An index counted from the front; `IndexError` when it is out of range."""
+    """An index counted from the front; `IndexError` if it is out of range."""
     value = as_int(index)
     if not -size <= value < size:
         raise DimError(f"index {value} is out of range")
@@ -24,7 +24,7 @@ def position(index: Any, size: int) -> int:
 
 
 class _IndexedModules(Module):
-    """Modules in order, called "0", "1", and so on."""
+    """Modules in order, named "0", "1", and so on."""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -78,7 +78,7 @@ class _IndexedModules(Module):
 
 
 class Sequential(_IndexedModules):
-    """Modules called one after another. Give them in order, or a dict of them by name."""
+    """Modules called one after another, given in order or as a dict by name."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def _sequential(other: Any) -> Sequential:
 
 
 class ModuleList(_IndexedModules):
-    """Modules in a list. Calling them is up to you."""
+    """Modules in a list. It has no `forward`: the caller calls them."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class ModuleList(_IndexedModules):
         return self.extend(modules)
 
     def __repr__(self) -> str:
-        """As `Module`, with runs of equal modules on one line."""
+        """As for `Module`, with consecutive equal modules on one line."""
         runs: list[list[Any]] = []  # [first, last, text]
         for at, text in enumerate(map(repr, self)):
             if runs and runs[-1][2] == text:
@@ -190,7 +190,7 @@ class ModuleList(_IndexedModules):
 
 
 class ModuleDict(Module):
-    """Modules by name. Calling them is up to you."""
+    """Modules by name. It has no `forward`: the caller calls them."""
 
     def __init__(self, modules: Any = None) -> None:
         super().__init__()

@@ -20,8 +20,8 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _ConvNd(Module):
     """The base of all convolutions.
 
-    Weights are (out_channels, in_channels / groups, ...kernel), transposed ones (in_channels, out_channels / groups,
-    ...kernel); with the bias they are drawn uniformly from ±1 / sqrt(fan in).
+    Weights are (out_channels, in_channels / groups, ...kernel); in transposed convolutions (in_channels, out_channels /
+    groups, ...kernel). Weights and bias are drawn uniformly from ±1 / sqrt(fan in).
     """
 
     _dims: int
@@ -88,7 +88,7 @@ class _ConvNd(Module):
             uniform_by_fan(self.bias, math.prod(self.weight.shape[1:]))
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
+        """The sizes, and the arguments that are not at their defaults."""
         n = self._dims
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += options_repr(self, padding=(0,) * n, dilation=(1,) * n, output_padding=(0,) * n, groups=1)
@@ -169,7 +169,7 @@ class Conv3d(_Conv):
 
 
 class _ConvTranspose(_ConvNd):
-    """The gradient of a convolution with respect to its input, as a layer."""
+    """The transposed convolution: the gradient of a convolution with respect to its input, as a layer."""
 
     _transposed = True
 
@@ -206,7 +206,7 @@ class _ConvTranspose(_ConvNd):
         )
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        """(batch, in_channels, ...) to (batch, out_channels, ...), as large as `output_size` if given."""
+        """(batch, in_channels, ...) to (batch, out_channels, ...), of the sizes `output_size` if given."""
         extra = self.output_padding if output_size is None else self._output_padding(input, tuple(output_size))
         convolve = getattr(F, f"conv_transpose{self._dims}d")
         return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)

@@ -11,7 +11,7 @@ from weft.nn._module import Module
 
 
 class _Dropout(Module):
-    """The base of all dropouts; nothing happens in evaluation."""
+    """The base of all dropout layers; in evaluation they return their input."""
 
     _function: str
 
@@ -23,7 +23,7 @@ class _Dropout(Module):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
+        """The input after dropout, in the same shape."""
         return getattr(F, self._function)(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Embeddings, and bags of them."""
+"""Embeddings, and reductions over bags of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _B = TypeVar("_B", bound="EmbeddingBag")
 
 
 def _draw(weight: Any, padding_idx: int | None) -> None:
-    """New vectors, that of `padding_idx` zero."""
+    """Draw new vectors in place; that of `padding_idx` becomes zero."""
     init.normal_(weight)
     if padding_idx is not None:
         with using(grad=False):
@@ -27,10 +27,10 @@ def _draw(weight: Any, padding_idx: int | None) -> None:
 
 
 class Embedding(Module):
-    """A table of vectors, read by number. They are drawn from the normal distribution.
+    """A table of vectors, looked up by number. They are drawn from the standard normal distribution.
 
-    The vector of `padding_idx` starts at zero and gets no gradient. Vectors longer than `max_norm` are shortened when
-    they are read.
+    The vector of `padding_idx` starts at zero and gets no gradient. Vectors with a norm above `max_norm` are scaled
+    down when they are looked up.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Embedding(Module):
         )
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
+        """The sizes, and the arguments that are not at their defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         return text + options_repr(
             self, padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, sparse=False
@@ -93,7 +93,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> _E:
-        """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
+        """A table with the given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
         if embeddings.ndim != 2:
             raise PreconditionError("Embeddings parameter is expected to be 2-dimensional")
         return cls(
@@ -112,8 +112,8 @@ class Embedding(Module):
 class EmbeddingBag(Module):
     """Sums, means or maxima (`mode`) of vectors of a table, over bags of numbers.
 
-    The vector of `padding_idx` starts at zero and does not count. Vectors longer than `max_norm` are shortened when
-    they are read. With `include_last_offset` the last offset is the end of the last bag.
+    The vector of `padding_idx` starts at zero and is left out of the bags. Vectors with a norm above `max_norm` are
+    scaled down when they are looked up. With `include_last_offset` the last offset is the end of the last bag.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class EmbeddingBag(Module):
         _draw(self.weight, self.padding_idx)
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        """Numbers (bags, places), or a vector of them and the `offsets` of its bags, to (bags, embedding_dim)."""
+        """Numbers (bags, length), or a vector of them and the `offsets` of the bags, to (bags, embedding_dim)."""
         return F.embedding_bag(
             input,
             self.weight,
@@ -172,7 +172,7 @@ class EmbeddingBag(Module):
         )
 
     def extra_repr(self) -> str:
-        """The sizes, the mode, and what differs from the defaults."""
+        """The sizes, the mode, and the arguments that are not at their defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text += options_repr(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)
         text += f", mode={self.mode!r}"
@@ -191,7 +191,7 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> _B:
-        """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
+        """A table with the given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
         if embeddings.ndim != 2:
             raise PreconditionError("Embeddings parameter is expected to be 2-dimensional")
         result = cls(

@@ -1,11 +1,11 @@
-"""Hooks of modules: the call that runs them, and the two points of the tape that backward hooks need."""
+"""Hooks of modules: the call that runs them, and the identities on the tape that give backward hooks the gradients."""
 
 from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
@@ -13,12 +13,17 @@ from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft.errors import GradientError, ModuleError
 
-if TYPE_CHECKING:
-    from weft.nn._module import Module
+
+class HasForward(Protocol):
+    """What a call between hooks needs of a module, whose tables of hooks stand in its `__dict__`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        ...
 
 
 class Hook(NamedTuple):
-    """A hook of calls, and how it is called."""
+    """A hook of a module's calls, with the options that say how it is called."""
 
     function: Callable[..., Any]
     with_kwargs: bool = False
@@ -46,12 +51,12 @@ OF_STATE_DICTS = (
 
 
 def empty_tables() -> dict[str, Hooks]:
-    """The tables of hooks of a new module."""
+    """The empty tables of hooks for a new module."""
     return {name: OrderedDict() for name in (*OF_CALLS, *OF_STATE_DICTS)}
 
 
 def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()) -> Handle:
-    """Add a hook after (or before) all others of its kind; it is marked in each of `options`."""
+    """Add a hook after (or before) all others in its table, and note its key in each dict of `options`."""
     handle = Handle(hooks, hook)
     key = next(reversed(hooks))
     for marked in options:
@@ -64,7 +69,7 @@ def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequenc
 class AttributeHook:
     """A hook that computes an attribute of its module before each call.
 
-    A copy of the module, and one that was pickled, computes its own.
+    The attribute is not copied or pickled with the module; the copy computes its own.
     """
 
     @property
@@ -72,7 +77,7 @@ class AttributeHook:
         raise NotImplementedError
 
     def _current(self, module: Any) -> Any:
-        """The attribute as it is now; nothing is changed."""
+        """The attribute's value now; the module is not changed."""
         raise NotImplementedError
 
 
@@ -82,18 +87,18 @@ def attribute_hooks(module: Any, kind: type[AttributeHook], name: str) -> dict[i
     return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
 
 
-# --- of all modules ---------------------------------------------------------------------------------------------
+# --- hooks on all modules ---------------------------------------------------------------------------------------
 
 
 class GlobalHook(NamedTuple):
-    """A hook on the calls of all modules, and its kind."""
+    """A hook on the calls of all modules, with its kind."""
 
     kind: str
     hook: Hook
 
 
 GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
-"""Hooks on the calls of all modules. One table, since every call looks whether there are any."""
+"""Hooks on the calls of all modules, of all kinds: in one table, because every call checks whether it is empty."""
 
 _REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
 
@@ -117,12 +122,12 @@ def register_module_forward_hook(
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, grad_output)` in backward passes through every module."""
+    """Call `hook(module, grad_output)` in every module's backward pass."""
     return _register_globally("backward_pre", hook)
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, grad_input, grad_output)` in backward passes through every module."""
+    """Call `hook(module, grad_input, grad_output)` in every module's backward pass."""
     return _register_globally("backward", hook)
 
 
@@ -132,22 +137,22 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["parameter"], hook)
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["buffer"], hook)
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["module"], hook)
 
 
-def registering(kind: str, module: Module, name: str, what: Any) -> Any:
-    """The object to register, after the global hooks have seen, and maybe replaced, it."""
+def registering(kind: str, module: object, name: str, what: Any) -> Any:
+    """The object to register, after the global hooks, which may replace it."""
     for hook in list(_REGISTRATION[kind].values()):
         replacement = hook(module, name, what)
         if replacement is not None:
@@ -158,16 +163,16 @@ def registering(kind: str, module: Module, name: str, what: Any) -> Any:
 # --- calls ------------------------------------------------------------------------------------------------------
 
 
-def _on_calls(module: Module, kind: str) -> list[Hook]:
-    """The hooks of one kind, those of all modules first."""
+def _on_calls(module: object, kind: str) -> list[Hook]:
+    """The hooks of one kind; those on all modules come first."""
     own = module.__dict__
     marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
     hooks = [entry.hook for entry in GLOBAL_HOOKS.values() if entry.kind == kind]
     return hooks + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 
-def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`module.forward` between its hooks. Those that are always called run even where it fails."""
+def call(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module.forward` and its hooks. After an error, the forward hooks with `always_call` still run."""
     waiting: list[Hook] | None = None
     result = None
     try:
@@ -186,7 +191,7 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise
 
 
-def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _before(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for hook in _on_calls(module, "forward_pre"):
         if not hook.with_kwargs:
             replacement = hook.function(module, args)
@@ -204,13 +209,13 @@ def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _after(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _after(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     arguments = (args, kwargs, result) if hook.with_kwargs else (args, result)
     replacement = hook.function(module, *arguments)
     return result if replacement is None else replacement
 
 
-def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _silenced(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     try:
         return _after(module, hook, args, kwargs, result)
     except Exception as error:
@@ -227,13 +232,13 @@ def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[st
 
 
 class BackwardHookCall:
-    """One call of a module as its backward hooks see it: gradients of the outputs, then of the inputs.
+    """The backward hooks of one call of a module: they get the gradients of the outputs, and then those of the inputs.
 
-    The tensors that gradients flow through pass an identity on the way in, and another on the way out. Gradients of
-    all tensors of one side arrive together there.
+    Inputs and outputs that need a gradient each pass through one identity operator, where the gradients of all of them
+    arrive together.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: object) -> None:
         self.module = module
         self.before = _on_calls(module, "backward_pre")
         self.after = _on_calls(module, "backward")
@@ -242,7 +247,7 @@ class BackwardHookCall:
         self.grad_output: tuple[Tensor | None, ...] = ()
 
     def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments behind the first identity."""
+        """The arguments, with tensors that need a gradient replaced by the results of the first identity."""
         if not self.after:
             return args
         self.arguments = len(args)
@@ -252,7 +257,7 @@ class BackwardHookCall:
         return passed
 
     def wrap_outputs(self, result: Any) -> Any:
-        """The result behind the second identity."""
+        """The result, with tensors that need a gradient replaced by the results of the second identity."""
         if not (self.before or self.after):
             return result
         if isinstance(result, Tensor):
@@ -296,9 +301,9 @@ def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replaceme
 
 
 def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tuple[Any, ...]]:
-    """Positions of the tensors that gradients flow through, and all items with those behind an identity.
+    """The positions of the tensors that need a gradient, and all items, with these tensors passed through an identity.
 
-    `hook` gets a gradient (or None) per item when all have arrived, and returns those to propagate.
+    `hook` is called once, with a gradient (or None) for each item, and returns the gradients to propagate.
     """
     at = [i for i, item in enumerate(items) if isinstance(item, Tensor) and item.requires_grad]
     passed = list(items)
@@ -316,7 +321,7 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
     behind = op.pass_through([items[i] for i in at])
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
-        if value.tape is not None:  # None outside of grad mode
+        if value.tape is not None:  # it is None outside of grad mode
             value.tape = Tape()
             value.tape.custom = on_values
         passed[i] = tensor

@@ -1,4 +1,4 @@
-"""Layers that only store their arguments and pass them to a function."""
+"""Classes of layers that store their arguments and pass them to a function."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def layer(
     by_keyword: bool = False,
     **fields: Any,
 ) -> Any:
-    """A class of layers without tensors. `module` is the file that it is defined in, for pickling.
+    """A class of layers without tensors. `module` is the name of the module that defines it, for pickling.
 
-    `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`; they become
-    attributes, and keywords of `function` except those in `hidden`. `forward` takes what stands before the first
-    field among the parameters of `function`, which is told `training` if it asks. `settle(layer)` may adjust the
-    attributes. `repr_format` formats them for `repr`, where `inplace` is added if it is set; None shows nothing.
+    `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`. They become attributes,
+    and are passed to `function` by name, except those in `hidden`. `forward` takes the parameters of `function` that
+    come before the first field; `function` is given `training` if it has such a parameter. `settle(layer)` may change
+    the attributes. `repr_format` formats them for `repr`, and `inplace` is added if it is set; None shows nothing.
     """
 
     def extra_repr(self: Module) -> str:
@@ -52,7 +52,7 @@ def _methods(
     by_keyword: bool,
     settle: Callable[[Any], None] | None,
 ) -> dict[str, Any]:
-    """The constructor and `forward`, written as source and compiled: Python then words the errors about arguments."""
+    """The constructor and `forward`, generated as source, so that Python itself words the errors about arguments."""
     parameters = inspect.signature(function).parameters
     leading = takewhile(lambda parameter: parameter.name not in fields, parameters.values())
     inputs = [parameter.name for parameter in leading if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]

@@ -1,4 +1,4 @@
-"""Layers that take the number of their inputs from the first one."""
+"""Layers that take their number of input features from their first input."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d,
 
 
 class _LazyLayer(LazyModuleMixin):
-    """A layer that starts with no inputs; `_inputs` names the attribute that counts them."""
+    """A layer whose number of inputs is 0 until the first call; `_inputs` is the name of that attribute."""
 
     _inputs: str
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
 
     def _defer(self, weight: bool, bias: bool, device: Any, dtype: Any) -> None:
-        """Replace the empty weight and bias that the layer was made with."""
+        """Replace the empty weight and bias, which the constructor made, by uninitialised parameters."""
         for name, present in (("weight", weight), ("bias", bias)):
             self._parameters[name] = UninitializedParameter(device=device, dtype=dtype) if present else None
 
     def reset_parameters(self) -> None:
-        """Draw new parameters, once there are any."""
+        """Draw new parameters, if their shapes are known."""
         if not self.has_uninitialized_params() and getattr(self, self._inputs):
             super().reset_parameters()  # pyright: ignore[reportAttributeAccessIssue]  of the layer
 
@@ -54,11 +54,11 @@ class LazyLinear(_LazyLayer, Linear):
         self._defer(True, bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `in_features`, and the shapes of weight and bias."""
+        """Set `in_features`, and the shapes of weight and bias, from the input."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             self._give_shapes((self.out_features, self.in_features), (self.out_features,))
-        elif not self.in_features:  # a state dict has given the shapes
+        elif not self.in_features:  # a state dict has set the shapes
             if input.shape[-1] != self.weight.shape[-1]:
                 raise PreconditionError(
                     f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from "
@@ -75,7 +75,7 @@ class _LazyConvNd(_LazyLayer):
     _dims: int
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Set `in_channels`, and the shapes of weight and bias."""
+        """Set `in_channels`, and the shapes of weight and bias, from the input."""
         del args, kwargs
         if not self.has_uninitialized_params():
             return
@@ -194,7 +194,7 @@ class _LazyNorm(_LazyLayer):
             self._buffers["num_batches_tracked"] = op.zeros((), dtype=int64, device=device)
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `num_features`, and the shapes of weight, bias and running statistics."""
+        """Set `num_features`, and the shapes of weight, bias and running statistics, from the input."""
         if self.has_uninitialized_params():
             self.num_features = input.shape[1]
             size = (self.num_features,)

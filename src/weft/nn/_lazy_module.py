@@ -1,4 +1,4 @@
-"""Modules that find out sizes from their first input."""
+"""Modules that take sizes from their first input."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from weft.nn._lazy_parameter import is_lazy
 
 
 class LazyModuleMixin:
-    """For modules with `UninitializedParameter`s: stands before the module's class among the bases.
+    """A mixin for modules with `UninitializedParameter`s; it must come before the module's class among the bases.
 
-    The first call runs `initialize_parameters` on its arguments, which gives all of them shapes; then the module
-    becomes one of `cls_to_become`, if that is set. A state dict with shapes gives them as well.
+    The first call runs `initialize_parameters` with its arguments, which sets the shapes of all of them; then the
+    module's class becomes `cls_to_become`, if that is set. A state dict that has shapes sets them, too.
     """
 
     cls_to_become: type[Any] | None = None
@@ -23,11 +23,11 @@ class LazyModuleMixin:
         self._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Give shapes to all parameters and buffers, from the arguments of the first call. Every subclass writes it."""
+        """Set the shapes of all parameters and buffers from the first call's arguments. Subclasses must override it."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
     def has_uninitialized_params(self) -> bool:
-        """Whether the shape of a parameter or buffer is unknown, here and not below."""
+        """Whether the shape of a parameter or buffer of this module itself, not of its children, is unknown."""
         module: Any = self
         return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
 

@@ -16,7 +16,7 @@ from weft.nn._parameter import Buffer, Parameter
 
 
 def _delegated(name: str) -> Callable[..., Any]:
-    """A method that asks the empty tensor in an uninitialised one's place."""
+    """A method that is called on the empty tensor that stands for an uninitialised one."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._blank, name)(*args, **kwargs)
@@ -25,9 +25,10 @@ def _delegated(name: str) -> Callable[..., Any]:
 
 
 class UninitializedTensorMixin:
-    """What can be done before the shape is known: ask for the type and the device, change them, and `materialize`.
+    """The methods that work before the shape is known: reading and changing type and device, and `materialize`.
 
-    An empty tensor stands for the elements. Anything else is a `ValueError`, and asking for the shape a `RuntimeError`.
+    An empty tensor stands for the elements. Other operations raise `ValueError`; reading the shape raises
+    `RuntimeError`.
     """
 
     cls_to_become: type[Tensor]
@@ -46,7 +47,7 @@ class UninitializedTensorMixin:
         )
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become an ordinary tensor of a shape. Its elements are arbitrary; type and device stay unless given."""
+        """Become an ordinary tensor of this shape, whose elements are arbitrary. Type and device stay unless given."""
         value = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
         requires_grad = self._wanted
         del self._blank, self._wanted
@@ -56,7 +57,7 @@ class UninitializedTensorMixin:
 
     @property
     def shape(self) -> NoReturn:
-        """Not known yet."""
+        """Raises `RuntimeError`: the shape is not known yet."""
         raise ShapeError(
             "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
             "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
@@ -74,17 +75,17 @@ class UninitializedTensorMixin:
 
     @property
     def dtype(self) -> DType:
-        """Type of the elements to come."""
+        """The type that the elements will have."""
         return self._blank.dtype
 
     @property
     def device(self) -> device:
-        """Where the elements will be."""
+        """The device on which the elements will be."""
         return self._blank.device
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient will be collected."""
+        """Whether a gradient will be accumulated."""
         return self._wanted
 
     @requires_grad.setter
@@ -92,7 +93,7 @@ class UninitializedTensorMixin:
         self._wanted = wanted
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Start or stop collecting a gradient once there are elements."""
+        """Set whether a gradient is accumulated once there are elements."""
         self._wanted = requires_grad
         return self
 
@@ -111,7 +112,7 @@ class UninitializedTensorMixin:
     )
 
     def share_memory_(self) -> NoReturn:
-        """There is nothing to share yet."""
+        """Raises `RuntimeError`: there are no elements to share yet."""
         raise ShapeError(
             "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters "
             "before calling `module.share_memory()`."
@@ -132,7 +133,7 @@ class UninitializedTensorMixin:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
-    """A parameter whose shape the first call of a lazy module tells."""
+    """A parameter whose shape is set by the first call of its lazy module."""
 
     cls_to_become = Parameter
 
@@ -141,7 +142,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: i
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
-    """A buffer whose shape the first call of a lazy module tells."""
+    """A buffer whose shape is set by the first call of its lazy module."""
 
     cls_to_become = Tensor
 
@@ -157,5 +158,5 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[
 
 
 def is_lazy(param: Any) -> bool:
-    """Whether it is an uninitialised parameter or buffer."""
+    """Whether this is an uninitialised parameter or buffer."""
     return isinstance(param, UninitializedTensorMixin)

@@ -16,7 +16,7 @@ from weft.nn._parameter import Parameter
 
 
 def fresh(size: tuple[int, ...], device: Any = None, dtype: Any = None) -> Parameter:
-    """A parameter of zeros, about to be initialised."""
+    """A parameter of zeros, which the caller initialises."""
     return Parameter(op.zeros(size, dtype=dtype or default_dtype(), device=device))
 
 
@@ -70,7 +70,7 @@ def uniform_by_fan(tensor: Tensor, fan_in: int) -> None:
 
 
 class Bilinear(Module):
-    """x1 weight x2' + bias, with one matrix per output feature."""
+    """x1 weight x2' + bias, with one weight matrix for each output feature."""
 
     def __init__(
         self,

@@ -18,9 +18,9 @@ _ACCUMULATED = (float16, bfloat16, float32, float64)
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """How PyTorch cuts `linear_cross_entropy` into chunks; here the compiler decides, and results do not depend on it.
+    """PyTorch's options for the chunks of `linear_cross_entropy`. They are checked and otherwise ignored: XLA decides.
 
-    `ValueError` for what PyTorch refuses.
+    Raises `ValueError` for values that PyTorch refuses.
     """
 
     allow_retain_graph: bool = False
@@ -47,7 +47,7 @@ class LinearCrossEntropyOptions:
 
 
 class LinearCrossEntropyLoss(Module):
-    """`CrossEntropyLoss` of a `Linear` of the input, whose (classes, *out_features) outputs are the scores."""
+    """`CrossEntropyLoss` of a `Linear` layer's outputs, which are the scores (classes, *out_features)."""
 
     weight: Tensor | None
 

@@ -1,26 +1,23 @@
-"""Finding things in a tree of modules: by path, by walking, by printing."""
+"""Look-up in a tree of modules: by path, by iteration, and for printing."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
 
-if TYPE_CHECKING:
-    from weft.nn._module import Module
-
 
 class Lookup:
-    """The part of `Module` that reads the tree."""
+    """The methods of `Module` that read the tree."""
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _non_persistent_buffers_set: set[str]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]  # modules, which this file knows as `Lookup`, or None
     _forward_pre_hooks: OrderedDict[int, Any]
     _forward_pre_hooks_with_kwargs: OrderedDict[int, Any]
     _forward_hooks: OrderedDict[int, Any]
@@ -37,7 +34,7 @@ class Lookup:
     # --- by path ----------------------------------------------------------------------------------------------
 
     def get_submodule(self, target: str) -> Any:
-        """The module at a dotted path; `AttributeError` when there is none."""
+        """The module at a dotted path; `AttributeError` if there is none."""
         module: Any = self
         for name in target.split(".") if target else ():
             module = _attribute(module, name)
@@ -45,8 +42,8 @@ class Lookup:
                 raise AttributeError(f"`{name}` is not an nn.Module")
         return module
 
-    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module at a dotted path; with `strict`, one must be there already."""
+    def set_submodule(self, target: str, module: Lookup, strict: bool = False) -> None:
+        """Put a module at a dotted path. With `strict`, there must already be one."""
         if not target:
             raise ValueRangeError("Cannot set the submodule without a target name!")
         if not isinstance(module, Lookup):
@@ -58,7 +55,7 @@ class Lookup:
         setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a dotted path; `AttributeError` when there is none."""
+        """The parameter at a dotted path; `AttributeError` if there is none."""
         path, _, name = target.rpartition(".")
         parameter = _attribute(self.get_submodule(path), name)
         if not isinstance(parameter, Parameter):
@@ -66,7 +63,7 @@ class Lookup:
         return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a dotted path; `AttributeError` when there is none."""
+        """The buffer at a dotted path; `AttributeError` if there is none."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         buffer = _attribute(module, name)
@@ -74,12 +71,12 @@ class Lookup:
             raise AttributeError(f"`{name}` is not a buffer")
         return buffer
 
-    # --- by walking -------------------------------------------------------------------------------------------
+    # --- by iteration -----------------------------------------------------------------------------------------
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """This module and all below it, by path; each once unless `remove_duplicate` is false."""
+        """This module and all below it, with their paths; each once unless `remove_duplicate` is false."""
         seen = set() if memo is None else memo
         if self in seen:
             return
@@ -95,7 +92,7 @@ class Lookup:
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
-        """The modules right below this one, by name, each once."""
+        """The direct children of this module, with their names, each once."""
         seen = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
@@ -103,7 +100,7 @@ class Lookup:
                 yield name, module
 
     def children(self) -> Iterator[Any]:
-        """The modules right below this one, each once."""
+        """The direct children of this module, each once."""
         return (module for _, module in self.named_children())
 
     def _named_members(
@@ -122,30 +119,30 @@ class Lookup:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """All parameters by path; each once unless `remove_duplicate` is false."""
+        """All parameters with their paths; each once unless `remove_duplicate` is false."""
         return self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """All parameters, each once; those of this module alone if not `recurse`."""
+        """All parameters, each once; only those of this module itself if not `recurse`."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """All buffers by path; each once unless `remove_duplicate` is false."""
+        """All buffers with their paths; each once unless `remove_duplicate` is false."""
         return self._named_members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """All buffers, each once; those of this module alone if not `recurse`."""
+        """All buffers, each once; only those of this module itself if not `recurse`."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    # --- by printing ------------------------------------------------------------------------------------------
+    # --- for printing -----------------------------------------------------------------------------------------
 
     def _get_name(self) -> str:
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of `repr`, before the modules below."""
+        """The text in the parentheses of `repr`, before the child modules."""
         return ""
 
     def __repr__(self) -> str:
@@ -164,13 +161,13 @@ class Lookup:
 
 
 def options_repr(module: Any, **usual: Any) -> str:
-    """The attributes that are not as usual, as `repr` shows them: a comma before each."""
+    """The attributes that differ from these defaults, for `repr`, each after a comma."""
     own = {name: getattr(module, name) for name in usual}
     return "".join(f", {name}={value}" for name, value in own.items() if value != usual[name])
 
 
 def indented(text: str) -> str:
-    """All lines but the first moved to the right by two."""
+    """The text with all lines but the first indented by two spaces."""
     return text.replace("\n", "\n  ")
 
 
@@ -181,7 +178,7 @@ def _attribute(module: Any, name: str) -> Any:
 
 
 def name_of_type(x: Any) -> str:
-    """The type of an object as error texts name it."""
+    """The name of an object's type in error texts."""
     kind = type(x)
     if isinstance(x, Tensor) and kind is Tensor:
         return x.type()  # pyright: ignore[reportReturnType]
@@ -189,7 +186,7 @@ def name_of_type(x: Any) -> str:
 
 
 def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] | None) -> None:
-    """Refuse a name that something cannot be registered under."""
+    """Refuse a name under which nothing can be registered."""
     if registered is None:
         raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
     if not isinstance(name, str):
@@ -204,7 +201,7 @@ def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] |
 
 
 def assignable(kind: str, name: str, value: Any) -> None:
-    """Refuse a value that cannot replace the object that is registered under a name."""
+    """Refuse a value that cannot replace the object registered under a name."""
     if value is None or not kind or (kind == "_buffers" and isinstance(value, Tensor)):
         return
     word, wanted = {

@@ -42,7 +42,7 @@ _HIDDEN = ("size_average", "reduce")
 
 
 def _loss(name: str, function: Any, doc: str, settle: Callable[[Any], None] = _settle, **fields: Any) -> Any:
-    """A loss with the three spellings of its reduction among its fields."""
+    """A class of losses whose fields include the reduction and PyTorch's two older arguments for it."""
     return layer(name, __name__, function, doc, settle=settle, hidden=_HIDDEN, **fields)
 
 
@@ -120,9 +120,9 @@ TripletMarginLoss = _loss(
 
 
 class _Weighted(Module):
-    """Losses with a weight per class or element, which is a buffer.
+    """Losses with a weight for each class or element; the weight is a buffer.
 
-    `_options` are the attributes that are passed to the function by name.
+    `_options` are the names of the attributes that are passed to the function as keywords.
     """
 
     _function: str
@@ -177,7 +177,7 @@ class NLLLoss(_Weighted):
 
 
 class NLLLoss2d(NLLLoss):
-    """The old name of `NLLLoss`, which is deprecated."""
+    """The deprecated name of `NLLLoss`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
@@ -201,7 +201,7 @@ class BCELoss(_Weighted):
 
 
 class BCEWithLogitsLoss(_Weighted):
-    """The binary cross entropy of the sigmoid of the input; `pos_weight` weighs the positive class."""
+    """The binary cross entropy of the sigmoid of the input; `pos_weight` multiplies the loss of positive targets."""
 
     _function = "binary_cross_entropy_with_logits"
     _options = ("pos_weight",)

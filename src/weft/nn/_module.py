@@ -23,19 +23,20 @@ Self = TypeVar("Self", bound="Module")
 
 
 class Module(Lookup):
-    """A layer or model: tensors, and modules below it, by name; `forward` computes with them.
+    """A layer or model: named tensors and child modules, and `forward`, which computes with them.
 
     Assign a `Parameter`, a `Buffer` or another module to an attribute to register it.
     """
 
     training: bool
-    _version: int = 1  # of the layout of the state dict
+    _modules: dict[str, Module | None]
+    _version: int = 1  # version of the layout of the state dict
     _read_by_calls = ("training", "_parameters", "_buffers", "_modules", *_hooks.OF_CALLS)
-    """Attributes on which a captured call depends, besides those that a subclass's code names."""
+    """Attributes that a captured call may read, besides those that a subclass's code names."""
     _not_read_by_calls = frozenset((*_hooks.OF_STATE_DICTS, "_non_persistent_buffers_set"))
-    """Attributes on which none depends."""
+    """Attributes that a captured call does not read."""
     call_super_init: bool = False
-    """Whether `Module.__init__` hands its arguments on to the next class of a model with several bases."""
+    """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
@@ -55,7 +56,7 @@ class Module(Lookup):
     # --- calling ----------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes. Every subclass writes its own."""
+        """Compute the module's result. Every subclass overrides it."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,22 +77,22 @@ class Module(Lookup):
         return self.forward(*args, **kwargs)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
-        """A call, recorded even where the module is compiled."""
+        """A call without compilation, even if the module is compiled."""
         capture = ambient().capture
         if capture is not None:
             capture.called(self, GLOBAL_HOOKS)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the calls of this module in place; the arguments are those of `weft.compile` after the model."""
+        """Compile the calls of this module, in place. The arguments are those of `weft.compile` after the model."""
         self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Call `hook(module, args)` before `forward`; what it returns, if anything, replaces the arguments.
+        """Call `hook(module, args)` before `forward`; a result other than None replaces the arguments.
 
-        With `with_kwargs` it is `hook(module, args, kwargs)`, and a pair replaces them.
+        With `with_kwargs` the call is `hook(module, args, kwargs)`, and its result a pair of both.
         """
         options = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
         return _hooks.register(self._forward_pre_hooks, hook, prepend=prepend, options=options)
@@ -99,22 +100,22 @@ class Module(Lookup):
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> Handle:
-        """Call `hook(module, args, output)` after `forward`; what it returns, if anything, replaces the output.
+        """Call `hook(module, args, output)` after `forward`; a result other than None replaces the output.
 
-        With `with_kwargs` it is `hook(module, args, kwargs, output)`; with `always_call` it runs after errors, too.
+        With `with_kwargs` the call is `hook(module, args, kwargs, output)`; with `always_call` also after errors.
         """
         options = [self._forward_hooks_with_kwargs] if with_kwargs else []
         options += [self._forward_hooks_always_called] if always_call else []
         return _hooks.register(self._forward_hooks, hook, prepend=prepend, options=options)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call `hook(module, grad_output)` when the gradients of the outputs are there; it may replace them."""
+        """Call `hook(module, grad_output)` when the gradients of the outputs are known; it may replace them."""
         return _hooks.register(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are there; it may replace them.
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are known; it may replace them.
 
-        Both are tuples, with None for arguments that no gradient flows to.
+        Both are tuples, with None for arguments that have no gradient.
         """
         return self._register_backward_hook(hook, full=True, prepend=prepend)
 
@@ -134,7 +135,7 @@ class Module(Lookup):
     # --- registering ------------------------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Register a parameter, or the absence of one, which is not saved."""
+        """Register a parameter. None reserves the name, and is not saved."""
         require_name(self, "parameter", name, self.__dict__.get("_parameters"))
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
@@ -149,7 +150,7 @@ class Module(Lookup):
         self._parameters[name] = None if param is None else _hooks.registering("parameter", self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Register a tensor that is state but no parameter; it is saved unless it is not `persistent`."""
+        """Register a tensor that is state but not a parameter; it is saved only if `persistent`."""
         require_name(self, "buffer", name, self.__dict__.get("_buffers"))
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(
@@ -159,7 +160,7 @@ class Module(Lookup):
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Register a module below this one."""
+        """Register a child module."""
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(f"{name_of_type(module)} is not a Module subclass")
         require_name(self, "module", name, self.__dict__.get("_modules"))
@@ -197,7 +198,7 @@ class Module(Lookup):
             object.__setattr__(self, name, value)
 
     def _forget(self, name: str, kind: str) -> None:
-        """Make room for a name that is about to be registered as of `kind`."""
+        """Remove what is registered under a name as another kind than `kind`, before it is registered again."""
         own = self.__dict__
         if kind not in own:
             word = {"_parameters": "parameters", "_modules": "module", "_buffers": "buffer"}[kind]
@@ -226,7 +227,7 @@ class Module(Lookup):
             setattr(self, hook._attribute, hook._current(self))
 
     def _attribute_hooks(self) -> list[AttributeHook]:
-        """The hooks that compute attributes, which are no state."""
+        """The hooks that compute attributes; these attributes are not state."""
         return [
             hook for hook in self.__dict__.get("_forward_pre_hooks", {}).values() if isinstance(hook, AttributeHook)
         ]
@@ -241,7 +242,7 @@ class Module(Lookup):
         return self
 
     def _apply(self: Self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Replace the contents of all tensors, and of their gradients; the tensors stay the same objects."""
+        """Replace the contents of all tensors and of their gradients; the tensor objects stay the same."""
         if recurse:
             for module in self.children():
                 module._apply(fn)
@@ -321,17 +322,17 @@ class Module(Lookup):
         return self._apply(lambda t: t.to("xpu" if device is None else device))
 
     def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
-        """Tensors of the same shapes and types on a device; what they held is lost."""
+        """Replace all tensors by uninitialised ones of the same shapes and types on a device."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def share_memory(self: Self) -> Self:
-        """The module itself, and nothing more: elements belong to one process, as `Tensor.share_memory_` says."""
+        """Return the module unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.share_memory_()  # raises for parameters that have no elements yet
         return self
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Turn training behaviour on or off here and below."""
+        """Set training mode on or off, for this module and all below it."""
         if not isinstance(mode, bool):
             raise ValueRangeError("training mode is expected to be boolean")
         self.training = mode
@@ -340,40 +341,40 @@ class Module(Lookup):
         return self
 
     def eval(self: Self) -> Self:
-        """Turn training behaviour off here and below."""
+        """Set evaluation mode, for this module and all below it."""
         return self.train(False)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
-        """Start or stop collecting gradients in all parameters."""
+        """Set whether gradients are accumulated, for all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or set them to zero."""
+        """Remove the gradients of all parameters, or set them to zero."""
         for parameter in self.parameters():
             clear_grad(parameter, set_to_none)
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """The state that a subclass saves beside its tensors."""
+        """The state that a subclass saves besides its tensors."""
         raise ModuleError(
             "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
             "set_extra_state() in the module."
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Put back what `get_extra_state` returned."""
+        """Restore what `get_extra_state` returned."""
         raise ModuleError(
             "Reached a code path in Module.set_extra_state() that should never be called. Override it with "
             "get_extra_state() in the module."
         )
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """Parameters and persistent buffers by name, as views outside of the tape unless `keep_vars`.
+        """Parameters and persistent buffers by name; detached views unless `keep_vars`.
 
-        They are put into `destination`, a dict, if given, with `prefix` before their names.
+        If a dict `destination` is given, they are put into it. Their names start with `prefix`.
         """
         if args:
             warnings.warn("Positional args are being deprecated, use kwargs instead.", FutureWarning, stacklevel=2)
@@ -388,10 +389,10 @@ class Module(Lookup):
             destination[prefix + _state_dict.EXTRA] = self.get_extra_state()
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Copy a state dict into the module's tensors, or put its tensors in their place with `assign`.
+        """Copy a state dict into the module's tensors; with `assign`, replace the tensors by those of the dict.
 
-        Returns `(missing_keys, unexpected_keys)`. `StateDictError` if a tensor does not fit, or, unless `strict` is
-        false, if there are such keys; then nothing has been written.
+        Returns `(missing_keys, unexpected_keys)`. Raises `StateDictError` if a tensor does not fit or, with `strict`,
+        if there are such keys; then nothing is written.
         """
         return _state_dict.load(self, state_dict, strict, assign)
 
@@ -405,7 +406,7 @@ class Module(Lookup):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Plan what to write to this module's own tensors. The writes are made when the whole tree fits."""
+        """Plan the writes to this module's own tensors. They are made once the whole tree is known to fit."""
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         writes: _state_dict.Writes = []
@@ -428,11 +429,11 @@ class Module(Lookup):
         return Handle(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` when the state has been collected; returns None."""
+        """Call `hook(module, state_dict, prefix, local_metadata)` after the state was collected; must return None."""
         return Handle(self._state_dict_hooks, _state_dict.PostHook(hook))
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
-        """As `register_state_dict_post_hook`; what it returns, if anything, replaces the state dict."""
+        """As `register_state_dict_post_hook`, but a result other than None replaces the state dict."""
         return Handle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
@@ -444,7 +445,7 @@ class Module(Lookup):
         return Handle(self._load_state_dict_pre_hooks, partial(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
-        """Call `hook(module, incompatible_keys)` when the state has been loaded; it may take keys off the lists."""
+        """Call `hook(module, incompatible_keys)` after the state was loaded; it may remove keys from the lists."""
         return Handle(self._load_state_dict_post_hooks, hook)
 
 
@@ -456,13 +457,13 @@ def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _kind_of(value: Any) -> str:
-    """Where a value is registered by being assigned, or ""."""
+    """The table in which a value is registered when it is assigned to an attribute, or ""."""
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
 
 
 def clear_grad(tensor: Any, set_to_none: bool) -> None:
-    """Take a tensor's gradient away, or make it a leaf of zeros."""
-    if set_to_none:  # without a look at it: a captured step is the same whether there was one
+    """Remove a tensor's gradient, or detach it and set it to zero."""
+    if set_to_none:  # without reading it, so that a captured step does not depend on whether there was one
         tensor.grad = None
         return
     grad = tensor.grad

@@ -22,7 +22,7 @@ from weft.ops._neural import ntuple
 
 
 class _Affine(Module):
-    """Layers with a weight of ones and a bias of zeros, each of which may be absent."""
+    """Layers with a weight of ones and a bias of zeros, which are both optional."""
 
     def _register(
         self, size: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any, names: tuple[str, ...]
@@ -31,7 +31,7 @@ class _Affine(Module):
             self.register_parameter(name, fresh(size, device, dtype) if present else None)
 
     def reset_parameters(self) -> None:
-        """Back to the initial parameters."""
+        """Set the parameters to their initial values."""
         for name, parameter in self.named_parameters(recurse=False):
             (init.ones_ if name == "weight" else init.zeros_)(parameter)
 
@@ -98,7 +98,7 @@ class RMSNorm(_Affine):
 
 
 class GroupNorm(_Affine):
-    """Groups of channels normalised within each sample, then scaled and shifted by channel."""
+    """Groups of channels normalised within each sample, then scaled and shifted for each channel."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class GroupNorm(_Affine):
         self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        """(batch, channels, ...)."""
+        """(batch, channels, ...) to the same shape."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -134,10 +134,10 @@ class GroupNorm(_Affine):
 
 
 class _NormBase(_Affine):
-    """Layers that normalise by channel, and may keep running statistics for evaluation."""
+    """Layers that normalise each channel, and may keep running statistics for evaluation."""
 
     _ndims: tuple[int, ...]
-    _version = 2  # since then `num_batches_tracked` is saved
+    _version = 2  # of the state dict; from 2 on it has `num_batches_tracked`
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class _NormBase(_Affine):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Back to mean 0 and variance 1, after no batches."""
+        """Set the running statistics to mean 0, variance 1 and no batches."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Back to the initial parameters and statistics."""
+        """Set parameters and statistics to their initial values."""
         self.reset_running_stats()
         super().reset_parameters()
 
@@ -208,15 +208,15 @@ class _NormBase(_Affine):
 
 
 class _BatchNorm(_NormBase):
-    """Each channel normalised over the batch in training, by the running statistics in evaluation."""
+    """Each channel normalised over the batch in training, and by the running statistics in evaluation."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """(batch, channels, ...)."""
+        """(batch, channels, ...) to the same shape."""
         self._require(input)
         momentum = self.momentum
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
-            if momentum is None:  # a plain average of all batches
+            if momentum is None:  # the mean of all batches with equal weights
                 momentum = 1 / float(self.num_batches_tracked)
         use_batch = self.training or self.running_mean is None
         tracked = not self.training or self.track_running_stats
@@ -268,7 +268,7 @@ class _InstanceNorm(_NormBase):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(batch, channels, ...), or one sample of it."""
+        """(batch, channels, ...), or one sample without the batch dim, to the same shape."""
         self._require(input)
         single = input.ndim == self._ndims[0]
         self._require_channels(input, 0 if single else 1)
@@ -337,7 +337,9 @@ def _across_maps(input: Tensor, size: int, alpha: float, beta: float, k: float) 
     channel = np.arange(input.shape[1])
     reach = (size - 1) // 2
     near = np.abs(channel[:, None] - channel) <= reach
-    near |= (channel[:, None] > reach) & (channel == 0)  # PyTorch never takes the first channel out of its running sum
+    near |= (channel[:, None] > reach) & (
+        channel == 0
+    )  # PyTorch never subtracts the first channel from its running sum
     weights = from_numpy_array(near).to(input.device, input.dtype)
     squares = op.einsum((op.square(input), weights), "bchw,dc->bdhw")
     return input * (k + squares * (alpha / size)) ** -beta

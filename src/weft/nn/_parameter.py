@@ -1,4 +1,4 @@
-"""Tensors that a module recognises when they are assigned to it."""
+"""Tensors that modules register when they are assigned to an attribute."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def _share(target: Tensor, data: Any, kind: str) -> None:
 
 
 class Parameter(Tensor):
-    """A leaf that modules count among their parameters. It requires a gradient unless told otherwise.
+    """A leaf tensor that modules register as a parameter. It requires a gradient unless `requires_grad` is False.
 
-    It shares its elements with the tensor that it is made of: writes to one are seen by the other.
+    It shares its elements with the tensor that it is made from: a write to one changes the other.
     """
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -34,7 +34,7 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) not in memo:
-            memo[id(self)] = handle_on(type(self), self, self.requires_grad)  # PyTorch's leaves the gradient behind
+            memo[id(self)] = handle_on(type(self), self, self.requires_grad)  # as in PyTorch, the copy has no gradient
         return memo[id(self)]
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Parameter(Tensor):
 
 
 class Buffer(Tensor):
-    """A tensor that modules count among their buffers, and save unless it is not `persistent`."""
+    """A tensor that modules register as a buffer, and save if it is `persistent`."""
 
     persistent: bool
 

@@ -1,4 +1,4 @@
-"""Modules that hold parameters, and other objects beside them."""
+"""Modules that contain parameters and other objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _L = TypeVar("_L", bound="ParameterList")
 
 
 def _as_parameter(value: Any) -> Any:
-    """Plain tensors become parameters."""
+    """A plain tensor as a parameter; other objects as they are."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 

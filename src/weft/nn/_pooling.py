@@ -100,35 +100,35 @@ class _MaxUnpool(Module):
         self.padding = ntuple(padding, self._sides)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
-        """Maxima put back among zeros, in the size that they were pooled from, or `output_size`."""
+        """Maxima put back at their positions, with zeros elsewhere, in the size before pooling or in `output_size`."""
         function = getattr(F, f"max_unpool{self._sides}d")
         return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
-        """The windows."""
+        """Kernel size, stride and padding."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Maxima of windows over 1 dim put back to where they came from."""
+    """Maxima of windows over 1 dim put back at their positions."""
 
     _sides = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Maxima of windows over 2 dims put back to where they came from."""
+    """Maxima of windows over 2 dims put back at their positions."""
 
     _sides = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Maxima of windows over 3 dims put back to where they came from."""
+    """Maxima of windows over 3 dims put back at their positions."""
 
     _sides = 3
 
 
 class _FractionalMaxPool(Module):
-    """What maximum pooling at random places shares."""
+    """The base of maximum pooling over windows at random places."""
 
     _sides: int
     _random_samples: Tensor | None
@@ -166,12 +166,12 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Maximum pooling over windows at random places; as many as `output_size`, or this part of the input's size."""
+    """Maximum pooling over windows at random places. Their number is `output_size`, or a ratio of the input's size."""
 
     _sides = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Maximum pooling over 3 dims at random places; as `FractionalMaxPool2d`."""
+    """Maximum pooling over 3 dims, with windows at random places, as `FractionalMaxPool2d`."""
 
     _sides = 3

@@ -22,10 +22,10 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class RNNBase(Module):
-    """What recurrent networks share: layers of one `mode` (LSTM, GRU, RNN_TANH or RNN_RELU), in one or both directions.
+    """The base of recurrent networks. `mode` is LSTM, GRU, RNN_TANH or RNN_RELU; layers run in one or both directions.
 
-    Inputs are (length, batch, input_size), or (batch, length, input_size) if `batch_first`, or without a batch, or a
-    `PackedSequence`. In training, outputs of all layers but the last go through `dropout`.
+    Inputs are (length, batch, input_size), or (batch, length, input_size) if `batch_first`, or have no batch dim, or
+    are a `PackedSequence`. In training, `dropout` is applied to the outputs of all layers but the last.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def _register(self, device: Any, dtype: Any) -> list[list[str]]:
-        """Make the parameters; returns their names by layer and direction."""
+        """Create the parameters; returns their names by layer and direction."""
         state, rows = self.proj_size or self.hidden_size, _GATES[self.mode] * self.hidden_size
         names = []
         for layer in range(self.num_layers):
@@ -80,7 +80,7 @@ class RNNBase(Module):
             uniform_by_fan(parameter, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Nothing: XLA lays parameters out."""
+        """Does nothing: XLA chooses the memory layout of parameters."""
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -98,7 +98,7 @@ class RNNBase(Module):
     # --- checks ---------------------------------------------------------------------------------------------------
 
     def check_input(self, input: Any, batch_sizes: Any) -> None:
-        """Refuse an input of another type or size; it is packed if there are `batch_sizes`."""
+        """Refuse an input of another type or size. With `batch_sizes`, the input is packed data."""
         own = self.weight_ih_l0.dtype
         if input.dtype != own:
             raise ValueRangeError(
@@ -175,7 +175,7 @@ class RNNBase(Module):
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
 
     def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
-        """All layers, on (length, batch, …)."""
+        """Run all layers on (length, batch, …)."""
         weights = []
         for names in self._all_weights:
             suffix = names[0].removeprefix("weight_ih")
@@ -194,19 +194,19 @@ class RNNBase(Module):
         return output, ends if self.mode == "LSTM" else ends[0]
 
     def _zeros(self, input: Any, batch: int) -> Any:
-        """The initial state where none is given."""
+        """The initial state that is used where none is given."""
         layers = self.num_layers * (1 + self.bidirectional)
         return op.zeros((layers, batch, self.hidden_size), dtype=input.dtype, device=input.device)
 
     def extra_repr(self) -> str:
-        """The sizes, and options that are not the default."""
+        """The sizes, and the options that are not at their defaults."""
         return f"{self.input_size}, {self.hidden_size}" + options_repr(
             self, proj_size=0, num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False
         )
 
 
 def _each(states: Any, fn: Any) -> Any:
-    """`fn` of a state, or of both states of an LSTM."""
+    """`fn` applied to a state, or to both states of an LSTM."""
     return tuple(map(fn, states)) if isinstance(states, tuple | list) else fn(states)
 
 
@@ -315,7 +315,7 @@ class LSTM(RNNBase):
             raise ShapeError(f"For batched 3-D input, hx and cx should also be 3-D but got ({h}-D, {c}-D) tensors")
         if not batched and (h, c) != (2, 2):
             raise ShapeError(f"For unbatched 2-D input, hx and cx should also be 2-D but got ({h}-D, {c}-D) tensors")
-        if isinstance(hx, Tensor):  # PyTorch looks at its parts, too, before it refuses it
+        if isinstance(hx, Tensor):  # PyTorch also checks the parts of a tensor before it refuses it
             raise ArgumentError("lstm(): argument 'hx' must be tuple of Tensors, not Tensor")
 
     def _zeros(self, input: Any, batch: int) -> Any:

@@ -12,7 +12,7 @@ from weft.nn._module import Module
 
 
 class RNNCellBase(Module):
-    """The base of the cells: weights of `num_chunks` * hidden_size rows for the input and the state."""
+    """The base of cells; the weights for input and state have `num_chunks` * hidden_size rows each."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
@@ -34,7 +34,7 @@ class RNNCellBase(Module):
             uniform_by_fan(parameter, self.hidden_size)
 
     def extra_repr(self) -> str:
-        """The sizes, and options that are not the default."""
+        """The sizes, and the options that are not at their defaults."""
         text = f"{self.input_size}, {self.hidden_size}"
         text += "" if self.bias else f", bias={self.bias}"
         nonlinearity = self.__dict__.get("nonlinearity", "tanh")
@@ -45,7 +45,7 @@ class RNNCellBase(Module):
             raise ValueRangeError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {x.ndim}D instead")
 
     def _step(self, row: Any, input: Any, states: tuple[Any, ...] | None, count: int = 1) -> tuple[Any, ...]:
-        """`row(input, states, …)` with a batch dim, which is taken away again where the input has none."""
+        """`row(input, states, …)` with a batch dim, which is removed again where the input has none."""
         batched = input.ndim == 2
         x = input if batched else input.unsqueeze(0)
         if states is None:
@@ -58,7 +58,7 @@ class RNNCellBase(Module):
 
 
 def _of_one(row: Any) -> Any:
-    """A row with one state, taking and giving tuples of them."""
+    """A row with a single state, wrapped so that it takes and returns states as tuples."""
     return lambda x, states, *weights: (row(x, *states, *weights),)
 
 

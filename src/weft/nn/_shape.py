@@ -1,4 +1,4 @@
-"""Layers that move, pad and resize."""
+"""Layers that reshape, pad and resize."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Upsample(
         recompute_scale_factor=None,
     )
 ):
-    """Images resized."""
+    """Resizes images, to `size` or by `scale_factor`."""
 
     def extra_repr(self) -> str:
         """The factor or the size, and the mode."""
@@ -150,14 +150,14 @@ class Upsample(
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images resized to the nearest pixel."""
+    """Resizes images by nearest-neighbour interpolation."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images resized bilinearly, corners on corners."""
+    """Resizes images by bilinear interpolation, with aligned corners."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
@@ -167,7 +167,7 @@ class UpsamplingBilinear2d(Upsample):
 
 
 def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Any) -> Any:
-    """A class of padding over `n` dims; `fields` may hold the value to pad with."""
+    """A class of padding over `n` dims; `fields` may include the value to pad with."""
 
     def padded(input: Tensor, padding: Any, value: float | None = None) -> Tensor:
         if mode == "circular" and input.ndim not in (n + 1, n + 2):
@@ -190,7 +190,7 @@ CircularPad1d, CircularPad2d, CircularPad3d = (_padding("Circular", "circular", 
 
 
 class _ZeroPad:
-    """What makes a class of constant padding pad with zeros."""
+    """A mixin that makes constant padding pad with zeros."""
 
     padding: tuple[int, ...]
 
@@ -203,12 +203,12 @@ class _ZeroPad:
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """The last dim made longer by zeros."""
+    """Pads the last dim with zeros."""
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """The last 2 dims made longer by zeros."""
+    """Pads the last 2 dims with zeros."""
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """The last 3 dims made longer by zeros."""
+    """Pads the last 3 dims with zeros."""

@@ -1,10 +1,10 @@
-"""State dicts: what a module's tensors are called, and how they are put back."""
+"""State dicts: collecting the tensors of a tree of modules by name, and loading them."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
@@ -12,10 +12,39 @@ from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
-if TYPE_CHECKING:
-    from weft.nn._module import Module
-
 EXTRA = "_extra_state"
+
+
+class HasState(Protocol):
+    """What state dicts need of a module: tables of tensors and hooks, and the methods that subclasses override."""
+
+    _version: int
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _non_persistent_buffers_set: set[str]
+    _state_dict_pre_hooks: OrderedDict[int, Any]
+    _state_dict_hooks: OrderedDict[int, Any]
+    _load_state_dict_post_hooks: OrderedDict[int, Any]
+
+    @property
+    def _modules(self) -> Mapping[str, HasState | None]: ...
+
+    def state_dict(self, *, destination: Any, prefix: str, keep_vars: bool) -> Any:
+        """The state of this module and of all below it, put into `destination`."""
+        ...
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None: ...
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None: ...
 
 
 class _Keys(NamedTuple):
@@ -24,7 +53,7 @@ class _Keys(NamedTuple):
 
 
 class IncompatibleKeys(_Keys):
-    """Keys that a module has and the state dict has not, and the other way round."""
+    """Keys that only the module has, and keys that only the state dict has."""
 
     __slots__ = ()
 
@@ -35,7 +64,7 @@ class IncompatibleKeys(_Keys):
 
 
 class StateDict(OrderedDict[str, Any]):
-    """Tensors by name, with the versions of the modules that they come from in `_metadata`."""
+    """Tensors by name. `_metadata` has the versions of the modules that they come from."""
 
     _metadata: dict[str, dict[str, Any]]
 
@@ -44,8 +73,8 @@ class StateDict(OrderedDict[str, Any]):
         self._metadata = {} if metadata is None else metadata
 
 
-def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> Any:
-    """The state of a module and of all below it, put into `destination`."""
+def collect(module: HasState, destination: Any, prefix: str, keep_vars: bool) -> Any:
+    """Put the state of a module and of all modules below it into `destination`."""
     if destination is None:
         destination = StateDict()
     metadata = getattr(destination, "_metadata", None)
@@ -66,7 +95,7 @@ def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> A
 
 
 class PostHook(NamedTuple):
-    """A hook on a state dict that may not replace it."""
+    """A hook on state dicts whose result must be None."""
 
     function: Callable[..., None]
 
@@ -75,7 +104,7 @@ class PostHook(NamedTuple):
             raise StateDictError("state_dict post-hook must return None")
 
 
-def local_state(module: Module) -> Iterator[tuple[str, Tensor]]:
+def local_state(module: HasState) -> Iterator[tuple[str, Tensor]]:
     """The parameters and persistent buffers of one module."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         if tensor is not None and name not in module._non_persistent_buffers_set:
@@ -85,8 +114,8 @@ def local_state(module: Module) -> Iterator[tuple[str, Tensor]]:
 Writes = list[Callable[[], None]]
 
 
-def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
-    """Put a state dict into a module. Nothing is written unless all of it fits."""
+def load(module: HasState, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+    """Load a state dict into a module. Nothing is written unless all of it fits."""
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     metadata = getattr(state_dict, "_metadata", None)
@@ -94,7 +123,7 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     errors: list[str] = []
     writes: Writes = []
 
-    def plan(at: Module, state: Any, prefix: str) -> None:
+    def plan(at: HasState, state: Any, prefix: str) -> None:
         local = {**(metadata or {}).get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
         at._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
         for name, child in at._modules.items():
@@ -108,13 +137,13 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
         write(writes)
     _run_post_hooks(module, keys)
     _refuse(module, keys if strict else IncompatibleKeys([], []), errors)
-    if not fits:  # a hook has excused what was missing
+    if not fits:  # a hook may have removed the missing keys
         write(writes)
     return keys
 
 
 def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
-    """Leave the writes of one module to `load`, which makes them once all fits; without it, make them now."""
+    """Within `load`, keep a module's writes until everything is known to fit; elsewhere, make them at once."""
     if "writes" in local:
         local["writes"].extend(writes)
     else:
@@ -122,13 +151,13 @@ def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
 
 
 def write(writes: Writes) -> None:
-    """Make planned writes, outside of the tape."""
+    """Make planned writes, outside the tape."""
     with using(grad=False):
         for put in writes:
             put()
 
 
-def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
+def _run_post_hooks(module: HasState, keys: IncompatibleKeys) -> None:
     for child in module._modules.values():
         if child is not None:
             _run_post_hooks(child, keys)
@@ -140,7 +169,7 @@ def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
             )
 
 
-def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
+def _refuse(module: HasState, keys: IncompatibleKeys, errors: list[str]) -> None:
     texts = []
     for what, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
         if names:
@@ -152,7 +181,7 @@ def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
 
 
 def plan_tensors(
-    module: Module, state: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
+    module: HasState, state: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
 ) -> list[str]:
     """Plan the writes of one module's own tensors; returns the keys that are missing."""
     missing = []
@@ -193,7 +222,7 @@ def _copy(tensor: Any, source: Any) -> Callable[[], None]:
     return put
 
 
-def _assignment(module: Module, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
+def _assignment(module: HasState, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
     def put() -> None:
         value = source
         if isinstance(tensor, Parameter):
@@ -204,7 +233,7 @@ def _assignment(module: Module, name: str, tensor: Tensor, source: Tensor) -> Ca
     return put
 
 
-def unexpected(module: Module, state: Any, prefix: str, extra_key: str) -> Iterator[str]:
+def unexpected(module: HasState, state: Any, prefix: str, extra_key: str) -> Iterator[str]:
     """Keys under `prefix` that belong to no tensor and no child of the module."""
     own = {name for name, _ in local_state(module)}
     for key in state:

@@ -31,9 +31,9 @@ def _activation(activation: Any) -> Callable[[Any], Any]:
 
 
 class _TransformerLayer(Module):
-    """A layer of encoder or decoder: attention sublayers, then a feed-forward network, with residuals around them.
+    """A layer of an encoder or decoder: attention sublayers, then a feed-forward network, all with residuals.
 
-    With `norm_first` the input of a sublayer is normalised, otherwise the sum behind it.
+    With `norm_first`, the input of each sublayer is normalised; otherwise, the sum of input and output.
     """
 
     _attentions: tuple[str, ...]  # the names of the attention sublayers
@@ -71,7 +71,7 @@ class _TransformerLayer(Module):
         self.activation = _activation(activation)
 
     def _attend(self, at: int, x: Any, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
-        """The attention of number `at` with its residual; to `x` itself if `keys` is None."""
+        """The attention sublayer number `at`, with its residual; self-attention if `keys` is None."""
         attention = getattr(self, self._attentions[at - 1])
 
         def attend(x: Any) -> Any:
@@ -89,7 +89,7 @@ class _TransformerLayer(Module):
         return norm(x + dropout(sublayer(x)))  # pyright: ignore[reportOperatorIssue]  derived
 
     def _feed_forward(self, x: Any) -> Any:
-        """The last sublayer."""
+        """The feed-forward sublayer, with its residual."""
         return self._residual(
             len(self._attentions) + 1, x, lambda x: self.linear2(self.dropout(self.activation(self.linear1(x))))
         )
@@ -101,7 +101,7 @@ class TransformerEncoderLayer(_TransformerLayer):
     _attentions = ("self_attn",)
 
     def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
-        """The shape of `src`."""
+        """The result has the shape of `src`."""
         return self._feed_forward(self._attend(1, src, None, src_mask, src_key_padding_mask, is_causal))
 
 
@@ -121,7 +121,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Any:
-        """The shape of `tgt`."""
+        """The result has the shape of `tgt`."""
         x = self._attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self._attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self._feed_forward(x)
@@ -132,7 +132,7 @@ def _copies(layer: Module, count: int) -> ModuleList:
 
 
 class TransformerEncoder(Module):
-    """Copies of one encoder layer, one after another."""
+    """Copies of an encoder layer, applied one after the other."""
 
     def __init__(
         self,
@@ -146,20 +146,22 @@ class TransformerEncoder(Module):
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
-        self.enable_nested_tensor = enable_nested_tensor  # these choose PyTorch's fast path; results are the same
+        self.enable_nested_tensor = (
+            enable_nested_tensor  # this and the next choose PyTorch's fast path; results are equal
+        )
         self.mask_check = mask_check
 
     def forward(
         self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
     ) -> Any:
-        """The shape of `src`."""
+        """The result has the shape of `src`."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
         return src if self.norm is None else self.norm(src)
 
 
 class TransformerDecoder(Module):
-    """Copies of one decoder layer, one after another."""
+    """Copies of a decoder layer, applied one after the other."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Any:
-        """The shape of `tgt`."""
+        """The result has the shape of `tgt`."""
         for layer in self.layers:
             tgt = layer(
                 tgt,
@@ -248,7 +250,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Any:
-        """The shape of `tgt`."""
+        """The result has the shape of `tgt`."""
         batch = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
             raise ShapeError("the batch number of src and tgt must be equal")

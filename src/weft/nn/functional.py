@@ -1,4 +1,4 @@
-"""The functions of layers, without their state. The operator table defines them; this only names them."""
+"""The functions behind the layers. The operator table defines them; this module exports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initial values of parameters, written in place and outside of the tape."""
+"""Initialisation of parameters, in place and outside the tape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Init = Callable[..., Any]
 
 
 def _untaped(fill: Init) -> Init:
-    """The function, run outside of the tape."""
+    """The function, run without recording on the tape."""
 
     @wraps(fill)
     def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +43,7 @@ def _untaped(fill: Init) -> Init:
 
 
 def calculate_gain(nonlinearity: str, param: Any = None) -> float:
-    """By how much to scale weights in front of a nonlinearity."""
+    """The factor by which to scale weights in front of a nonlinearity."""
     if nonlinearity == "leaky_relu":
         if param is None:
             param = 0.01
@@ -76,19 +76,19 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Any:
-    """Normal numbers, drawn again where they fall outside of [a, b]."""
+    """Normal numbers restricted to [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
             "The distribution of values may be incorrect.",
             stacklevel=3,
         )
-    sign = -1 if a + b > 2 * mean else 1  # a range in the upper tail is drawn mirrored
+    sign = -1 if a + b > 2 * mean else 1  # a range in the upper tail is mirrored to the lower one
     low, high = sorted(sign * (bound - mean) / std for bound in (a, b))
-    if high < -3:  # a tail, where the normal density is nearly |z| exp(-z**2 / 2), whose square is exponential
+    if high < -3:  # in the tail the normal density is nearly |z| exp(-z**2 / 2), where z**2 is exponential
         tensor.uniform_(math.expm1((high**2 - low**2) / 2), 0, generator=generator)
         tensor.log1p_().mul_(-2).add_(high**2).sqrt_().neg_()
-    else:  # twice the distribution function, less one
+    else:  # 2 cdf(z) - 1
         tensor.uniform_(*(math.erf(z / math.sqrt(2)) for z in (low, high)), generator=generator)
         tensor.erfinv_().mul_(math.sqrt(2))
     tensor.mul_(sign * std).add_(mean).clamp_(a, b)
@@ -120,7 +120,7 @@ def eye_(tensor: Any) -> Any:
 
 @_untaped
 def dirac_(tensor: Any, groups: int = 1) -> Any:
-    """Weights of a convolution that passes its input channels through, as many as there are, in each group."""
+    """Weights of a convolution that copies input channels to output channels, as many as there are, in each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueRangeError("Only tensors with 3, 4, or 5 dimensions are supported")
     if tensor.shape[0] % groups:
@@ -134,7 +134,7 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
 
 
 def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
-    """Inputs that an output depends on, and outputs that an input reaches."""
+    """The number of inputs of each output, and of outputs of each input."""
     if tensor.ndim < 2:
         raise ValueRangeError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     field = math.prod(tensor.shape[2:])
@@ -178,7 +178,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Any:
-    """Uniform numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
+    """Uniform numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
@@ -192,7 +192,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Any:
-    """Normal numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
+    """Normal numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
@@ -200,7 +200,7 @@ def kaiming_normal_(
 
 @_untaped
 def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
-    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; dims from 1 on count as one."""
+    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; later dims count as columns."""
     if tensor.ndim < 2:
         raise ValueRangeError("Only tensors with 2 or more dimensions are supported")
     if not tensor.numel():
@@ -209,13 +209,13 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
     columns = tensor.numel() // rows
     tall = (max(rows, columns), min(rows, columns))
     q, r = op.qr(op.randn(tall, dtype=tensor.dtype, device=tensor.device, generator=generator))
-    q = q * op.sign(op.diagonal(r))  # makes the distribution uniform (Mezzadri, 2007)
+    q = q * op.sign(op.diagonal(r))  # makes the distribution uniform over orthogonal matrices (Mezzadri, 2007)
     tensor.copy_(((q.t() if rows < columns else q) * gain).reshape(tensor.shape))
 
 
 @_untaped
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
-    """Normal numbers, with a share of zeros in each column (Martens, 2010)."""
+    """Normal numbers, with the share `sparsity` of zeros in each column (Martens, 2010)."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape
@@ -225,7 +225,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
 
 
 def _deprecated(fill: Init) -> Init:
-    """The function under its old name."""
+    """The function under its deprecated name."""
     name = fill.__name__.removesuffix("_")
 
     @wraps(fill)

@@ -1,7 +1,8 @@
 """Dimension rules: where each output dim comes from.
 
-A rule gives every dim a letter. Dims with equal letters carry one name, so names follow from it; a letter may be
-split over a mesh axis, so shardings follow from it. The rule also checks that shapes fit.
+A rule gives every dim a letter. Dims with equal letters carry one name, and may be split together over a mesh axis; so
+names and shardings follow from it. Where only one of the two is true, the letter is wrapped: in `NameOf` or `PartOf`.
+The rule also checks that shapes fit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,30 @@ from weft.errors import DimError, ShapeError
 
 Sizes = tuple[int, ...]
 Letters = tuple[Any, ...]
+Names = tuple[str | None, ...]
+"""The names of the dims of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """A dim that carries the name of the dims with this letter, but is not split when they are."""
+
+    letter: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """A dim that is split with the dims with this letter, but does not carry their name."""
+
+    letter: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A dim of the output with this name, whatever the names of the inputs; split with the dims with this letter."""
+
+    letter: Any
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +56,7 @@ Rule = Callable[[Sequence[Sizes], Mapping[str, Any]], Factors]
 
 
 def broadcast_shapes(*shapes: Sizes) -> Sizes:
-    """The shape that all broadcast to; `RuntimeError` in PyTorch's words when there is none."""
+    """The shape that all of these broadcast to. Raises `RuntimeError` in PyTorch's words when there is none."""
     out: list[int] = []
     for shape in shapes:
         merged: list[int] = []
@@ -55,21 +80,35 @@ def wrap_dim(dim: int, ndim: int) -> int:
     return dim % span
 
 
+def shared_letter(letter: Any) -> Any:
+    """The letter that dims which are split together have in common; None for a dim that is split by itself alone."""
+    if isinstance(letter, PartOf | Called):
+        return letter.letter
+    return None if isinstance(letter, NameOf) else letter
+
+
+def name_letter(letter: Any) -> Any:
+    """The letter that dims with one name have in common; None for a dim whose name is nobody else's."""
+    if isinstance(letter, NameOf):
+        return letter.letter
+    return None if isinstance(letter, PartOf | Called) else letter
+
+
 def require_sizes(sizes: Sequence[int]) -> None:
-    """`RuntimeError` if a size is negative."""
+    """Raise `RuntimeError` if a size is negative."""
     if any(size < 0 for size in sizes):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
 
 
 def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Broadcasting from the right; every output dim comes from the dims above it."""
+    """For inputs that broadcast: an output dim has the letter of the input dims that are aligned with it."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
 
 
 def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
-    """Dims named by an argument; None and () mean all."""
+    """The dims that a `dim` argument names; None and () mean all."""
     if dim is None or dim == ():
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, int) else dim
@@ -77,23 +116,23 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims in `dim` go, or stay with size one under `keepdim`."""
+    """For reductions: the dims in `dim` disappear, or under `keepdim` have size one and keep their names."""
     ndim = len(shapes[0])
     gone = _dims_of(static.get("dim"), ndim)
     keep = static.get("keepdim", False)
-    out = tuple((f"1:{d}" if d in gone else d) for d in range(ndim) if keep or d not in gone)
+    out = tuple((NameOf(d) if d in gone else d) for d in range(ndim) if keep or d not in gone)
     return Factors((tuple(range(ndim)),), (out,))
 
 
 def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Dims stay; the work runs along `dim`, which must be whole."""
+    """For rows that work along `dim`: all dims stay, and `dim` must be whole."""
     ndim = len(shapes[0])
     letters = tuple(range(ndim))
     return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
 def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """No tensor input: output dims come from nowhere."""
+    """For rows without tensor inputs: no output dim comes from an input dim."""
     del shapes
     size = static.get("size", ())
     require_sizes(size)
@@ -101,10 +140,14 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def einsum(equation: str) -> Rule:
-    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts."""
+    """The rule that an equation such as `"... m k, ... k n -> ... m n"` states; `...` broadcasts.
+
+    Names of contracted dims are not compared.
+    """
     left, right = equation.split("->")
     in_terms = [term.split() for term in left.split(",")]
     out_terms = [term.split() for term in right.split(",")]
+    kept = {letter for term in out_terms for letter in term}
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static
@@ -114,7 +157,10 @@ def einsum(equation: str) -> Rule:
         def spell(term: list[str], lead: int) -> Letters:
             letters: list[Any] = []
             for letter in term:
-                letters.extend(range(ndim - lead, ndim) if letter == "..." else (letter,))
+                if letter == "...":
+                    letters.extend(range(ndim - lead, ndim))
+                else:
+                    letters.append(letter if letter in kept else PartOf(letter))
             return tuple(letters)
 
         ins = tuple(spell(t, len(b)) for t, b in zip(in_terms, batch, strict=False))

@@ -1,4 +1,4 @@
-"""Equations of `einsum`: text to letters."""
+"""Parses the equations of `einsum` into letters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from string import ascii_lowercase, ascii_uppercase
 from weft.errors import ShapeError
 from weft.ops._dims import Sizes
 
-LETTERS = ascii_uppercase + ascii_lowercase  # in the order of a result that the equation leaves open
+LETTERS = ascii_uppercase + ascii_lowercase  # sorted; an equation without a result has its letters in this order
 _DOTS = -1  # stands for an ellipsis until the number of dims is known
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Letters, as numbers, of the operands' and the result's dims; those of an ellipsis count from 52 on."""
+    """The letters, as numbers, of each operand's and of the result's dims, and the size of each letter.
+
+    0 to 51 are the places in `LETTERS`; the dims that an ellipsis stands for count from 52.
+    """
 
     ins: tuple[tuple[int, ...], ...]
     out: tuple[int, ...]
@@ -26,7 +29,7 @@ _OUTPUT = "output"
 
 
 def _read(text: str, offset: int, location: str) -> list[int]:
-    """One term; `offset` is where it starts in the equation."""
+    """The letters of one term. `offset` is where the term starts in the equation, for error messages."""
     term: list[int] = []
     i = 0
     while i < len(text):
@@ -61,7 +64,7 @@ def _read_inputs(left: str, count: int) -> list[list[int]]:
 
 
 def _spread(term: list[int], ndim: int, operand: int) -> tuple[int, ...]:
-    """The term with one letter per dim; an ellipsis is aligned at its last dim, which is 52."""
+    """The term with one letter for each dim. The last dim under an ellipsis is 52, so ellipses align at the right."""
     named = len(term) - (_DOTS in term)
     if named > ndim or (named < ndim and _DOTS not in term):
         rule, why = "does not match", " and no ellipsis was given"
@@ -80,7 +83,7 @@ def _replace_dots(term: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _read_output(text: str | None, offset: int, ins: Sequence[Sequence[int]]) -> list[int]:
-    """The result's term; an open one has the ellipsis and the letters that occur once, sorted."""
+    """The result's term. If the equation has none: the ellipsis, then the letters that occur once, sorted."""
     letters = [letter for term in ins for letter in term if letter < len(LETTERS)]
     if text is None:
         return [_DOTS, *sorted(x for x in letters if letters.count(x) == 1)]
@@ -118,7 +121,7 @@ def _measure(ins: Sequence[Sequence[int]], shapes: Sequence[Sizes]) -> dict[int,
 
 
 def parse(equation: str, shapes: Sequence[Sizes]) -> Terms:
-    """Letters of an equation such as `"...ij, jk -> ...ik"` for operands of these shapes."""
+    """The letters of an equation such as `"...ij, jk -> ...ik"` for operands of these shapes."""
     left, arrow, right = equation.partition("->")
     read = _read_inputs(left, len(shapes))
     ins = tuple(_spread(t, len(s), n) for n, (t, s) in enumerate(zip(read, shapes, strict=True)))

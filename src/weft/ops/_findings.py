@@ -1,6 +1,6 @@
-"""Results of checks: one number says which values an operator cannot take.
+"""Results of checks. A check says by one number which values an operator cannot take.
 
-Checks run on jax arrays in compiled programs, and on NumPy arrays where the values are at hand.
+Checks run on jax arrays in compiled programs, and on NumPy arrays where the values are in memory.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ _GOOD = -(2**63)
 @partial(jax.tree_util.register_dataclass, data_fields=["marks"], meta_fields=["location"])
 @dataclass(frozen=True)
 class Misses:
-    """A mark for each index, larger for one that misses, and a description of what was indexed."""
+    """Indices out of bounds. `marks` has one int64 for each index, which is larger for a bad one than for a good one;
+    `location` describes what was indexed.
+    """
 
     marks: Array
     location: str
 
     def code(self) -> Array:
-        """One reduction, as cheap as that of flags."""
+        """The largest mark, by a single reduction, which costs no more than that of `Flags`."""
         return namespace(self.marks).max(self.marks, initial=_GOOD) ^ np.int64(_GOOD)
 
     def text(self, template: str, code: int) -> str:
@@ -69,7 +71,7 @@ class Misses:
 
 
 def misses(index: Array, bad: Array, location: str) -> Misses:
-    """The indices that `bad` flags."""
+    """The indices that are marked True in `bad`, as a finding."""
     index = index.astype(np.int64)
     xp = namespace(index)
     code = xp.where(index < 0, index, index + 1)
@@ -84,7 +86,7 @@ class Failures:
     info: Array
 
     def code(self) -> Array:
-        """The place at which the first of the matrices failed that did, and which one that is."""
+        """The number of the first matrix that failed, times 2**32, plus the place at which it failed."""
         info = self.info.reshape(-1).astype(np.int64)
         if not info.size:
             return namespace(info).zeros((), np.int64)
@@ -99,13 +101,13 @@ class Failures:
 @partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["templates"])
 @dataclass(frozen=True)
 class FirstOf:
-    """Several findings with texts of their own; the first one that is not 0 counts."""
+    """Several findings, each with its own error text. The first one whose code is not 0 counts."""
 
     parts: tuple[Finding, ...]
     templates: tuple[str, ...]
 
     def code(self) -> Array:
-        """The code of the part, less its upper bits, and its number, counted from 1."""
+        """The code of the part shifted up by a few bits, which hold the number of the part, counted from 1."""
         result: Any = np.int64(0)
         for at, part in reversed(list(enumerate(self.parts, 1))):
             code = part.code()
@@ -124,13 +126,13 @@ _PART_BITS = 3
 @partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["stop"])
 @dataclass(frozen=True)
 class Beyond:
-    """Values of which some are negative or not less than `stop`."""
+    """Values of which some may be negative, or equal to or larger than `stop`."""
 
     values: Array
     stop: int
 
     def code(self) -> Array:
-        """The least and the largest value, as far as 32 bits hold them."""
+        """The smallest value times 2**32 plus the largest, both clipped to 32 bits; 0 if all values are in range."""
         xp = namespace(self.values)
         if not self.values.size:
             return xp.zeros((), np.int64)
@@ -138,7 +140,7 @@ class Beyond:
         return xp.where((low < 0) | (high >= self.stop), (low << 32) | (high & 0xFFFFFFFF), 0)
 
     def text(self, template: str, code: int) -> str:
-        """The template has three fields: the last value that may be, the least and the largest."""
+        """The template has three fields: the largest value allowed, the smallest and the largest value found."""
         return template.format(self.stop - 1, code >> 32, ((code + 2**31) & 0xFFFFFFFF) - 2**31)
 
 
@@ -146,5 +148,5 @@ _KINDS = (Misses, Failures, FirstOf, Beyond)
 
 
 def finding(result: Any) -> Finding:
-    """The result of a row's check, which may be a plain array of flags, as a finding."""
+    """The result of a row's check as a finding; a plain array counts as flags."""
     return result if isinstance(result, _KINDS) else Flags(result)

@@ -1,4 +1,4 @@
-"""Helpers of operators that index by a tensor: coordinates, checks of index types, indices that miss."""
+"""Helpers of operators that index by a tensor: coordinates, checks of index types, indices out of bounds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from jax import lax
 from weft.errors import DTypeError, IndexRangeError, WeftError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses, misses
+from weft.ops._jax import broadcasted_iota, optimization_barrier
 from weft.ops._type_names import scalar_name
 
 Array = jax.Array
 
-# To be filled in with the index and with what it was to index, which `Misses` carry.
+# The fields are the index and a description of what was indexed; `Misses` has both.
 OUT_OF_BOUNDS = "index {} is out of bounds for {}"
 OUT_OF_SELF = "index out of range in self: {} is out of bounds for {}"
 OUT_OF_ELEMENTS = "out of range: tried to access index {} on a tensor of {}"
 
-# Indices are checked by a flag of their own, so reads and writes need not be (XLA clamps those, drops these).
+# Bad indices are found by a separate check, so reads and writes need no bounds (XLA clamps reads and drops writes).
 UNCHECKED: dict[str, Any] = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 
 
@@ -39,9 +40,9 @@ def require_vector(index: Array, message: str, error: type[WeftError] = IndexRan
 
 
 def cells(index: Array, dim: int) -> tuple[Array, ...]:
-    """Coordinates of the cells that `index` names along `dim`: one array per dim, which broadcast."""
+    """Coordinates of the cells that `index` names along `dim`: one array for each dim; the arrays broadcast."""
     grid = [
-        jax.lax.broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
+        broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
         for d, n in enumerate(index.shape)
     ]
     grid[dim] = index
@@ -59,7 +60,7 @@ def outside(index: Array, size: int, location: str, *, negative: bool = False) -
 
 
 def outside_dim(index: Array, input: Array, dim: int, *, negative: bool = False) -> Misses:
-    """Indices that lie outside of a dim of `input`."""
+    """Indices that lie outside of the dim `dim` of `input`."""
     size = extent(input, dim)
     return outside(index, size, f"dimension {dim} with size {size}", negative=negative)
 
@@ -85,9 +86,9 @@ def isolated(write: Callable[..., Array]) -> Callable[..., Array]:
     @wraps(write)
     def body(*args: Any, **static: Any) -> Array:
         leaves, tree = jax.tree.flatten(args)
-        arrays = iter(jax.lax.optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
+        arrays = iter(optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
         kept = [next(arrays) if isinstance(leaf, Array) else leaf for leaf in leaves]
-        return jax.lax.optimization_barrier(write(*jax.tree.unflatten(tree, kept), **static))
+        return optimization_barrier(write(*jax.tree.unflatten(tree, kept), **static))
 
     return body
 
@@ -98,7 +99,7 @@ def extent(input: Array, dim: int) -> int:
 
 
 def added(ref: Any, value: Array) -> Array:
-    """The array behind an `.at[...]` updater with `value` added; booleans add up to their disjunction."""
+    """The array behind an `.at[...]` updater with `value` added; for booleans, the logical or."""
     add = ref.max if value.dtype == jnp.bool_ else ref.add
     return add(value, **UNCHECKED)
 
@@ -108,20 +109,20 @@ def require_elements(op: str, index: Array) -> None:
 
 
 def require_extent(index: Array, size: int) -> None:
-    """Raise `IndexError` for indices into a dim that has nothing to name."""
+    """Raise `IndexError` if there are indices but the dim has size 0."""
     if not size and index.size:
         raise IndexRangeError("index is out of bounds for dimension with size 0")
 
 
 def flat_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Any element may be written from anywhere: all dims are whole, the first input's stay."""
+    """For writes at flat places: any element may be written, so all dims are whole; the first input's dims stay."""
     del static
     letters = tuple(tuple(f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))
     return Factors(letters, letters[:1], frozenset(letter for term in letters for letter in term))
 
 
 def part_at(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.Array:
-    """`length` slices along a dim from `start` on, which is 0 or more."""
+    """`length` slices along a dim from `start` on. `start` must not be negative."""
     starts = [jnp.zeros_like(start)] * x.ndim
     starts[dim] = start
     sizes = [length if d == dim else size for d, size in enumerate(x.shape)]

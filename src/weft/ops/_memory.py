@@ -1,4 +1,4 @@
-"""Results that no memory could hold: refused before a body makes tables of their size."""
+"""Checks of a result's size, made before a body allocates tables of that size."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from weft.ops._strides import Layout
 
 @cache
 def _memory() -> int:
-    """Bytes of this machine's memory, or a larger number than any has where the system does not say."""
+    """Bytes of this machine's memory; 2**63 where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 2**63
 
 
-def require_addressable(shape: Sequence[int], itemsize: int) -> int:
-    """The bytes of a tensor; `RuntimeError` if int64 cannot count them. Letters for sizes count as 1."""
+def require_addressable(shape: Sequence[object], itemsize: int) -> int:
+    """The bytes of a tensor; `RuntimeError` if int64 cannot count them. Symbolic sizes count as 1."""
     nbytes = math.prod(size for size in shape if isinstance(size, int)) * itemsize
     if nbytes >= 2**63:
         raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
@@ -30,7 +30,7 @@ def require_addressable(shape: Sequence[int], itemsize: int) -> int:
 
 
 def require_addressable_places(places: Layout) -> int:
-    """The bytes of a storage with these places; `RuntimeError` if int64 cannot count them, or a size is negative."""
+    """The bytes of a storage with this layout; `RuntimeError` if int64 cannot count them, or a size is negative."""
     nbytes = (places.offset + places.extent) * places.dtype.itemsize if places.extent else 0
     if nbytes >= 2**63 or any(size < 0 for size in places.sizes):
         raise ShapeError(
@@ -40,7 +40,7 @@ def require_addressable_places(places: Layout) -> int:
 
 
 def require_room(shape: Sequence[int], dtype: Any) -> None:
-    """Refuse a result that is larger than the memory in which a body is about to lay out its positions."""
+    """Refuse a result larger than this machine's memory, before a body computes positions for all its elements."""
     nbytes = require_addressable(shape, dtype.itemsize)
     if nbytes > _memory():
         raise ShapeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,13 @@ def require_float(x: Array, kernel: str) -> None:
 
 
 def first_empty(x: Array | Sequence[int], start: int) -> int | None:
-    """The first dim from `start` on that has no elements, of an array or a shape, or None."""
+    """The first dim from `start` on that has size 0, in an array or a shape; None if there is none."""
     shape = x if isinstance(x, Sequence) else x.shape
     return next((dim for dim in range(start, len(shape)) if shape[dim] == 0), None)
 
 
 def require_space(x: Array, n: int) -> None:
-    """Refuse all but channels of `n` dims, and batches of these, of which the batch alone may be empty."""
+    """Require (channels, n dims) or (batch, channels, n dims), where no dim but the batch may be empty."""
     if x.ndim not in (n + 1, n + 2) or first_empty(x, x.ndim - n - 1) is not None:
         raise ShapeError(
             f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero "
@@ -47,9 +47,9 @@ def like(value: Any, x: Array) -> Array:
 
 
 def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
-    """A bool mask that is false with probability `p`.
+    """A bool mask that is False with probability `p`.
 
-    It takes 16 random bits an element: half the work of 32, and `p` is met to within 1 / 131072.
+    It takes 16 random bits for each element, which is half the work of 32; `p` is met to within 1 / 131072.
     """
     if p >= 1:
         return jnp.zeros(shape, jnp.bool_)
@@ -58,7 +58,7 @@ def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
 
 def ntuple(value: Any, n: int) -> tuple[Any, ...]:
     """`n` times one value; several values as a tuple, however many they are."""
-    return tuple(value) if isinstance(value, Iterable) else (value,) * n
+    return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,) * n
 
 
 def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def per_channel(vector: Array, ndim: int) -> Array:
 
 
 def reduction_name(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction meant; the two booleans are PyTorch's older spelling of it."""
+    """The reduction as a string; the two booleans are PyTorch's older way to state it."""
     if size_average is None and reduce is None:
         return reduction
     if reduce is False:
@@ -90,7 +90,7 @@ def reduction_name(reduction: str, size_average: bool | None, reduce: bool | Non
 
 
 def reduced(loss: Array, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> Array:
-    """Mean, sum or all of the losses."""
+    """The mean or the sum of the losses, or all of them."""
     reduction = reduction_name(reduction, size_average, reduce)
     if reduction == "none":
         return loss
@@ -108,7 +108,7 @@ def size_of(x: Array) -> Array:
 
 
 def vector_norms(x: Array, p: float, axis: int) -> Array:
-    """p-norms along `axis`, which stays with size one; their gradient at 0 is 0."""
+    """p-norms along `axis`, which keeps size one; their gradient at 0 is 0."""
     size = size_of(x)
     if not x.ndim:
         return size
@@ -124,7 +124,9 @@ def vector_norms(x: Array, p: float, axis: int) -> Array:
 
 
 def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Broadcasting inputs: without reduction dims stay, under "sum" they add up, else they are whole."""
+    """For losses of broadcasting inputs: without reduction the dims stay, under "sum" partial sums may be added up, and
+    for other reductions all dims must be whole.
+    """
     factors = pointwise(shapes, static)
     (letters,) = factors.outs
     reduction = static.get("reduction", "mean")

@@ -1,4 +1,4 @@
-"""What rows that work along dims share: axes, zero-dim inputs, checks, and the gradients of selections."""
+"""Helpers of rows that work along dims: axes, zero-dim inputs, checks, and gradients of selections."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from weft.errors import DimError, DTypeError
 from weft.ops._dims import Factors, Rule, Sizes, reduces
+from weft.ops._jax import broadcasted_iota
 
 
 def is_inexact(dtype: Any) -> bool:
@@ -25,7 +26,7 @@ def is_complex(dtype: Any) -> bool:
 
 
 def is_nan(x: jax.Array) -> jax.Array:
-    """`isnan` that also takes integers and bools, where nothing is."""
+    """`isnan` that also takes integers and bools, none of which is NaN."""
     return jnp.isnan(x) if is_inexact(x.dtype) else jnp.zeros(x.shape, bool)
 
 
@@ -57,14 +58,14 @@ def axes(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def spread(x: jax.Array, shape: Sizes, dim: Any) -> jax.Array:
-    """A result reduced over `dim`, kept or not, shaped to broadcast against the input's shape."""
+    """A result reduced over `dim`, with or without `keepdim`, reshaped to broadcast against the input's shape."""
     gone = axes(dim, len(shape))
     return x.reshape(tuple(1 if d in gone else n for d, n in enumerate(shape)))
 
 
 def positions(shape: Sizes, dim: int) -> jax.Array:
     """int64 numbers that count along one dim."""
-    return jax.lax.broadcasted_iota(jnp.int64, shape, dim)
+    return broadcasted_iota(jnp.int64, shape, dim)
 
 
 def require_real(x: jax.Array, text: str) -> None:
@@ -81,17 +82,20 @@ def require_sized(name: str, shape: Sizes, dim: Any) -> None:
 
 
 def lifted(body: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a body (or derivative) that works along a dim see a zero-dim `input` as one of size one."""
+    """Wrap a body (or derivative) that works along a dim, so that it sees a zero-dim `input` as one of size one."""
     place = list(signature(body).parameters).index("input")
 
     def vector(x: Any) -> Any:
         return x.reshape(1) if isinstance(x, jax.Array) and x.ndim == 0 else x
 
+    def scalar(x: jax.Array) -> jax.Array:
+        return x.reshape(())
+
     @wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
         if args[place].ndim:
             return body(*args, **kwargs)
-        return jax.tree.map(lambda x: x.reshape(()), body(*jax.tree.map(vector, args), **kwargs))
+        return jax.tree.map(scalar, body(*jax.tree.map(vector, args), **kwargs))
 
     return run
 
@@ -110,7 +114,7 @@ reduces_twice = twice(reduces)
 
 
 def shared_vjp(g: jax.Array, out: jax.Array, input: jax.Array, dim: Any = None) -> jax.Array:
-    """The gradient of an extreme: elements that tie for it share evenly."""
+    """The gradient of a maximum or minimum: elements that tie share it evenly."""
     g, out = (spread(x, input.shape, dim) for x in (g, out))
     hit = (input == out) | (is_nan(input) & is_nan(out))
     count = jnp.sum(hit, axis=axes(dim, input.ndim), keepdims=True)
@@ -126,6 +130,6 @@ def picked_vjp(g: Any, out: Any, input: jax.Array, dim: int) -> jax.Array:
 
 
 def scattered_vjp(g: jax.Array, index: jax.Array, input: jax.Array, dim: int) -> jax.Array:
-    """The gradient of `input` gathered by `index` along `dim`: each element sums what it was gathered for."""
+    """The gradient of gathering `input` by `index` along `dim`: each element sums the gradients of all its reads."""
     cells = tuple(index if d == dim else positions(index.shape, d) for d in range(input.ndim))
     return jnp.zeros(input.shape, g.dtype).at[cells].add(g)

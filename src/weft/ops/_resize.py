@@ -12,7 +12,7 @@ import numpy as np
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
 from weft.ops._table import Array, Shape
 
-Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights for every output position
+Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights, both for every output position
 
 
 def _sources(size: int, count: int, scale: float | None, align: bool) -> np.ndarray:
@@ -43,12 +43,12 @@ def _linear(size: int, count: int, scale: float | None, align: bool) -> Taps:
 
 
 def keys(d: Any, near: bool) -> Any:
-    """Keys' kernel with a = -3/4 at distances up to 1 (`near`) or from there up to 2."""
+    """Keys' cubic convolution kernel (a = -3/4) at distances up to 1 (`near`), or from 1 to 2."""
     return (1.25 * d - 2.25) * d * d + 1 if near else ((-0.75 * d + 3.75) * d - 6) * d + 3
 
 
 def _cubic(size: int, count: int, scale: float | None, align: bool) -> Taps:
-    """Keys' kernel over four positions."""
+    """Weights of Keys' kernel for the four positions around each source position."""
     at = _sources(size, count, scale, align)
     low = np.floor(at).astype(np.int64)
     taps: Taps = []

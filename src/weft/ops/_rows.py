@@ -14,12 +14,13 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
 from weft.ops._dims import from_size
+from weft.ops._jax import jvp
 from weft.ops._table import TABLE, OpDef, defop
 from weft.ops._type_names import c_name, scalar_name
 
 
 def alias(row: OpDef, *names: str) -> None:
-    """Enter a row under further names; each gets the function, the method and the in-place form."""
+    """Register a row under further names, each with a function, a method and an in-place form."""
     for name in names:
         if name in TABLE:
             raise ValueError(f"operator {name!r} has two rows; give one of them another name")
@@ -27,7 +28,7 @@ def alias(row: OpDef, *names: str) -> None:
 
 
 factory = partial(defop, dims=from_size, factory=True)
-"""A row that makes a tensor from sizes and numbers."""
+"""Decorator for a row that makes a tensor from sizes and numbers."""
 
 
 def category(array: jax.Array) -> int:
@@ -42,13 +43,13 @@ def require(array: jax.Array, kernel: str, *categories: int) -> None:
 
 
 def refuse_complex(array: jax.Array, text: str) -> None:
-    """`DTypeError` with this text for complex numbers."""
+    """Raise `DTypeError` with this text for complex numbers."""
     if category(array) == COMPLEX:
         raise DTypeError(text)
 
 
 def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:
-    """`DTypeError` where a number that inputs of this type are multiplied by would lose what it says."""
+    """Raise `DTypeError` where a factor would be truncated in the type that it multiplies, as 0.5 beside integers."""
     if not isinstance(scale, jax.Array):  # left at its default, which is one
         return
     if category(scale) == BOOL and category(scaled) != BOOL:
@@ -60,7 +61,7 @@ def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:
 
 
 def factor(scale: Any, scaled: jax.Array) -> jax.Array:
-    """A number that inputs of this type are multiplied by; `DTypeError` for a complex one and real inputs."""
+    """A factor for inputs of this type, as an array; `DTypeError` for a complex factor of real inputs."""
     scale = jnp.asarray(scale)
     if category(scale) == COMPLEX and category(scaled) != COMPLEX:
         word = f"{scaled.dtype}_t" if category(scaled) == INTEGER else c_name(scaled)
@@ -80,10 +81,10 @@ def in_float32(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Ar
 
 @jax.custom_jvp
 def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`a / b` of one type, rounded once.
+    """`a / b` for arrays of one type, rounded once.
 
-    XLA multiplies by the reciprocal where it sees that `b` is broadcast or constant, so the divisor is made to depend
-    on `a`. If that is NaN, so is the quotient.
+    XLA multiplies by the reciprocal where it sees that `b` is broadcast or constant. To prevent that, the divisor is
+    made to depend on `a`; where `a` is NaN, so is the quotient.
     """
     a, b = jnp.broadcast_arrays(a, b)
     return lax.div(a, jnp.where(a == a, b, jnp.nan) if category(a) == FLOAT else b)
@@ -91,15 +92,15 @@ def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @quotient.defjvp
 def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    return quotient(*primals), jax.jvp(jnp.divide, primals, tangents)[1]
+    return quotient(*primals), jvp(jnp.divide, primals, tangents)[1]
 
 
 def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
-    """A result without a derivative by the input: asking for it is a `GradientError` with this text."""
+    """A result without a derivative with respect to the input: asking for it raises `GradientError` with this text."""
 
     @jax.custom_jvp
     def same(result: jax.Array, input: jax.Array) -> jax.Array:
-        del input  # jax may know that the result does not depend on it, and then would not ask
+        del input  # if jax knew that the result is independent of it, it would never ask for the derivative
         return result
 
     @same.defjvp
@@ -111,14 +112,14 @@ def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
 
 
 def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    """Name and describe a body that was made from a line of a table."""
+    """Set the name and docstring of a body that is generated from a line of a table."""
     body.__name__ = body.__qualname__ = name
     body.__doc__ = doc
     return body
 
 
 def unbroadcast(g: jax.Array, like: jax.Array) -> jax.Array:
-    """A gradient added up over the dims along which its input was repeated."""
+    """A gradient summed over the dims along which its input was broadcast."""
     lead = g.ndim - like.ndim
     dims = tuple(range(lead)) + tuple(d for d, size in enumerate(like.shape, lead) if size == 1 and g.shape[d] != 1)
     return g.sum(dims).reshape(like.shape) if dims else g

@@ -1,4 +1,4 @@
-"""Dimension rules of the operators that only move elements."""
+"""Dimension rules of the operators that move elements without computing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.ops._dims import Factors, Rule, Sizes
 def regrouped(old: Sizes, new: Sizes) -> Factors:
     """Letters of a reshape.
 
-    Each run of old dims that becomes a run of new dims hands on the letter of its outermost dim. Blocks
-    of that dim stay contiguous, so the letter may be split wherever both sizes divide.
+    Each group of old dims that becomes a group of new dims passes on the letter of its outermost dim. Blocks of that
+    dim stay contiguous, so the letter may be split wherever both sizes can be divided.
     """
     letters: list[Any] = [f"new:{j}" for j in range(len(new))]
     sources = [i for i, size in enumerate(old) if size != 1]
@@ -46,7 +46,7 @@ def square(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def fresh(ndim: int) -> Rule:
-    """Nothing of the inputs' dims survives in the `ndim` output dims."""
+    """None of the `ndim` output dims comes from an input dim."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static

@@ -1,7 +1,8 @@
-"""Where the elements of a view lie in the storage of its base: what view rows say in their field `view`.
+"""Layouts of views: where a view's elements lie in the storage of its base.
 
-A rule maps the layout of the first input and the row's other parameters to the layout of the result, or to None where
-PyTorch would have to copy. Dims come non-negative, and everything has been checked by the row's body.
+A rule, the field `view` of a row, maps the layout of the first input and the row's other parameters to the layout of
+the result. It returns None where PyTorch would have to copy. Dims are given as non-negative numbers, and the row's body
+has already checked all parameters.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Numbers = tuple[int, ...]
 class Layout:
     """Sizes, strides and the place of the first element, counted in elements of the tensor's own type.
 
-    offset   an int; or NaN where an index tensor decides it that has not been read
-    changed  whether elements are conjugated or negated on the way
-    spread   whether an element was shown in several places on the way, so that one write must not go back over them
+    offset   an int; or NaN where it depends on an index tensor that has not been read
+    changed  whether elements are conjugated or negated when they are read
+    spread   whether a view on the way showed an element in several places, so that a write must not go back through it
     """
 
     sizes: Numbers
@@ -58,22 +59,22 @@ class Layout:
 
     @property
     def repeats(self) -> bool:
-        """Whether several elements are one place by a stride of 0, as after `expand`."""
+        """Whether several elements share one place because of a stride of 0, as after `expand`."""
         return prod(self.sizes) > 0 and any(
             size > 1 and step == 0 for size, step in zip(self.sizes, self.strides, strict=True)
         )
 
     @property
     def extent(self) -> int:
-        """How many elements a storage has at least that begins at the first element; 0 if there are none."""
+        """The least number of elements of a storage that starts at the first element; 0 for no elements."""
         if not prod(self.sizes):
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.sizes, self.strides, strict=True))
 
     def overlaps(self, other: Layout, *, wholly: bool = False) -> bool:
-        """Whether two layouts of one storage share some elements, or all in another order; only for dense ones.
+        """Whether two dense layouts of one storage share elements; False if either is not dense.
 
-        With `wholly`, also whether they are the same.
+        The same elements in the same order count only with `wholly`.
         """
         if not (prod(self.sizes) and prod(other.sizes) and self.is_dense and other.is_dense):
             return False
@@ -84,7 +85,7 @@ class Layout:
 
     @property
     def _span(self) -> tuple[int, int]:
-        """The bytes that dense elements take up."""
+        """The bytes of a dense layout in its storage: the first, and one past the last."""
         start = self.offset * self.dtype.itemsize
         return start, start + prod(self.sizes) * self.dtype.itemsize
 
@@ -94,7 +95,8 @@ Rule = Callable[..., Layout | None]
 
 def row_major(sizes: Sequence[int]) -> Numbers:
     """The strides of elements that lie side by side, row by row."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for size in reversed(sizes):
         strides.append(step)
         step *= max(size, 1)
@@ -102,12 +104,12 @@ def row_major(sizes: Sequence[int]) -> Numbers:
 
 
 def same(layout: Layout, *_: Any) -> Layout:
-    """The same places."""
+    """The layout itself."""
     return layout
 
 
 def ordered(order_of: Callable[..., Sequence[int]]) -> Rule:
-    """Dims in another order, which `order_of(ndim, *params)` gives."""
+    """The rule for dims in another order; `order_of(ndim, *params)` gives that order."""
 
     def rule(layout: Layout, *params: Any) -> Layout:
         order = order_of(len(layout.sizes), *params)
@@ -119,7 +121,7 @@ def ordered(order_of: Callable[..., Sequence[int]]) -> Rule:
 
 
 def shaped(sizes_of: Callable[..., Sequence[int]]) -> Rule:
-    """The elements in the same order under the sizes that `sizes_of(sizes, *params)` gives; None if strides cannot."""
+    """The rule for the same elements in other sizes, which `sizes_of(sizes, *params)` gives."""
 
     def rule(layout: Layout, *params: Any) -> Layout | None:
         sizes = tuple(sizes_of(layout.sizes, *params))
@@ -130,7 +132,7 @@ def shaped(sizes_of: Callable[..., Sequence[int]]) -> Rule:
 
 
 def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
-    """Strides that show the elements under other sizes, or None. Runs of dims that lie side by side are regrouped."""
+    """Strides for the same elements in other sizes, or None where no strides can. Adjacent dims are regrouped."""
     if not layout.sizes:
         return (1,) * len(sizes)
     if not prod(layout.sizes):
@@ -141,7 +143,7 @@ def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
     for dim in reversed(range(len(layout.sizes))):
         count *= layout.sizes[dim]
         if dim and (layout.sizes[dim - 1] == 1 or layout.strides[dim - 1] == count * step):
-            continue  # the run goes on
+            continue  # the group goes on
         covered = 1
         while at >= 0 and (covered < count or sizes[at] == 1):
             strides[at] = covered * step
@@ -154,16 +156,17 @@ def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
 
 
 def without(dims_of: Callable[..., Sequence[int]]) -> Rule:
-    """Without the dims that `dims_of(sizes, *params)` lists."""
+    """The rule for views without the dims that `dims_of(sizes, *params)` lists."""
 
     def rule(layout: Layout, *params: Any) -> Layout:
-        gone = dims_of(layout.sizes, *params)
-        kept = [d for d in range(len(layout.sizes)) if d not in gone]
-        return replace(
-            layout, sizes=tuple(layout.sizes[d] for d in kept), strides=tuple(layout.strides[d] for d in kept)
-        )
+        return _left_out(layout, dims_of(layout.sizes, *params))
 
     return rule
+
+
+def _left_out(layout: Layout, gone: Sequence[int]) -> Layout:
+    kept = [d for d in range(len(layout.sizes)) if d not in gone]
+    return replace(layout, sizes=tuple(layout.sizes[d] for d in kept), strides=tuple(layout.strides[d] for d in kept))
 
 
 def inserted(layout: Layout, dim: int) -> Layout:
@@ -190,8 +193,7 @@ def expanded(layout: Layout, size: Sequence[int]) -> Layout:
 def selected(layout: Layout, dim: int, index: Any) -> Layout:
     """One slice, without its dim; a negative index counts from the end."""
     place = index % layout.sizes[dim]
-    part = without(lambda sizes: (dim,))(layout)
-    assert part is not None, "dims can always be left out"
+    part = _left_out(layout, (dim,))
     return replace(part, offset=layout.offset + place * layout.strides[dim])
 
 
@@ -208,8 +210,7 @@ def diagonals(layout: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1) -> 
     rows, columns = layout.sizes[dim1], layout.sizes[dim2]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     first = max(offset, 0) * layout.strides[dim2] + max(-offset, 0) * layout.strides[dim1]
-    rest = without(lambda sizes: (dim1, dim2))(layout)
-    assert rest is not None, "dims can always be left out"
+    rest = _left_out(layout, (dim1, dim2))
     return replace(
         rest,
         sizes=(*rest.sizes, count),
@@ -234,13 +235,13 @@ def conjugated(layout: Layout) -> Layout:
 
 
 def as_parts(layout: Layout) -> Layout:
-    """Complex numbers as pairs of real ones."""
+    """Complex numbers as pairs of real numbers, along a new last dim."""
     halves = part(layout)
     return replace(halves, sizes=(*halves.sizes, 2), strides=(*halves.strides, 1))
 
 
 def part(layout: Layout, place: int = 0) -> Layout:
-    """The first (real) or second (imaginary) numbers of complex ones; real numbers are their own first."""
+    """The real (0) or the imaginary (1) parts of complex numbers; a real number is its own real part."""
     if not layout.dtype.is_complex:
         return layout
     return replace(
@@ -253,7 +254,7 @@ def part(layout: Layout, place: int = 0) -> Layout:
 
 
 def as_numbers(layout: Layout) -> Layout:
-    """Pairs of real numbers, which lie side by side, as complex ones."""
+    """Adjacent pairs of real numbers, along the last dim, as complex numbers."""
     return replace(
         layout,
         sizes=layout.sizes[:-1],
@@ -264,6 +265,6 @@ def as_numbers(layout: Layout) -> Layout:
 
 
 def strided(layout: Layout, size: Sequence[int], stride: Sequence[int], storage_offset: int) -> Layout:
-    """Any places, given in full; those of the input do not matter."""
+    """Sizes, strides and offset as given, whatever the input's are."""
     places = replace(layout, sizes=tuple(size), strides=tuple(stride), offset=storage_offset)
     return replace(places, spread=not places.is_dense)

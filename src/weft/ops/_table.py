@@ -6,12 +6,13 @@ annotations say what they are:
     Array            a tensor
     Array | None     a tensor that may be missing
     Operand          a tensor or a Python number
-    Filling          the same: a number must fit the type of the first input, whose elements it replaces
+    Filling          as Operand, but a number must fit the type of the first input, whose elements it replaces
     Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
                      that is left at its default is static
     Arrays           a sequence of tensors
     Key              a jax random key, supplied by the generator and absent from the public signature
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
+    IntDim           a dim that is not accepted by name
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
     Ints             one int, or several in a sequence
@@ -44,6 +45,7 @@ Scalar = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
 Dim = Any
+IntDim = Any
 Dims = Any
 Shape = tuple[int, ...]
 DTypeArg = Any
@@ -112,6 +114,18 @@ class Kind(Enum):
     STATIC = "static"
 
 
+class Many:
+    """In a call's static part: this parameter takes the next `count` inputs."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __repr__(self) -> str:
+        return f"<{self.count} inputs>"
+
+
 GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 """A name, or (shapes of the inputs, shape of the output) -> name."""
 
@@ -129,6 +143,7 @@ _KINDS: dict[str, Kind] = {
     "Arrays": Kind.ARRAYS,
     "Key": Kind.KEY,
     "Dim": Kind.DIM,
+    "IntDim": Kind.DIM,
     "Dims": Kind.DIMS,
     "Shape": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
@@ -160,41 +175,42 @@ class OpDef:
     promote: Promote = Promote.NONE
     cast: Cast | PerDevice = Cast.NONE
     arithmetic: Arithmetic = Arithmetic.WIDE
-    exact_numbers: bool = False  # numbers beside 16-bit floats keep float32's precision, else are rounded as those
+    exact_numbers: bool = False  # Python numbers beside 16-bit floats are rounded to float32, not to the 16-bit type
     vjp: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
     aux: int = 0  # trailing outputs that only the derivative reads
     partial: str = ""  # how shards of a reduced dim are put together: "sum", "prod", "min", "max"
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
     view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
-    by_layout: bool = False  # whether some layouts make the result a copy, or are refused
+    by_layout: bool = False  # whether for some layouts the result is a copy, or the call is refused
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
-    write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
+    write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
     check_error: type[WeftError] = IndexValueError
-    warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> what to warn of in every such call, or ""
+    warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> the text of a warning, or ""
     differentiable: bool = True
-    saves: bool = False  # a second backward pass is refused, as in PyTorch, though the derivative reads no array
+    saves: bool = False  # PyTorch saves tensors here, so a second backward pass is refused even if ours reads no array
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
     method: str = ""  # name of the Tensor method, or ""
     property: bool = False  # whether tensors have it as a property
     dunder: tuple[str, ...] = ()
     inplace: bool = False
-    uniform: bool = False  # whether the result is one number everywhere: in place also where places are shared
+    uniform: bool = False  # whether all elements of the result are equal; then it may be written where elements overlap
     inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
-    out_text: str = ""  # what is said of an `out` of another type than the result's; "" if it may have one
-    out_decides: bool = False  # whether the type of `out` is that of the result, unless `dtype` is given
-    separate: tuple[str, ...] = ()  # inputs that share no element at all with what is written in place or to `out`
-    factory: bool = False  # whether it takes where and how a new tensor is made: `device`, `requires_grad`, …
+    out_text: str = ""  # the error for an `out` of another type than the result's; "" if any type may be given
+    out_decides: bool = False  # whether the result takes the type of `out`, unless `dtype` is given
+    separate: tuple[str, ...] = ()  # inputs that must not share any element with what is written in place or to `out`
+    factory: bool = False  # whether it takes the arguments of factories: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
     also: str = ""  # a further public module that exports the function
     doc: str = ""
-    of_numbers: bool = False  # whether it takes Python numbers alone
-    limits: Callable[..., None] | None = None  # its `Scalar`s, as they are given -> None; raises for those out of range
-    types: Callable[[Mapping[str, DType]], None] | None = None  # element types before promotion -> None, or raises
+    names: bool = False  # whether it gives its results names of dims
+    of_numbers: bool = False  # whether it may be called with Python numbers only
+    limits: Callable[..., None] | None = None  # called with the `Scalar`s as given; raises if one is out of range
+    types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -202,13 +218,13 @@ class OpDef:
 
 TABLE: dict[str, OpDef] = {}
 
-# Filled in with the types of the result and of `out`: as PyTorch names them, and as C++ does.
+# The fields are the types of the result and of `out`, in PyTorch's names (2 and 3) and in those of C++ (0 and 1).
 OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
 _OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
 
 
 def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
-    params = []
+    params: list[Param] = []
     for p in inspect.signature(impl).parameters.values():
         if not isinstance(p.annotation, str):
             raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
@@ -262,19 +278,19 @@ def defop(
     factory: bool = False,
     module: str = "",
     also: str = "",
+    names: bool = False,
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
     types: Callable[[Mapping[str, DType]], None] | None = None,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
-    `name` defaults to the body's name less a trailing underscore. A body whose first parameter is called
-    `input` also becomes a Tensor method unless `method` says otherwise. `vjp` has the body's parameters after
-    the cotangent(s) and the output(s), and returns one gradient (or None) per tensor input; several cotangents
-    and outputs come as tuples, an absent cotangent as zeros. Without it the derivative is `jax.vjp`.
-    An `out` of another type is refused, unless inputs are promoted or `out_text` says otherwise.
-    The `arithmetic` is that of the derivative, too; unless given, that of views is none, that of rows which autocast
-    lowers their own, and that of all others wide.
+    `name` defaults to the body's name without a trailing underscore. A body whose first parameter is called `input`
+    also becomes a Tensor method, unless `method` says otherwise. `vjp` takes the cotangent(s), the output(s) and then
+    the body's parameters, and returns one gradient (or None) for each tensor input; several cotangents and outputs are
+    given as tuples, a missing cotangent as zeros. Without `vjp` the derivative is `jax.vjp` of the body. An `out` of
+    another type is refused, unless inputs are promoted or `out_text` says otherwise. `arithmetic` holds for the
+    derivative too; its default is NONE for views, OWN for rows that autocast casts to the lower type, else WIDE.
     """
 
     def make(impl: Callable[..., Any]) -> OpDef:
@@ -327,6 +343,7 @@ def defop(
             module,
             also,
             inspect.getdoc(impl) or "",
+            names,
             of_numbers,
             limits,
             types,

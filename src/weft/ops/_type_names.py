@@ -24,12 +24,12 @@ _WORDS = {
 
 
 def scalar_name(typed: Any) -> str:
-    """The name of an element type, or of an array's, such as `Float`."""
+    """PyTorch's name of an element type, or of an array's, such as `Float`."""
     return _WORDS[_name(typed)][0]
 
 
 def c_name(typed: Any) -> str:
-    """The name of an element type, or of an array's, in C++, such as `float`."""
+    """The C++ name of an element type, or of an array's, such as `float`."""
     return _WORDS[_name(typed)][1]
 
 

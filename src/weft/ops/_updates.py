@@ -1,30 +1,58 @@
-"""What rows of optimizers share: the type that steps are computed in, and the walk over the parameters."""
+"""Helpers of optimizer rows: the type in which steps are computed, and the loop over the parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from weft.ops._table import Array, Arrays, Scalar
+from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._jax import jit
+from weft.ops._table import Arithmetic, Array, Arrays, Many, Scalar, defop
+
+
+def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For optimizer rows: lists of parameters, their gradients, and their states; new parameters and states come out.
+
+    A state of the shape of its parameter is split with it. States have no names; gradients have those of parameters.
+    """
+    rest = iter(shapes)
+    groups: list[list[Sizes]] = []
+    for entry in static.values():
+        if isinstance(entry, Many):
+            groups.append(list(islice(rest, entry.count)))
+    params, grads, *states = groups
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(params)]
+    of_states = [
+        tuple(PartOf((at, dim) if [shape] == params[at : at + 1] else (group, at, dim)) for dim in range(len(shape)))
+        for group, state in enumerate(states)
+        for at, shape in enumerate(state)
+    ]
+    ins = (*letters, *letters[: len(grads)], *of_states)
+    return Factors(ins, (*letters, *of_states))
+
+
+step_op = partial(defop, arithmetic=Arithmetic.OWN, function=False, method=False, dims=steps)
+"""A row that takes one step of an optimizer."""
 
 
 def wide(x: Array) -> Array:
-    """The array in the type that steps are computed in: reals of at least 32 bits, complex parts side by side."""
+    """The array in the type in which steps are computed: at least 32 bits; complex numbers become pairs of reals."""
     if jnp.iscomplexobj(x):
         return jnp.stack([x.real, x.imag], -1)
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def narrow(x: Array, like: Array) -> Array:
-    """Back to the type of `like`."""
+    """The array in the type of `like` again."""
     return (x[..., 0] + 1j * x[..., 1] if jnp.iscomplexobj(like) else x).astype(like.dtype)
 
 
 def double(number: Scalar) -> Array:
-    """A number in float64, to be rounded once, as Python numbers are: in float32, 1 - 0.999 is not 0.001."""
+    """A number in float64. Differences are computed there and rounded once: in float32, 1 - 0.999 is not 0.001."""
     return jnp.asarray(number).astype(jnp.float64)
 
 
@@ -34,7 +62,7 @@ def rounded(number: Scalar, x: Array) -> Array:
 
 
 def towards(old: Array, new: Array, share: Scalar) -> Array:
-    """`old`, moved by a share of the way to `new`."""
+    """`old + share * (new - old)`."""
     return old + rounded(share, old) * (new - old)
 
 
@@ -55,14 +83,15 @@ def each(
     facts: Sequence[Sequence[Any]] = ((),),
     age: Sequence[int] = (),
 ) -> list[Array]:
-    """New parameters, then the new states, list after list.
+    """The new parameters, then the new states, one list after the other.
 
-    `rule(p, g, *facts, *state)` gives a parameter and its state, all in the wide type; a state whose list is empty
-    is None. `facts[age[i]]` is what the age of parameter `i` says. `weight_decay` adds the gradient of an L2 penalty,
-    or, with a `shrink_rate`, shrinks the parameter by the product of both.
+    `rule(p, g, *facts, *state)` returns a new parameter and its new state, all in the wide type; an empty list of
+    states is given as None. `facts[age[i]]` are the values that depend on the step count of parameter `i`.
+    `weight_decay` adds the gradient of an L2 penalty; with a `shrink_rate` it instead multiplies the parameter by
+    `1 - shrink_rate * weight_decay`.
     """
 
-    @jax.jit  # traced once for parameters of one type
+    @jit  # parameters of one type and shape share one trace
     def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"
@@ -86,10 +115,10 @@ def each(
 
 
 def older(step: Arrays) -> list[Array]:
-    """The counts of steps, this one included."""
+    """The step counts, with this step included."""
     return [count + 1 for count in step]
 
 
 def bias_left(beta: Scalar, count: Array) -> Array:
-    """What a running mean that started at zero has taken in so far, as a share of one."""
+    """`1 - beta ** count`: the divisor that corrects the bias of a running mean that started at zero."""
     return 1 - double(beta) ** double(count)

@@ -33,7 +33,7 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _at_most_zero(x: Array) -> Array:
-    """`x` where it is not positive, else 0: keeps exponentials finite where they are not used."""
+    """The smaller of each element and 0: keeps exponentials finite where they are not used."""
     return jnp.where(x > 0, jnp.zeros_like(x), x)
 
 
@@ -57,14 +57,14 @@ def _require_order(min_val: Any, max_val: Any) -> None:
 
 @defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True, limits=_require_order)
 def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Array:
-    """Each element cut off at `min_val` and `max_val`; the gradient is 0 on the bounds."""
+    """Each element clipped to the range from `min_val` to `max_val`; the gradient is 0 on the bounds."""
     low, high = like(min_val, input), like(max_val, input)
     return jnp.where(input <= low, low, jnp.where(input >= high, high, input))
 
 
 @defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def relu6(input: Array) -> Array:
-    """Each element cut off at 0 and 6."""
+    """Each element clipped to the range from 0 to 6."""
     return hardtanh.impl(input, 0, 6)
 
 
@@ -121,7 +121,7 @@ def _gelu_vjp(g: Array, out: Array, input: Array, approximate: str = "none") -> 
 
 @defop(dims=pointwise, module=_FUNCTIONAL, vjp=_gelu_vjp)
 def gelu(input: Array, *, approximate: str = "none") -> Array:
-    """x times the normal distribution's probability of at most x; `"tanh"` is its usual approximation."""
+    """x times the probability that a standard normal variable is at most x; `"tanh"` is the usual approximation."""
     require_float(input, "GeluKernelImpl")
     x = wide(input)
     if approximate == "none":
@@ -182,7 +182,7 @@ def tanhshrink(input: Array) -> Array:
 
 @defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def hardsigmoid(input: Array) -> Array:
-    """x / 6 + 1 / 2, cut off at 0 and 1."""
+    """x / 6 + 1 / 2, clipped to the range from 0 to 1."""
     require_float(input, "hardsigmoid_cpu")
     x = wide(input)
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, 1, (x + 3) / 6)).astype(input.dtype)
@@ -203,7 +203,7 @@ def _require_width(lambd: Any) -> None:
 
 @defop(dims=pointwise, module=_FUNCTIONAL, limits=_require_width)
 def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
-    """Elements moved towards 0 by `lambd`, those within it to 0."""
+    """Elements moved towards 0 by `lambd`; those no farther from 0 than that become 0."""
     require_float(input, "softshrink_cpu")
     step = like(lambd, input)
     return jnp.where(input > step, input - step, jnp.where(input < -step, input + step, input * 0))
@@ -211,7 +211,7 @@ def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
 
 @defop(dims=pointwise, method=True, also=_FUNCTIONAL)
 def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
-    """Elements whose size is at most `lambd` become 0."""
+    """Elements whose absolute value is at most `lambd` become 0."""
     require_float(input, "hardshrink_cpu")
     edge = like(lambd, input)
     return jnp.where((input >= -edge) & (input <= edge), jnp.zeros_like(input), input)
@@ -271,7 +271,7 @@ def glu(input: Array, dim: Dim = -1) -> Array:
 
 @defop(dims=pointwise, function=False, method=False)
 def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
-    """Negative elements times slopes drawn evenly from `lower` to `upper`."""
+    """Negative elements times slopes drawn uniformly from `lower` to `upper`."""
     require_float(input, "rrelu_with_noise_out_cpu")
     slope = jax.random.uniform(key, input.shape, wide(input).dtype, lower, upper).astype(input.dtype)
     return jnp.where(input <= 0, input * slope, input)

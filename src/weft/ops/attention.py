@@ -96,8 +96,9 @@ def _operands(query: Array, key: Array, value: Array) -> tuple[Array, Array, Arr
 
 
 def _over_time(scores: Array, x: Array) -> Array:
-    """scores' x. XLA:CPU moves the first factor's elements to transpose it; the other way round, it moves x, which is
-    smaller: twice as fast where there are four times as many positions as features."""
+    """scores' x. XLA:CPU copies the first factor of a product to transpose it. So the product is written with x first,
+    which is smaller: twice as fast where there are four times as many positions as features.
+    """
     return jnp.swapaxes(jnp.einsum("...te,...ts->...es", x, scores), -1, -2)
 
 
@@ -112,9 +113,10 @@ def _gradients(
     mask: Array | None,
     scale: float,
 ) -> tuple[Array | None, ...]:
-    """Gradients of query, key, value and mask; `thin` is dropout, or does nothing.
+    """Gradients of query, key, value and mask; `thin` applies the dropout, or does nothing.
 
-    The softmax needs sum(dP * P), which equals sum(g * out) and is cheaper so (https://arxiv.org/abs/2205.14135).
+    The derivative of the softmax needs sum(dP * P). That equals sum(g * out), which is cheaper
+    (https://arxiv.org/abs/2205.14135).
     """
     q, k, v = _operands(query, key, value)
     g, out = wide(g), wide(out)
@@ -146,7 +148,7 @@ def _attention_vjp(
 
 
 def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Batch dims pass through, so do heads unless they are shared; time and features are whole."""
+    """Batch dims may be split, and heads unless several query heads share a key head; time and features are whole."""
     query, key, value, *mask = shapes
     lead = tuple(range(len(query) - 2))
     ndim = len(query)
@@ -233,7 +235,7 @@ def attention_dropout(
     *,
     rng: Key,
 ) -> tuple[Array, Array, Array]:
-    """`attention` whose probabilities go through dropout; further outputs are they and the mask."""
+    """`attention` with dropout on the probabilities. The other outputs are the probabilities and the dropout mask."""
     if not 0 <= dropout_p <= 1:
         raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     _check(query, key, value, attn_mask, is_causal)

@@ -20,7 +20,7 @@ Binary = Callable[[Array, Array], Array]
 
 
 def _comparison(name: str, compare: Binary, doc: str, ordered: bool) -> OpDef:
-    """A row that compares; complex numbers have no order."""
+    """A row that compares; `ordered` ones refuse complex numbers."""
 
     def body(input: Array, other: Operand) -> Array:
         if ordered:
@@ -105,7 +105,7 @@ def logical_not(input: Array) -> Array:
 
 
 def _bitwise(name: str, function: Binary, doc: str, word: str, kernel: str, *categories: int) -> OpDef:
-    """A row over bits; `word` names its operator, as in `__and__`."""
+    """A row that works on bits; `word` names its operator, as in `__and__`."""
 
     def body(input: Operand, other: Operand) -> Array:
         require(input, kernel, *categories)
@@ -131,6 +131,6 @@ for _name, _function, _doc, _word in (
 
 @defop(dims=pointwise, inplace=True)
 def bitwise_not(input: Array) -> Array:
-    """Every bit turned; for booleans, the opposite."""
+    """Every bit inverted; for booleans, the logical not."""
     require(input, "bitwise_not_cpu", BOOL, INTEGER)
     return jnp.bitwise_not(input)

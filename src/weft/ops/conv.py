@@ -1,6 +1,6 @@
 """Convolutions, their transposes, and the sliding blocks behind them.
 
-Derivatives are `jax.vjp`: on XLA:CPU products over patches were no faster, for either gradient or layout.
+Derivatives are `jax.vjp`: on XLA:CPU, matrix products over patches were not faster for any gradient or layout.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _conv(
 
 
 def _as_conv_weight(weight: Array, groups: int) -> Array:
-    """A transposed convolution's weight as a convolution's: flipped, and in each group swapped."""
+    """A transposed convolution's weight as a convolution's: flipped, and in each group input and output swapped."""
     inputs, outputs, *kernel = weight.shape
     w = jnp.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, inputs // groups, outputs, *kernel)
     return jnp.swapaxes(w, 1, 2).reshape(groups * outputs, inputs // groups, *kernel)
@@ -209,7 +209,7 @@ def _conv_transpose(
 
 
 def _dims(n: int, transposed: bool) -> Any:
-    """Batch and output channels may be split; input channels too where their sum needs no bias."""
+    """Batch and output channels may be split; input channels too if no bias is added to their sum."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
@@ -253,7 +253,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         groups: int = 1,
         dilation: Ints = 1,
     ) -> Array:
-        """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
+        """The gradient of `conv` with respect to its input; weights are (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
     make = {"grad_name": "Convolution", "partial": "sum", "method": False, "also": "nn.functional"}
@@ -297,7 +297,7 @@ def _pair(value: Any, name: str) -> Shape:
 
 
 def _pairs(*values: Any) -> tuple[Shape, ...]:
-    """Kernel, dilation, padding and stride of blocks, each as two numbers that blocks can have."""
+    """Kernel, dilation, padding and stride, each as two numbers; raises if a number is not allowed."""
     names = ("kernel_size", "dilation", "padding", "stride")
     pairs = tuple(_pair(value, name) for value, name in zip(values, names, strict=True))
     for at, what, word in ((0, "kernel size", "kernel"), (1, "dilation", "dilation"), (3, "stride", "stride")):
@@ -364,7 +364,7 @@ def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 def col2im(
     input: Array, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Array:
-    """Columns summed into the places that `im2col` takes them from."""
+    """The inverse of `im2col` but for overlaps: columns are added up at the places that they were taken from."""
     size = _pair(output_size, "output_size")
     steps = _pairs(kernel_size, dilation, padding, stride)
     if input.ndim not in (2, 3) or first_empty(input, input.ndim - 2) is not None:

@@ -1,4 +1,4 @@
-"""Membership, places of what is not zero, and histograms with given edges."""
+"""Membership, indices of nonzero elements, and histograms with given edges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = Fal
 
 @defop(dims=fresh(2), differentiable=False)
 def nonzero_static(input: Array, *, size: int, fill_value: int = -1) -> Array:
-    """Indices of the first `size` elements that are not zero, one a row; `fill_value` where there are fewer."""
+    """Indices of the first `size` nonzero elements, one in each row; missing rows hold `fill_value`."""
     if size < 0:
         raise ShapeError("nonzero_static: 'size' must be an non-negative integer")
     if not input.ndim:
@@ -47,9 +47,9 @@ def nonzero_static(input: Array, *, size: int, fill_value: int = -1) -> Array:
 
 @defop(dims=fresh(1), differentiable=False, function=False, method=False)
 def histogram_counts(input: Array, edges: Array, weight: Array | None = None, *, density: bool = False) -> Array:
-    """How many elements, or which weight of them, lie from each edge up to the next; the last bin has both its edges.
+    """Elements counted, or their weights summed, from each edge up to the next; the last bin includes both edges.
 
-    With `density` each is divided by its width, and all by their sum.
+    With `density` the result is divided by the widths and by its sum, so that its integral is one.
     """
     require(input, "histogramdd", FLOAT)
     flat = input.reshape(-1)

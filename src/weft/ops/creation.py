@@ -65,7 +65,7 @@ def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
     """Evenly spaced numbers, exact at both ends, before they are cut to an integer `dtype`."""
     wide = _steps_in(dtype)
     first, last = (jnp.asarray(x).astype(wide) for x in (start, end))
-    steps = jax.lax.optimization_barrier(jnp.float64(max(count - 1, 1)))  # XLA divides inexactly by what it knows
+    steps = jax.lax.optimization_barrier(jnp.float64(max(count - 1, 1)))  # XLA divides inexactly by a constant
     by = (last - first) / steps
     nth = jnp.arange(count)
     return jnp.where(nth < count / 2, first + by * nth, last - by * (count - 1 - nth))
@@ -87,13 +87,13 @@ def logspace(size: Shape, start: Scalar, end: Scalar, base: Scalar, *, dtype: DT
 
 
 def _phase(count: int, periodic: bool) -> Array:
-    """From 0 to 1 over a window; a periodic one leaves out the last point."""
+    """Positions from 0 to 1 over a window; a periodic window leaves out the last point."""
     return jnp.arange(count, dtype=jnp.float64) / max(count if periodic else count - 1, 1)
 
 
 @factory(function=False)
 def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg) -> Array:
-    """A sum of cosines: `coefficients[k]` times the one with `k` periods in the window."""
+    """A sum of cosines: `coefficients[k]` times the cosine that has `k` periods in the window."""
     if size[0] == 1:
         return jnp.ones(size, dtype.numpy)
     angle = 2 * jnp.pi * _phase(size[0], periodic)
@@ -103,7 +103,7 @@ def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, 
 
 @factory("bartlett_window", function=False)
 def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
-    """A rise from 0 to 1 and back, in straight lines."""
+    """A linear rise from 0 to 1, and a linear fall back to 0."""
     if size[0] == 1:
         return jnp.ones(size, dtype.numpy)
     return (1 - jnp.abs(2 * _phase(size[0], periodic) - 1)).astype(dtype.numpy)
@@ -154,14 +154,14 @@ def polar(abs: Array, angle: Array) -> Array:
 
 
 def _adds_powers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """A new dim, of powers, comes last; where their number is the vector's size, the vector must be whole."""
+    """A new last dim holds the powers; where its size defaults to that of the vector, the vector must be whole."""
     ins = tuple(range(len(shapes[0])))
     return Factors((ins,), ((*ins, "power"),), frozenset(ins if static.get("N") is None else ()))
 
 
 @defop(dims=_adds_powers)
 def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of a vector's elements, a row each: from `N - 1` down, or up from 0; `N` is its size if None."""
+    """Powers of each element of a vector, as rows: exponents `N - 1` down to 0, or up from 0; default N: the size."""
     if x.ndim != 1:
         raise ShapeError("x must be a one-dimensional tensor.")
     count = x.shape[0] if N is None else N

@@ -1,7 +1,7 @@
 """Connectionist temporal classification (https://www.cs.toronto.edu/~graves/icml_2006.pdf), in logarithms.
 
 A target of L labels is a chain of 2 L + 1 states: its labels, with a blank before, between and behind them. `alpha`
-and `beta` sum over the paths that lead to, and on from, a state at a time; both include the state itself.
+sums over the paths that lead to a state at a time, `beta` over those that start from it; both include the state itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.ops._type_names import scalar_name
 
 
 def _ctc_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Time, classes and labels are whole, so is the batch where targets are one vector."""
+    """Time, classes and labels are whole; so is the batch if all targets are in one vector."""
     del static
     joined = len(shapes[1]) == 1
     targets = ("label",) if joined else ("batch", "label")
@@ -31,7 +31,7 @@ def _ctc_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _labels(targets: Array, lengths: Array, longest: int) -> Array:
-    """Targets as (batch, longest); one vector of all of them is cut by their lengths. What is past a length varies."""
+    """Targets as (batch, longest); a vector of all targets is cut by their lengths. Padding has arbitrary values."""
     if targets.ndim == 2:
         return targets[:, :longest].astype(np.int64)
     xp = namespace(targets)
@@ -50,20 +50,20 @@ def _states(labels: Array, blank: int, classes: int) -> Array:
 
 
 def _skips(states: Array, blank: int) -> Array:
-    """Where a path may come from two states before: at a label that differs from the one before."""
+    """Whether a path may skip the state before: at a label, if it differs from the label before it."""
     before = jnp.pad(states, ((0, 0), (2, 0)), constant_values=-1)[:, :-2]
     return (states != blank) & (states != before) & (jnp.arange(states.shape[1]) > 1)
 
 
 def _log_sum(*terms: Array) -> Array:
-    """The logarithm of the sum of exponentials; also of none."""
+    """The logarithm of the sum of exponentials; -inf if all terms are."""
     peak = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.stack(terms), axis=0), jnp.finfo(terms[0].dtype).min))
     total = sum(jnp.exp(term - peak) for term in terms)
     return jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1)) + peak, -jnp.inf)
 
 
 def _moved(x: Array, by: int) -> Array:
-    """States moved on by some places, or back."""
+    """The states shifted by some places, forwards or backwards."""
     edges = (by, 0) if by > 0 else (0, -by)
     padded = jnp.pad(x, ((0, 0), edges), constant_values=-jnp.inf)
     return padded[:, : x.shape[1]] if by > 0 else padded[:, -by:]
@@ -151,7 +151,7 @@ def _ctc_vjp(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, None, None, None]:
-    """PyTorch's: the derivative with respect to scores whose `log_softmax` the log-probabilities are."""
+    """PyTorch's gradient: with respect to the scores of which `log_probs` is the `log_softmax`."""
     _, loss, alpha = out
     states = _states(_labels(targets, target_lengths, longest), blank, log_probs.shape[2])
     scores = _scores(log_probs, states)
@@ -160,7 +160,7 @@ def _ctc_vjp(
     both = alpha + beta
     possible = jnp.isfinite(both) & jnp.isfinite(loss)[:, None]
     exponent = jnp.where(possible, both - jnp.where(possible, scores, 0) + jnp.where(possible, loss[:, None], 0), 0)
-    passed = jnp.where(possible, jnp.exp(exponent), 0)  # probability of being in a state at a time
+    passed = jnp.where(possible, jnp.exp(exponent), 0)  # probability of each state at each time
     samples = jnp.arange(states.shape[0])[:, None]
     by_class = jnp.zeros_like(log_probs).at[:, samples, states].add(passed)
     lost = (loss == jnp.inf)[:, None]
@@ -192,8 +192,8 @@ def ctc_losses(
 ) -> tuple[Array, Array, Array]:
     """-log of the probability of each target, summed over its alignments with the input.
 
-    Log-probabilities are (time, batch, class); targets (batch, label), or one vector of all. `longest` is an upper
-    bound of the target lengths. Further outputs are the losses with their infinities, and `alpha`.
+    `log_probs` is (time, batch, class); `targets` is (batch, label), or one vector of all targets. `longest` is an
+    upper bound of the target lengths. Further outputs are the losses before infinities are replaced, and `alpha`.
     """
     _check(log_probs, targets, input_lengths, target_lengths, blank)
     states = _states(_labels(targets, target_lengths, longest), blank, log_probs.shape[2])

@@ -1,4 +1,4 @@
-"""Factorisations of matrices and what follows from them; leading dims are batches."""
+"""Factorisations of matrices, determinants, inverses and solutions of systems; leading dims are batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_matrices(name: str, a: Array) -> None:
 
 
 def batches(*tails: tuple[str, ...]) -> Rule:
-    """Batch dims stay, one output for each tail; the matrices are whole."""
+    """The rule for batches of matrices: batch dims stay, matrices are whole; `tails` are the outputs' last letters."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static
@@ -67,7 +67,7 @@ NUMBER, VECTOR, MATRIX = (), ("i",), ("i", "j")
 
 
 def _det_row(name: str, label: str, body: Callable[[Array], Any], doc: str, **options: Any) -> OpDef:
-    """A row over square matrices that gives numbers."""
+    """A row over square matrices whose result is a number for each matrix."""
 
     def checked(input: Array) -> Any:
         check_matrices(label, input)
@@ -169,7 +169,7 @@ def matrix_power(input: Array, n: int) -> Array:
 
 
 def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
-    """A block of the exponential of a block matrix (Van Loan, 1978)."""
+    """The gradient as a block of the exponential of a block matrix (Van Loan, 1978)."""
     del out
     a = wide(input).mT.conj()
     blocks = jnp.block([[a, wide(g)], [jnp.zeros_like(a), a]])
@@ -227,7 +227,7 @@ UNSOLVABLE = "torch.linalg.solve: {0}The solver failed because the input matrix 
     check_error=LinAlgError,
 )
 def solve(A: Array, B: Array, *, left: bool = True) -> Array:
-    """The X of `A X = B`, or of `X A = B` where not `left`; `LinAlgError` where A is singular."""
+    """The X with `A X = B`, or with `X A = B` if not `left`; `LinAlgError` where A is singular."""
     return _solution(A, B, left)
 
 
@@ -241,13 +241,13 @@ def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
 
 
 def definiteness(a: Array) -> Array:
-    """LAPACK's `info` of a Cholesky factorisation: the size of the smallest leading block without one, or 0."""
+    """LAPACK's `info` of a Cholesky factorisation: the size of the first leading block that has none, or 0."""
     size = a.shape[-1]
     if not a.size:
         return jnp.zeros(a.shape[:-2], jnp.int32)
 
     def failing() -> Array:
-        inside = jnp.arange(size) <= jnp.arange(size)[:, None]  # block k: the first k + 1 rows and columns
+        inside = jnp.arange(size) <= jnp.arange(size)[:, None]  # row k: whether an index is in leading block k
         blocks = jnp.where(inside[:, :, None] & inside[:, None, :], a[..., None, :, :], jnp.eye(size, dtype=a.dtype))
         bad = ~jnp.isfinite(jnp.linalg.cholesky(blocks)).all((-2, -1))
         return jnp.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(jnp.int32)
@@ -275,7 +275,7 @@ def _indefinite(input: Array, *, upper: bool = False) -> Failures:
 
 @factorises(dims=square, module="linalg", check=_indefinite, check_text=INDEFINITE, check_error=LinAlgError)
 def cholesky(input: Array, *, upper: bool = False) -> Array:
-    """Triangular factor L of `L L^H`, or its adjoint; `LinAlgError` where a matrix is not positive definite."""
+    """The triangular L with `L L^H = input`, or its adjoint if `upper`; `LinAlgError` if not positive definite."""
     return _factor(input, upper)
 
 
@@ -331,8 +331,8 @@ _NARROWER = "torch.linalg.householder_product: {} must be greater than or equal 
 def householder_product(input: Array, tau: Array) -> Array:
     """The first columns of the product of the Householder reflectors `I - tau v v^H`.
 
-    The vectors v are the columns of `input` below the diagonal, with 1 on it. Computed as `I - V T V^H` (Joffrain et
-    al., 2006).
+    The vectors v are the columns of `input` below the diagonal, with 1 on the diagonal. The product is computed as
+    `I - V T V^H` (Joffrain et al., 2006).
     """
     if input.ndim < 2:
         raise ShapeError("torch.linalg.householder_product: input must have at least 2 dimensions.")
@@ -385,7 +385,7 @@ diverges = partial(
     check_error=LinAlgError,
     check_text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
 )
-"""Rows that take singular values."""
+"""The rows whose results include singular values."""
 
 
 @diverges(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
@@ -399,7 +399,7 @@ def svd(A: Array, full_matrices: bool = True, *, driver: str | None = None) -> O
     u, s, vh = jnp.linalg.svd(A, full_matrices=False)
     if not full_matrices or A.shape[-2] == A.shape[-1]:
         return u, s, vh
-    # The vectors that complete a basis are arbitrary, and no gradient flows through them.
+        # The vectors that complete the basis are arbitrary, so no gradient flows through them.
     full_u, _, full_vh = jnp.linalg.svd(jax.lax.stop_gradient(A), full_matrices=True)
     rank = s.shape[-1]
     u = jnp.concatenate([u, full_u[..., rank:]], -1)

@@ -1,4 +1,4 @@
-"""Layers that mix all features, and table look-ups."""
+"""Linear and bilinear layers, and table look-ups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Leading dims and output features may be split, input features too where their sum needs no bias."""
+    """Leading dims and output features may be split; input features too if no bias is added to their sum."""
     del static
     lead = tuple(range(len(shapes[0]) - 1))
     out = ("out",) * (len(shapes[1]) - 1)
@@ -106,9 +106,15 @@ def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> 
     return outside_dim(input, weight, 0)
 
 
-@defop(function=False, method=False, differentiable=False)
+def _rows_of_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters, *indices = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    return Factors((letters, *indices), (letters,), frozenset((*letters, *[x for dims in indices for x in dims])))
+
+
+@defop(function=False, method=False, differentiable=False, dims=_rows_of_first)
 def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float) -> Array:
-    """`weight`, of which those rows that `indices` name are scaled down to a norm of `max_norm`."""
+    """`weight`, with the rows that `indices` name scaled down to a norm of at most `max_norm`."""
     if weight.ndim != 2:
         raise ShapeError(
             f"Expected 2-dimensional tensor, but got {weight.ndim}-dimensional tensor for argument #1 'self' "
@@ -130,7 +136,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
     check_text=OUT_OF_SELF,
 )
 def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:
-    """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""
+    """The rows of `weight` at the indices. Row `padding_idx` gets no gradient. Gradients are dense."""
     del scale_grad_by_freq
     if input.dtype not in (jnp.int64, jnp.int32):
         raise DTypeError(

@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, and what is made of them."""
+"""Norms of vectors and matrices, and the operators made of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _power_norm(x: jax.Array, p: float, over: tuple[int, ...], keepdim: bool) ->
     if p == 2:
         square = x.real**2 + x.imag**2 if is_complex(x.dtype) else x * x
         return _safe_power(jnp.sum(square, axis=over, keepdims=keepdim), 0.5)
-    size = jnp.abs(x) if is_complex(x.dtype) else x * jnp.sign(x)  # whose gradient at zero is zero, where jax's is one
+    size = jnp.abs(x) if is_complex(x.dtype) else x * jnp.sign(x)  # a gradient of 0 at zero, where jax's is 1
     if abs(p) == inf:
         return (jnp.max if p > 0 else jnp.min)(size, axis=over, keepdims=keepdim)
     if p == 0:
@@ -46,7 +46,7 @@ def _require_float(name: str, x: jax.Array) -> None:
 
 
 def _require_dtype(name: str, x: jax.Array, dtype: Any) -> None:
-    """Refuse a `dtype` that drops imaginary parts or digits."""
+    """Refuse a `dtype` that would drop imaginary parts or precision."""
     target = to_dtype(x, dtype)
     if is_complex(target.dtype) != is_complex(x.dtype):
         kind = "complex" if is_complex(x.dtype) else "real"
@@ -86,7 +86,7 @@ def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = Fals
 
 
 def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
-    """Sum, largest or smallest of the singular values of the matrices over `dim`."""
+    """The sum, the largest or the smallest of the singular values of the matrices over `dim`."""
     values = jnp.linalg.svd(jnp.moveaxis(x, dim, (-2, -1)), compute_uv=False)
     if ord == "nuc":
         return jnp.sum(values, axis=-1)
@@ -94,7 +94,7 @@ def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
 
 
 def _extreme_of_norms(norms: jax.Array, ord: Any, axis: int, dim: int, *, keepdims: bool = False) -> jax.Array:
-    """The largest (0 of none) or, for a negative `ord`, the smallest along an axis, which errors call `dim`."""
+    """The largest along an axis (0 of none) or, for a negative `ord`, the smallest. Errors call the axis `dim`."""
     is_empty = not norms.shape[axis]
     if is_empty and ord < 0:
         raise DimError(f"amin(): Expected reduction dim {dim} to have non-zero size.")
@@ -124,7 +124,7 @@ def _has_no_singular_values(
 def matrix_norm(
     A: Array, ord: Any = "fro", dim: tuple[int, ...] = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:
-    """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives; real."""
+    """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives. The result is real."""
     _require_float("linalg.matrix_norm", A)
     rows, columns = _matrix_dims(A, dim)
     _require_dtype("linalg.matrix_norm", A, dtype)
@@ -147,7 +147,7 @@ def matrix_norm(
 
 
 def _to_scalar_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Inputs broadcast, and nothing of their dims is left."""
+    """Inputs broadcast; the result has no dims."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
@@ -177,7 +177,7 @@ def _not_negative(maxnorm: Any) -> None:
 
 @defop(dims=_slices, cast=ACCELERATOR_FLOAT32, inplace=True, limits=_not_negative)
 def renorm(input: Array, p: float, dim: Dim, maxnorm: Scalar) -> Array:
-    """Slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
+    """`input` with the slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
     _require_float("linalg.vector_norm", input)
     if p <= 0:
         raise ShapeError("renorm: non-positive-norm not supported")

@@ -40,7 +40,7 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
 
 @defop(grad_name="Mul", dims=pointwise, function=False, method=False)
 def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
-    """Elements set to the limit of `selu` with probability `p`; mean 0 and variance 1 stay so."""
+    """Elements set to the limit of `selu` with probability `p`, then rescaled: mean 0 and variance 1 are preserved."""
     kept = dropout_mask(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
     if p >= 1:
         return jnp.zeros_like(input)

@@ -1,4 +1,4 @@
-"""Rows of arithmetic: one element of each input, one of the result. Comparison and logic are in `compare`."""
+"""Rows of arithmetic, element by element. Comparison and logic are in `compare`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INTEGER_ADDCDIV = (
 
 
 def _times(x: Array, alpha: Scalar) -> Array:
-    """`alpha * x` in the type of `x`; `DTypeError` where that would lose what `alpha` says."""
+    """`alpha * x` in the type of `x`; `DTypeError` where `alpha` would be truncated in that type."""
     require_scale("alpha", alpha, x)
     return x * alpha.astype(x.dtype) if isinstance(alpha, jax.Array) else x
 
@@ -118,7 +118,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
 
 @defop(dims=pointwise, inplace=True, out_text="")
 def lerp(input: Array, end: Array, weight: Operand) -> Array:
-    """`input + weight * (end - input)`, computed from the nearer end; types must agree."""
+    """`input + weight * (end - input)`, computed from the nearer end; all types must be equal."""
     require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
     for name, other in (("end", end), ("weight", weight)):
         if other.dtype != input.dtype and (name == "end" or other.ndim):
@@ -155,7 +155,7 @@ def true_divide(input: Operand, other: Operand) -> Array:
 
 
 def _by_zero(input: Array, other: Array) -> Array | None:
-    """Integers have no quotient by zero; floating numbers do."""
+    """For integers, True where the divisor is zero; None for other types, which allow it."""
     return None if category(input) == FLOAT else other == 0
 
 
@@ -183,7 +183,7 @@ def floor_divide(input: Operand, other: Operand) -> Array:
     require(input, "div_floor_cpu", INTEGER, FLOAT)
     if category(input) == INTEGER:
         return jnp.floor_divide(input, other)
-    input, other = lax.stop_gradient((input, other))  # steps have no slope
+    input, other = lax.stop_gradient((input, other))  # the derivative of a step function is 0
     ratio, floor = quotient(input, other), jnp.floor_divide(input, other)
     floor = jnp.where(floor == 0, jnp.copysign(floor, ratio), floor)
     return jnp.where(other == 0, ratio, floor)
@@ -207,7 +207,7 @@ def fmod(input: Array, other: Operand) -> Array:
 
 
 def _pow_vjp(g: Array, out: Array, input: Array, exponent: Array) -> tuple[Array, Array]:
-    """Slopes of `x ** y`; 0 with respect to `x` where y = 0, and to `y` where x = 0 <= y."""
+    """Gradients of `x ** y`; 0 with respect to `x` where y = 0, and to `y` where x = 0 <= y."""
     flat = exponent == 0
     slope = jnp.where(flat, 0, exponent * jnp.power(input, jnp.where(flat, 1, exponent - 1)))
     still = (input == 0) & (exponent >= 0)
@@ -226,7 +226,7 @@ def pow(input: Operand, exponent: Operand) -> Array:
 
 
 def _whole_power(base: Array, exponent: Array) -> Array:
-    """Powers of integers by squaring, which wrap around; `jnp.power` looks at six bits of the exponent only."""
+    """Powers of integers by squaring; overflow wraps around. `jnp.power` reads only six bits of the exponent."""
 
     def step(_: Any, state: tuple[Array, ...]) -> tuple[Array, ...]:
         base, exponent, out = state
@@ -238,7 +238,7 @@ def _whole_power(base: Array, exponent: Array) -> Array:
 
 @defop(grad_name="Pow", dims=pointwise, cast=ACCELERATOR_FLOAT32, function=False, method=False)
 def pow_number(input: Array, exponent: int | float) -> Array:
-    """`input ** exponent` for a constant; integers take only whole exponents that are not negative."""
+    """`input ** exponent` for a constant; for integers the exponent must be a non-negative integer."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
     if category(base) == INTEGER:
         if exponent < 0:
@@ -262,28 +262,28 @@ def ldexp(input: Array, other: Array) -> Array:
 
 @defop(dims=pointwise, promote=Promote.COMMON)
 def maximum(input: Array, other: Array) -> Array:
-    """The larger of two elements; NaN wins. A tie shares its gradient."""
+    """The larger of two elements; NaN if either is NaN. Equal elements share the gradient."""
     refuse_complex(input, "maximum not implemented for complex tensors.")
     return jnp.maximum(input, other)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON)
 def minimum(input: Array, other: Array) -> Array:
-    """The smaller of two elements; NaN wins. A tie shares its gradient."""
+    """The smaller of two elements; NaN if either is NaN. Equal elements share the gradient."""
     refuse_complex(input, "minimum not implemented for complex tensors.")
     return jnp.minimum(input, other)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON)
 def fmax(input: Array, other: Array) -> Array:
-    """The larger of two elements; a number wins over NaN. The gradient of a tie goes to `input`."""
+    """The larger of two elements; a number is preferred to NaN. For equal elements the gradient goes to `input`."""
     refuse_complex(input, "fmax not implemented for complex tensors.")
     return jnp.where((input >= other) | (other != other), input, other)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON)
 def fmin(input: Array, other: Array) -> Array:
-    """The smaller of two elements; a number wins over NaN. The gradient of a tie goes to `input`."""
+    """The smaller of two elements; a number is preferred to NaN. For equal elements the gradient goes to `input`."""
     refuse_complex(input, "fmin not implemented for complex tensors.")
     return jnp.where((input <= other) | (other != other), input, other)
 
@@ -315,7 +315,7 @@ def clamp_max(input: Array, max: Operand) -> Array:
 
 
 def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """Slopes `x / r**2` and `-y / r**2`; 0 at the origin."""
+    """Gradients `x / r**2` and `-y / r**2`; 0 at the origin."""
     del out
     square = input * input + other * other
     scaled = jnp.where(square == 0, 0, g / jnp.where(square == 0, 1, square))
@@ -324,7 +324,7 @@ def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
 
 @defop(dims=pointwise, promote=Promote.FLOAT, cast=ACCELERATOR_PROMOTE, vjp=_atan2_vjp, inplace=True)
 def atan2(input: Array, other: Array) -> Array:
-    """Angle of the point (`other`, `input`)."""
+    """The angle of the point with x = `other` and y = `input`."""
     require(input, "atan2_cpu", FLOAT)
     return jnp.arctan2(input, other)
 
@@ -335,20 +335,20 @@ def _hypot_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
 
 @defop(dims=pointwise, promote=Promote.COMMON, vjp=_hypot_vjp, inplace=True)
 def hypot(input: Array, other: Array) -> Array:
-    """`sqrt(input**2 + other**2)`, without overflow on the way."""
+    """`sqrt(input**2 + other**2)`, without overflow of the squares."""
     require(input, "hypot_cpu", FLOAT)
     return jnp.hypot(input, other)
 
 
 def _logaddexp_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """The shares of the two terms."""
+    """Each input's gradient is its share of the sum of the two exponentials."""
     del out
     share = lax.logistic(input - other)
     return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
 
 
 def _logaddexp2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """The shares of the two terms."""
+    """Each input's gradient is its share of the sum of the two powers."""
     del out
     share = lax.logistic((input - other) * math.log(2))
     return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
@@ -373,7 +373,7 @@ def logaddexp2(input: Array, other: Array) -> Array:
 
 
 def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """Slopes `log(y)`, or 0 where x = 0 >= y, and `x / y`."""
+    """Gradients `log(y)`, or 0 where x = 0 >= y, and `x / y`."""
     del out
     still = (input == 0) & (other <= 0)
     log = jnp.where(still, 0, jnp.log(jnp.where(still, 1, other)))
@@ -392,12 +392,12 @@ def xlogy(input: Operand, other: Operand) -> Array:
 def copysign(input: Array, other: Operand) -> Array:
     """Magnitude of `input`, sign of `other`; no gradient at 0."""
     require(input, "copysign_cpu", FLOAT)
-    magnitude = input * jnp.sign(input)  # unlike that of `abs`, its slope at 0 is 0
+    magnitude = input * jnp.sign(input)  # unlike that of `abs`, its derivative at 0 is 0
     return magnitude * jnp.where(jnp.signbit(other), -1, 1).astype(input.dtype)
 
 
 def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """The step to the neighbour counts as none; equal inputs get no gradient."""
+    """The gradient of `input`, as if the result were `input`; equal inputs get none."""
     del out
     return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
@@ -419,7 +419,7 @@ def heaviside(input: Array, values: Array) -> Array:
 
 
 def _common_divisor(a: Array, b: Array) -> Array:
-    """Euclid's algorithm on signed remainders: `jnp.gcd` never ends at the least integer, whose size is no number."""
+    """Euclid's algorithm on signed remainders. `jnp.gcd` never ends at the least integer, whose `abs` overflows."""
 
     def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         a, b = pair
@@ -442,7 +442,7 @@ def gcd(input: Array, other: Array) -> Array:
 def lcm(input: Array, other: Array) -> Array:
     """Least common multiple."""
     require(input, "lcm_cpu", INTEGER)
-    wide = jnp.promote_types(input.dtype, jnp.int32)  # as in C: the size is that of the product before it is cut off
+    wide = jnp.promote_types(input.dtype, jnp.int32)  # as in C: the absolute value is taken before truncation
     a, b = (x.astype(wide) for x in jnp.broadcast_arrays(input, other))
     divisor = _common_divisor(a, b)
     return jnp.abs(lax.div(a, jnp.where(divisor == 0, 1, divisor)) * b).astype(input.dtype)

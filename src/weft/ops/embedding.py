@@ -87,31 +87,31 @@ _BAD_LAST = "offsets[-1] can not be greater than input's length {1} but got offs
 
 
 def _bags(input: Array, offsets: Array | None, include_last_offset: bool) -> tuple[Array, int]:
-    """The bag of every place, and how many bags there are."""
+    """The bag number of each index, and the number of bags."""
     if offsets is None:
         return jnp.repeat(jnp.arange(input.shape[0]), input.shape[1], total_repeat_length=input.size), input.shape[0]
     count = offsets.shape[0] - include_last_offset
     if count < 0:
         raise ShapeError("include_last_offset: number of offset should be at least 1")
-    return jnp.searchsorted(offsets, jnp.arange(input.shape[0]), side="right") - 1, count  # what is past the last: none
+    return jnp.searchsorted(offsets, jnp.arange(input.shape[0]), side="right") - 1, count  # past the last bag: `count`
 
 
 def _scaled_gradients(vectors: Array, rows: Array, size: int) -> Array:
-    """The vectors, whose gradients are divided by how often their row is read."""
+    """The vectors unchanged; their gradients are divided by how often their row is read."""
     counts = jnp.zeros(size, vectors.dtype).at[rows].add(1, mode="drop")
     share = 1 / jnp.take(counts, rows, mode="clip")[:, None]
     return vectors + (share - 1) * (vectors - jax.lax.stop_gradient(vectors))
 
 
 def _summed(x: Array, bags: Array, count: int, places: int | None) -> Array:
-    """Sums over bags, of `places` elements each or else of any number."""
+    """Sums over bags: of `places` elements each, or of varying sizes if None."""
     if places is not None:
         return jnp.sum(x.reshape(count, places, *x.shape[1:]), axis=1)
     return jax.ops.segment_sum(x, bags, count)
 
 
 def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
-    """The largest element of each bag, 0 where it is empty; the gradient goes to the first of equals."""
+    """The largest element of each bag, 0 where it is empty; among equal ones the gradient goes to the first."""
     values = jax.lax.stop_gradient(jnp.where(used[:, None], vectors, -jnp.inf))
     peak = jax.ops.segment_max(values, bags, count)
     best = used[:, None] & ((values == jnp.take(peak, bags, axis=0, mode="clip")) | jnp.isnan(values))
@@ -142,8 +142,8 @@ def embedding_bag(
 ) -> Array:
     """Sums, means or maxima of the rows of `weight` at the indices of each bag: (bags, features).
 
-    A bag is a row of the input, or what lies from one offset to the next of a vector. Indices `padding_idx` do not
-    count.
+    A bag is a row of a 2D input; of a 1D input, it is the range from one offset to the next. Indices equal to
+    `padding_idx` are left out.
     """
     _check(input, weight, offsets, per_sample_weights, padding_idx)
     bags, count = _bags(input, offsets, include_last_offset)

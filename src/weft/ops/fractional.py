@@ -18,7 +18,7 @@ _SIDES = ("time", "height", "width")
 
 
 def _plane_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Channels pass through; space is whole, and so is a batch, which may be shorter than the samples."""
+    """Channels may be split. Space is whole, and so is the batch, which may be smaller than that of the samples."""
     n = len(static["output_size"])
     space = tuple(f"space:{d}" for d in range(n))
     new = tuple(f"new:{d}" for d in range(n))
@@ -61,7 +61,7 @@ def _check_samples(input: Array, samples: Array, n: int) -> None:
 
 
 def _starts(sample: Array, size: int, count: int, kernel: int) -> Array:
-    """Where the windows along one side begin: (..., count) from one sample a plane. The last one ends at the edge."""
+    """Starts of the windows along one side: (..., count), from one sample a plane. The last window ends at the edge."""
     last = jnp.full((*sample.shape, 1), size - kernel)
     if count < 2:
         return last[..., :count]
@@ -72,7 +72,7 @@ def _starts(sample: Array, size: int, count: int, kernel: int) -> Array:
 
 
 def _places(samples: Array, sizes: Shape, kernel: Shape, counts: Shape) -> Array:
-    """Flat positions of what each window covers, in order: (planes, *counts, elements of a window)."""
+    """Flat positions of the elements of each window, in order: (planes, *counts, elements of a window)."""
     n = len(sizes)
     sides = samples.reshape(-1, n)[:, ::-1] if n == 2 else samples.reshape(-1, n)  # 2D: the width's sample is first
     flat: Any = 0
@@ -97,7 +97,7 @@ def _fractional_row(n: int) -> OpDef:
         planes = input.reshape(math.prod(lead), math.prod(sizes))
         used = samples[: lead[0] if input.ndim == n + 2 else 1]
         places = _places(used, sizes, kernel_size, output_size)
-        windows = jnp.take_along_axis(planes[:, None], places, axis=2)  # jnp.argmax finds the first of equals, or NaN
+        windows = jnp.take_along_axis(planes[:, None], places, axis=2)  # jnp.argmax finds the first maximum, or NaN
         best = jnp.argmax(windows, axis=2, keepdims=True)
         shape = (*lead, *output_size)
         at = jnp.take_along_axis(places, best, axis=2)[..., 0]

@@ -1,4 +1,4 @@
-"""Rows of the functions of analysis: exponentials, logarithms, angles, error functions, gamma functions."""
+"""Rows of mathematical functions: exponentials, logarithms, angles, error functions, gamma functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Slope = Callable[[Array, Array], Array]  # (output, input) -> derivative
 
 
 def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]:
-    """The vjp of an elementwise function from its derivative."""
+    """The vjp of an elementwise function, from its derivative."""
 
     def vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
         return (g * slope(out, input),)
@@ -34,9 +34,9 @@ def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]
 def _function(
     name: str, function: Unary, doc: str, slope: Slope | None = None, *, real: str = "", **options: Any
 ) -> OpDef:
-    """A row that maps each element; `real` is the kernel that knows no complex numbers.
+    """A row that maps each element. `real` is the kernel's name in errors, if it takes no complex numbers.
 
-    The slope is given where the result spares computing the function again.
+    `slope` is given where the result saves computing the function again.
     """
 
     def body(input: Array) -> Array:
@@ -50,7 +50,7 @@ def _function(
     )
 
 
-# ---- bodies that jax.numpy lacks, or that differ from PyTorch's at some point
+# ---- bodies that jax.numpy lacks, or that differ from jax.numpy's at some points
 
 
 def _reciprocal(x: Array) -> Array:
@@ -73,7 +73,7 @@ def _cotangent_derivative(n: int, x: Array) -> Array:
 
 
 def _polygamma(n: int, x: Array) -> Array:
-    """`(-1)**(n + 1) * n! * zeta(n + 1, x)`; negative numbers are reflected at 1/2."""
+    """`(-1)**(n + 1) * n! * zeta(n + 1, x)`; numbers below 1/2 are computed by reflection."""
     if n == 0:
         return _digamma(x)
     sign, left = (-1) ** n, x < 0
@@ -144,7 +144,7 @@ def rad2deg(input: Array) -> Array:
 
 
 def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) -> tuple[Array]:
-    """`1 / (x * (1 - x))`; outside of the bounds 0, or NaN when there are none."""
+    """`1 / (x * (1 - x))`; outside of the bounds 0, or NaN if there are no bounds."""
     del out
     low = 0 if eps is None else jnp.asarray(eps).astype(input.dtype)
     inside = (input >= low) & (input <= 1 - low)
@@ -154,7 +154,7 @@ def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) ->
 
 @defop(dims=pointwise, promote=Promote.FLOAT, vjp=_logit_vjp, inplace=True)
 def logit(input: Array, eps: Scalar | None = None) -> Array:
-    """`log(input / (1 - input))`; with `eps`, of inputs clamped to `[eps, 1 - eps]`."""
+    """`log(input / (1 - input))`; with `eps`, the input is clamped to `[eps, 1 - eps]` first."""
     require(input, "logit_cpu", FLOAT)
     if eps is not None:
         low = jnp.asarray(eps).astype(input.dtype)
@@ -178,7 +178,7 @@ def polygamma(n: int, input: Array) -> Array:
 
 @defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
 def mvlgamma(input: Array, p: int) -> Array:
-    """Logarithm of the multivariate gamma function in `p` dims."""
+    """Logarithm of the multivariate gamma function of dimension `p`."""
     if p < 1:
         raise DTypeError("p has to be greater than or equal to 1")
     require(input, "mvlgamma", FLOAT)

@@ -65,12 +65,12 @@ def _check(input: Array, grid: Array, mode: int) -> None:
 
 
 def _clipped(x: Array, size: int) -> Array:
-    """Coordinates moved to the border; no gradient flows there. NaN counts as the first one."""
+    """Coordinates clipped to the image, without gradient where clipped. NaN becomes the first coordinate."""
     return jnp.where(x >= size - 1, size - 1, jnp.where(x > 0, x, 0))
 
 
 def _reflected(x: Array, size: int, align_corners: bool) -> Array:
-    """Coordinates reflected at the borders: the centres of the outer pixels, or their edges."""
+    """Coordinates reflected at the centres of the outer pixels (`align_corners`), or at their edges."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)
     if span == 0:
         return jnp.zeros_like(x)
@@ -81,14 +81,14 @@ def _reflected(x: Array, size: int, align_corners: bool) -> Array:
 
 
 def _padded(x: Array, size: int, padding_mode: int, align_corners: bool) -> Array:
-    """Coordinates after padding; those that read zeros stay outside."""
+    """Coordinates after padding; with zero padding they are unchanged."""
     if padding_mode == ZEROS:
         return x
     return _clipped(x, size) if padding_mode == BORDER else _reflected(x, size, align_corners)
 
 
 def _reader(input: Array) -> Callable[[Sequence[Array]], Array]:
-    """A function from integral coordinates (batch, points), one array an axis, to (batch, channel, points)."""
+    """A function from integer coordinates, one (batch, points) array for each axis, to (batch, channel, points)."""
     sizes = input.shape[2:]
     planes = input.reshape(*input.shape[:2], math.prod(sizes))
 
@@ -114,7 +114,7 @@ def _linear_taps(x: Array) -> Taps:
 
 
 def _cubic_taps(x: Array) -> Taps:
-    """Keys' kernel over four coordinates."""
+    """Coordinates and weights of Keys' kernel, for the four pixels around each coordinate."""
     low = jnp.floor(x)
     part = x - low
     ends = (keys(part + 1, near=False), keys(2 - part, near=False))
@@ -122,7 +122,7 @@ def _cubic_taps(x: Array) -> Taps:
 
 
 def _interpolated(read: Callable[[Sequence[Array]], Array], axes: Sequence[Taps]) -> Array:
-    """The weighted sum over all combinations of the taps of each axis."""
+    """The weighted sum over all combinations of the axes' taps."""
     total: Any = 0
     for taps in itertools.product(*axes):
         value = read([at for at, _ in taps])
@@ -133,7 +133,7 @@ def _interpolated(read: Callable[[Sequence[Array]], Array], axes: Sequence[Taps]
 
 
 def _taps(x: Array, size: int, mode: int, padding_mode: int, align_corners: bool) -> Taps:
-    """Where a coordinate from -1 to 1 reads along one axis."""
+    """The pixels, and their weights, that a coordinate from -1 to 1 reads along one axis."""
     x = (x + 1) / 2 * (size - 1) if align_corners else ((x + 1) * size - 1) / 2
     if mode == BICUBIC:
         return [(_padded(at, size, padding_mode, align_corners), weight) for at, weight in _cubic_taps(x)]
@@ -145,8 +145,9 @@ def _taps(x: Array, size: int, mode: int, padding_mode: int, align_corners: bool
 def grid_sampler(input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Array:
     """Images (batch, channels, ..., height, width) at the points (x, y, ...) of the grid's last dim, from -1 to 1.
 
-    Modes are 0 for (bi- or tri-)linear, 1 for the nearest pixel, 2 for bicubic; outside lie 0 zeros, 1 the border's
-    pixels, 2 the reflected image. -1 and 1 are the centres of the corner pixels, or the edges of the image.
+    `interpolation_mode` is 0 for (bi- or tri-)linear, 1 for the nearest pixel, 2 for bicubic. `padding_mode` gives the
+    pixels outside: 0 for zeros, 1 for the border's pixels, 2 for the reflected image. -1 and 1 are the centres of the
+    corner pixels with `align_corners`, else the edges of the image.
     """
     _check(input, grid, interpolation_mode)
     points = wide(grid).reshape(grid.shape[0], math.prod(grid.shape[1:-1]), grid.shape[-1])
@@ -169,14 +170,14 @@ def _affine_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _centres(size: int, align_corners: bool) -> np.ndarray:
-    """Coordinates of the pixels of one side, from -1 to 1."""
+    """Coordinates of the pixels' centres along one side, from -1 to 1."""
     ends = np.linspace(-1, 1, size) if size > 1 else np.zeros(size)
     return ends if align_corners else ends * ((size - 1) / max(size, 1))
 
 
 @defop(dims=_affine_dims, method=False)
 def affine_grid_generator(theta: Array, size: Shape, align_corners: bool) -> Array:
-    """The points that affine maps (batch, n, n + 1) take the pixels of images of `size` to: (batch, ..., n)."""
+    """The pixels of images of `size` mapped by affine matrices (batch, n, n + 1): points of (batch, ..., n)."""
     if theta.shape[0] != size[0]:
         batch, rest = size[0], theta.shape[1:]
         raise ShapeError(

@@ -32,7 +32,7 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Slices along `dim`, named by an index vector, are written; the source has a slice for each index."""
+    """For writes of slices: the index names slices along `dim`, and the source has a slice for each index."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(range(ndim))
     index = ("index",) * len(shapes[1])
@@ -42,7 +42,7 @@ def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 
 def _fills_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Slices along `dim` get one value."""
+    """For one value written to slices along `dim`."""
     slices = _writes_slices(shapes[:2], static)
     return Factors((*slices.ins, ()), slices.outs, slices.whole)
 
@@ -64,7 +64,7 @@ def _slices(input: Array, dim: int, index: Array) -> Any:
 
 
 def _require_addable(input: Array, dim: int, index: Array, source: Array) -> None:
-    """The rules of `index_add` for its arguments."""
+    """Check the arguments of `index_add`."""
     require_vector(
         index,
         f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} "
@@ -112,7 +112,7 @@ def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Sca
 
 
 def _require_copyable(input: Array, dim: int, index: Array, source: Array) -> None:
-    """The rules of `index_copy` for its arguments."""
+    """Check the arguments of `index_copy`."""
     require_vector(index, f"index_copy_(): Index should have dimension 1 or 0 (got {index.ndim})")
     message = f"index_copy_(): Expected a long tensor for index, but got {scalar_name(index)}"
     require_dtype(index, message, "int64")
@@ -148,7 +148,7 @@ def _index_copy_check(input: Array, dim: Dim, index: Array, source: Array) -> Mi
 def _index_copy_vjp(
     g: Array, out: Array, input: Array, dim: Dim, index: Array, source: Array
 ) -> tuple[Array | None, ...]:
-    """Every slice of the source takes the gradient of its place, also where a later one overwrote it."""
+    """The source's gradient is the result's gradient at its places, even where a later slice overwrote it."""
     del out, input
     ref = _slices(g, dim, index)
     d_source = ref.get(**UNCHECKED).reshape(source.shape)
@@ -187,7 +187,7 @@ def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> M
 def _index_fill_vjp(
     g: Array, out: Array, input: Array, dim: Dim, index: Array, value: Operand
 ) -> tuple[Array | None, ...]:
-    """Places count once, however often they are named."""
+    """The value's gradient counts each place once, even if the index repeats it."""
     del out, value
     ref = _slices(jnp.zeros_like(g), dim, wrapped(index, extent(input, dim)))
     filled = ref.set(1, **UNCHECKED).reshape(g.shape)
@@ -229,7 +229,7 @@ def _put_check(input: Array, index: Array, source: Array, accumulate: bool = Fal
 def _put_vjp(
     g: Array, out: Array, input: Array, index: Array, source: Array, accumulate: bool = False
 ) -> tuple[Array | None, ...]:
-    """Every index takes the gradient of its place, as for `index_put`."""
+    """The source's gradient is the result's gradient at its places, as for `index_put`."""
     del out
     ref = g.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
     d_input = g if accumulate else ref.set(0, **UNCHECKED).reshape(g.shape)

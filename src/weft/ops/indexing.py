@@ -1,4 +1,4 @@
-"""Operators that read at places given by index tensors, and the write that `x[index] = v` becomes.
+"""Operators that read at places given by index tensors, and the write behind `x[index] = v`.
 
 Bodies trust their indices; a row's `check` flags those out of range.
 """
@@ -57,7 +57,7 @@ def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Index dims stay; dims other than `dim` are shared with the input where the sizes agree."""
+    """The index's dims stay; those other than `dim` are shared with the input where sizes are equal."""
     if static["dim"] is None or len(shapes[0]) != len(shapes[1]):
         return _flat_read(shapes, static)
     pairs = list(zip(*shapes, strict=True))
@@ -69,7 +69,7 @@ def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _takes_along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """As `_gathers`; without a dim, both are flat, and so is the result."""
+    """As `_gathers`; if `dim` is None, inputs and result are flat."""
     if static["dim"] is not None:
         return _gathers(shapes, static)
     flat = _flat_read(shapes, static)
@@ -77,7 +77,7 @@ def _takes_along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
-    """The shape that index tensors broadcast to; `IndexError` in PyTorch's words when there is none."""
+    """The shape that all index tensors broadcast to; `IndexError` in PyTorch's words if there is none."""
     try:
         return broadcast_shapes(*shapes)
     except ShapeError:
@@ -88,7 +88,7 @@ def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
 
 
 def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Indexed dims are whole; the dims of the broadcast indices stand where NumPy puts them."""
+    """Indexed dims are whole; the dims of the broadcast indices are placed as in NumPy."""
     dims = static["spec"]
     ins = tuple(range(len(shapes[0])))
     ndim = len(_index_shape(shapes[1:]))
@@ -104,7 +104,7 @@ def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 
 def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any, ...]:
-    """The NumPy index with `indices` at the dims in `spec`, negative ones counted from the end."""
+    """The NumPy index that has `indices` at the dims in `spec`; negative indices count from the end."""
     at = dict(zip(spec, indices, strict=True))
     return tuple(wrapped(at[d], n) if d in at else slice(None) for d, n in enumerate(shape))
 
@@ -130,9 +130,9 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
     method=False,
 )
 def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
-    """Elements named by integer tensors, one for each dim in `spec` (ascending); they broadcast together.
+    """The elements at integer tensors that broadcast together, one tensor for each dim in `spec` (ascending).
 
-    Their dims take the place of the indexed ones when these are adjacent, else they come first.
+    Their dims replace the indexed ones if these are adjacent, else they come first.
     """
     for dim, at in zip(spec, indices, strict=True):
         require_extent(at, input.shape[dim])
@@ -155,7 +155,7 @@ def _index_put_vjp(
     spec: tuple[int, ...],
     accumulate: bool = False,
 ) -> tuple[Any, ...]:
-    """Each index that was written takes the gradient of its place, also where a later one overwrote it."""
+    """The gradient of `values` is the result's gradient at their places, even where a later one overwrote them."""
     del out
     ref = g.at[_advanced(indices, spec, input.shape)]
     read = ref.get(**UNCHECKED)
@@ -177,9 +177,9 @@ def _index_put_vjp(
 )
 @isolated
 def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
-    """`input` with `values` written, or added, where `index` with the same indices reads.
+    """`input` with `values` written, or added, at the places that `index` reads with the same indices.
 
-    Where indices repeat, `accumulate` adds every value; otherwise one of them stays, the last on CPU.
+    If places repeat, `accumulate` adds every value; otherwise one value remains, on the CPU the last.
     """
     if values.dtype != input.dtype:
         raise DTypeError(
@@ -218,9 +218,9 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
     separate=("input",),
 )
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
-    """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
+    """Each cell of `index` replaced by the element of `input` there, with the cell's value as coordinate along `dim`.
 
-    The result has the shape of `index`, which may be smaller than `input` apart from `dim`.
+    The result has the shape of `index`, which may be smaller than `input` in the other dims.
     """
     del sparse_grad
     if not index.size:

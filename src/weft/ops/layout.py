@@ -17,7 +17,7 @@ from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
-from weft.ops.shape import diagonals
+from weft.ops.slicing import diagonals
 
 joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
 moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")
@@ -26,12 +26,12 @@ moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")
 
 
 def _is_legacy_empty(shape: Sizes) -> bool:
-    """One-dim tensors without elements join anything, as they did in PyTorch's first releases."""
+    """Whether a tensor has shape (0,). Such tensors can be joined with anything, as in PyTorch's first releases."""
     return tuple(shape) == (0,)
 
 
 def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
-    """Raise `ValueError` for no tensors and `RuntimeError` for shapes that do not join along `dim`."""
+    """Raise `ValueError` for an empty list, and `RuntimeError` for shapes that cannot be joined along `dim`."""
     if not shapes:
         raise ValueRangeError("torch.cat(): expected a non-empty list of Tensors")
     for i, shape in enumerate(shapes):
@@ -102,7 +102,7 @@ def _block(tensor: Array, position: int) -> Array:
 
 @joins(dims=fresh(2), function=False)
 def block_diag(tensors: Arrays) -> Array:
-    """Matrices along the diagonal of a larger one, zeros elsewhere; fewer dims count as one row."""
+    """Matrices along the diagonal of a larger one, zeros elsewhere; a tensor of fewer dims is one row."""
     blocks = [_block(t, i) for i, t in enumerate(tensors)]
     ends = np.cumsum([b.shape[1] for b in blocks])
     rows = [jnp.pad(b, ((0, 0), (end - b.shape[1], ends[-1] - end))) for b, end in zip(blocks, ends, strict=True)]
@@ -113,7 +113,7 @@ def block_diag(tensors: Arrays) -> Array:
 
 
 def _repeat_dims(name: str) -> Rule:
-    """Input dims are the last output dims; repeated ones must be whole."""
+    """Input dims become the last output dims; repeated ones must be whole."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         ndim, counts = len(shapes[0]), static[name]
@@ -144,7 +144,7 @@ def tile(input: Array, dims: Shape) -> Array:
 
 @moves(dims=_repeat_dims("repeats"), function=False)
 def repeat(input: Array, repeats: Shape) -> Array:
-    """Whole copies side by side; there are at least as many counts as dims."""
+    """Whole copies side by side. `repeats` has at least as many entries as the input has dims."""
     if len(repeats) < input.ndim:
         raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     return _tiled(input, repeats)
@@ -156,7 +156,7 @@ def _interleave_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
 
 @moves(dims=_interleave_dims, function=False, method=False)
 def repeat_interleave(input: Array, repeats: int | tuple[int, ...], dim: Dim = None) -> Array:
-    """Each slice along `dim` several times in a row; without `dim`, each element of the flat tensor."""
+    """Each slice along `dim` repeated in place; without `dim`, each element of the flat tensor."""
     counts = np.atleast_1d(repeats)
     if (counts < 0).any():
         raise ShapeError("Repeats must be non-negative")
@@ -172,7 +172,7 @@ def repeat_interleave(input: Array, repeats: int | tuple[int, ...], dim: Dim = N
     return jnp.repeat(flat, counts, axis=dim or 0, total_repeat_length=total)
 
 
-# --- reversing and turning ---
+# --- reversing and rotating ---
 
 
 def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -181,7 +181,7 @@ def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @moves(dims=_listed_dims)
 def flip(input: Array, dims: Shape) -> Array:
-    """In reverse order along each of `dims`."""
+    """The elements in reverse order along each of `dims`."""
     at = [wrap_dim(d, input.ndim) for d in dims]
     once(at)
     return jnp.flip(input, at) if input.ndim else input
@@ -203,7 +203,7 @@ _flip_row("fliplr", 1)
 
 @moves(dims=_listed_dims)
 def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
-    """Shifted along `dims`, what leaves at one end coming back at the other; without dims, as if flat."""
+    """Elements shifted along `dims`, wrapping around at the ends; without dims, as if the tensor were flat."""
     if not shifts:
         raise ShapeError("`shifts` required")
     if not dims and len(shifts) == 1:
@@ -216,7 +216,7 @@ def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
 
 
 def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
-    """The two dims to turn; PyTorch refuses them in words of its own, so they are not `Dims`."""
+    """The two dims of a rotation, checked with PyTorch's own texts; therefore the parameter is not a `Dims`."""
     if len(dims) != 2:
         raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if ndim < 2:
@@ -238,7 +238,7 @@ def _turn_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @moves(dims=_turn_dims)
 def rot90(input: Array, k: int = 1, dims: tuple[int, ...] = (0, 1)) -> Array:
-    """Turned `k` times by a quarter in the plane of two dims, from the first towards the second."""
+    """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
     return jnp.rot90(input, k, _plane(input.ndim, dims))
 
 
@@ -260,7 +260,7 @@ _triangle_row("triu", jnp.triu, "The matrices on and above a diagonal, zeros els
 
 
 def _diagonal_matrix(values: Array, offset: int) -> Array:
-    """Square matrices with the last dim on a diagonal."""
+    """Square matrices with the elements of the last dim on a diagonal."""
     size = values.shape[-1] + abs(offset)
     rows = np.arange(values.shape[-1]) + max(0, -offset)
     matrix = jnp.zeros((*values.shape[:-1], size, size), values.dtype)
@@ -293,7 +293,7 @@ def _embed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @moves(dims=_embed_dims)
 def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
-    """Matrices in `dim1` and `dim2` of the result with the last dim on a diagonal."""
+    """Matrices, over `dim1` and `dim2` of the result, that have the elements of the last dim on a diagonal."""
     goes = _matrix_dims(input.ndim + 1, dim1, dim2)
     return jnp.moveaxis(_diagonal_matrix(input, offset), (-2, -1), goes)
 
@@ -328,7 +328,7 @@ def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @defop(arithmetic=Arithmetic.NONE, dims=_pad_dims, function=False, method=False)
 def constant_pad(input: Array, pad: Shape, value: Scalar = 0) -> Array:
-    """`value` around the tensor: `pad` lists before and after, last dim first; negative counts cut."""
+    """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     if len(pad) % 2:
         raise ShapeError("Padding length must be divisible by 2")
     if len(pad) > 2 * input.ndim:

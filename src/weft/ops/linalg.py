@@ -40,21 +40,21 @@ def _einsum_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _without_stretched(operand: Array, term: Sequence[int], sizes: Mapping[int, int]) -> tuple[Array, list[int]]:
-    """Drop the dims of size one that stand for a larger size: they broadcast."""
+    """Drop dims of size one whose letter has a larger size elsewhere: they broadcast."""
     kept = [d for d, letter in enumerate(term) if operand.shape[d] == sizes[letter]]
     return operand.reshape([operand.shape[d] for d in kept]), [term[d] for d in kept]
 
 
 @defop(dims=_einsum_dims, cast=Cast.LOWER, partial="sum", linear="each", function=False)
 def einsum(operands: Arrays, equation: str) -> Array:
-    """Sum of products over the subscripts that the result does not have."""
+    """Sum of products over the subscripts that are missing from the result."""
     for other in operands[1:]:
         if other.dtype != operands[0].dtype:
             words = f"{scalar_name(operands[0])} but found {scalar_name(other)}"
             raise DTypeError(f"expected scalar type {words}")
     terms = parse(equation, [x.shape for x in operands])
     if len(operands) == 1 and category(operands[0]) < FLOAT and set(terms.ins[0]) - set(terms.out):
-        operands = (operands[0].astype(jnp.int64),)  # a plain sum, which widens integers
+        operands = (operands[0].astype(jnp.int64),)  # sums of integers are int64
     pairs = [_without_stretched(x, term, terms.sizes) for x, term in zip(operands, terms.ins, strict=True)]
     return jnp.einsum(*(arg for pair in pairs for arg in pair), list(terms.out))
 
@@ -90,7 +90,7 @@ def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ..
     if a.dtype != b.dtype:
         raise DTypeError("both inputs should have same dtype")
     require(a, "addmm_impl_cpu_", INTEGER, FLOAT, COMPLEX)
-    if stretched:  # a dim of size one meets every slice of the other, so these may be added up first
+    if stretched:  # a dim of size one is paired with every slice of the other, so these can be summed first
         a = a.sum([c for c, _ in stretched], dtype=a.dtype, keepdims=True)
         b = b.sum([d for _, d in stretched], dtype=b.dtype, keepdims=True)
     return jnp.tensordot(a, b, (dims_a, dims_b))
@@ -118,7 +118,7 @@ def trace(input: Array) -> Array:
 
 
 def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
-    """The dim of three components; without `dim` the first that fits."""
+    """The dim of size three to use; if `dim` is None, the first one of that size."""
     if len(a) != len(b):
         raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
     if dim is None:
@@ -166,7 +166,7 @@ def _distances(x1: Array, x2: Array, p: float) -> Array:
 
 
 def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mode: str | None) -> tuple[Array, Array]:
-    """Zero where rows coincide; `sign(d) * (|d| / distance) ** (p - 1)` elsewhere, whole at a maximum."""
+    """The gradient: 0 where rows are equal, else `sign(d) * (|d| / distance) ** (p - 1)`; at inf, to the maximum."""
     del compute_mode
     diff = _differences(x1, x2)
     far = (out != 0)[..., None]
@@ -184,7 +184,7 @@ def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mod
 def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None) -> Array:
     """Distance in the p-norm between every row of `x1` and every row of `x2`.
 
-    `compute_mode` is PyTorch's choice of an algorithm; here there is one, the exact one.
+    `compute_mode` chooses an algorithm in PyTorch; here it is ignored, and the result is always exact.
     """
     del compute_mode
     for name, x in (("X1", x1), ("X2", x2)):
@@ -201,7 +201,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
     return _distances(x1, x2, p)
 
 
-# --- positions of triangles ---
+# --- indices of triangles ---
 
 
 def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> None:

@@ -24,7 +24,7 @@ def _class_dim(input: Array) -> int:
 
 
 def _class_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Classes are whole; without reduction the other dims of the input stay, else none does."""
+    """Classes are whole; without reduction the other dims of the input stay, otherwise none stays."""
     scores, target, *weight = shapes
     letters = tuple(range(len(scores)))
     if not scores:
@@ -79,10 +79,10 @@ def _over_classes(vector: Array, input: Array) -> Array:
 def _targets(
     input: Array, target: Array, weight: Array | None, ignore_index: int, smoothing: float
 ) -> tuple[Array, Array | None]:
-    """Weight of every class in each sample's loss, and each sample's share in the mean.
+    """The weight of each class in each sample's loss, and the share of each sample in the mean.
 
-    The loss of a sample is the sum over classes of weight * -log_softmax; ignored samples have weights 0.
-    The share is None where the mean is over samples, as it is for class probabilities.
+    The loss of a sample is the sum over classes of weight * -log_softmax; ignored samples have weights 0. The share is
+    None where a mean divides by the number of samples, as it does for class probabilities.
     """
     dim = _class_dim(input)
     scale = None if weight is None else _over_classes(wide(weight), input)
@@ -103,7 +103,7 @@ def _targets(
 
 
 def _mean_divisor(share: Array | None, input: Array) -> Array | float:
-    """What a mean divides by: the shares of all samples, or their number."""
+    """The divisor of a mean: the sum of all shares, or the number of samples."""
     return input.size / input.shape[_class_dim(input)] if share is None else jnp.sum(share)
 
 
@@ -244,7 +244,7 @@ def nll_loss(
 
 
 def _require_classes(input: Array) -> None:
-    """The input of a loss that compares classes: one vector of them, or a batch, which may be empty."""
+    """Require one vector of class scores or a batch of vectors; the batch may be empty."""
     if input.ndim > 2 or 0 in input.shape[1 if input.ndim == 2 else 0 :]:
         raise ShapeError(
             f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
@@ -332,7 +332,7 @@ def _beyond_classes(target: Array, n_classes: int) -> Beyond:
     check_error=IndexDomainError,
 )
 def classes_within(target: Array, n_classes: int) -> Array:
-    """Numbers of classes, of which there are `n_classes`."""
+    """Class numbers, as a finding of those outside of [0, n_classes)."""
     del n_classes
     return target
 
@@ -353,7 +353,7 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """Sum over target classes t and others c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at -1."""
+    """Sum over targets t and other classes c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at the first -1."""
     _require_classes(input)
     if input.shape != target.shape:
         raise ShapeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")

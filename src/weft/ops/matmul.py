@@ -39,11 +39,11 @@ def _times(shape: Sizes) -> str:
     return "x".join(map(str, shape))
 
 
-# --- checks, in PyTorch's words ---
+# --- checks, with PyTorch's error texts ---
 
 
 def _check_mm(a: Array, b: Array) -> None:
-    """Two matrices that fit."""
+    """Require two matrices whose sizes fit."""
     if a.shape[-1] != b.shape[0]:
         rows = a.size // a.shape[-1] if a.shape[-1] else a.shape[0]
         shapes = f"{rows}x{a.shape[-1]} and {_times(b.shape)}"
@@ -54,7 +54,7 @@ def _check_mm(a: Array, b: Array) -> None:
 
 
 def _check_bmm(a: Array, b: Array) -> None:
-    """Two batches of matrices that fit."""
+    """Require two batches of matrices whose sizes fit."""
     for i, batch in enumerate((a, b), 1):
         if batch.ndim != 3:
             raise ShapeError(f"batch{i} must be a 3D tensor")
@@ -77,7 +77,7 @@ def _check_same_dtype(a: Array, b: Array, kernel: str) -> None:
 
 
 def _check_mv(added: Sizes, mat: Array, vec: Array) -> None:
-    """A matrix and a vector that fit, and the shape of what is added to their product."""
+    """Require a matrix and a vector whose sizes fit, and a summand that broadcasts to their product."""
     if mat.ndim != 2 or vec.ndim != 1 or len(added) > 1:
         raise ShapeError(f"vector + matrix @ vector expected, got {len(added)}, {mat.ndim}, {vec.ndim}")
     if mat.shape[1] != vec.shape[0] or added not in ((), (1,), mat.shape[:1]):
@@ -94,7 +94,7 @@ def _check_mv_dtypes(added: Array, mat: Array, vec: Array) -> None:
 
 
 def _check_dot(a: Array, b: Array) -> None:
-    """Two vectors of one length and type."""
+    """Require two vectors of one length and one type."""
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
     if a.dtype != b.dtype:
@@ -153,7 +153,7 @@ def vdot(input: Array, other: Array) -> Array:
 
 @defop(grad_name="Mul", dims=einsum("m, n -> m n"), promote=Promote.COMMON, linear="each")
 def outer(input: Array, vec2: Array) -> Array:
-    """All products of an element of one vector and one of the other."""
+    """The product of every element of one vector with every element of the other."""
     for name, vector in (("self", input), ("vec2", vec2)):
         if vector.ndim != 1:
             raise ShapeError(f"outer: Expected 1-D argument {name}, but got {vector.ndim}-D")
@@ -172,7 +172,7 @@ def _inner_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @product(dims=_inner_dims, cast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE))
 def inner(input: Array, other: Array) -> Array:
-    """Sum of products over the last dims; a tensor without dims scales the other one."""
+    """Sum of products over the last dims; a zero-dim tensor scales the other one."""
     if input.dtype != other.dtype:
         raise DTypeError("both inputs should have same dtype")
     if input.ndim and other.ndim and input.shape[-1] != other.shape[-1]:
@@ -192,7 +192,7 @@ def _matmul_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _check_matmul(a: Array, b: Array) -> None:
-    """Dispatch on the numbers of dims, because PyTorch's texts tell which product it chose."""
+    """Check the shapes by the numbers of dims: PyTorch's texts name the product that it would have chosen."""
     if min(a.ndim, b.ndim) == 0:
         raise ShapeError(f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D")
     if a.ndim == 1 and b.ndim == 1:
@@ -210,7 +210,7 @@ def _check_matmul(a: Array, b: Array) -> None:
 
 
 def _product_name(shapes: Sequence[Sizes], out: Sizes) -> str:
-    """PyTorch has an operator of its own for each number of dims."""
+    """PyTorch's name of the derivative, which depends on the numbers of dims."""
     del out
     return {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}.get((len(shapes[0]), len(shapes[1])), "Bmm")
 
@@ -226,7 +226,7 @@ def matmul(input: Array, other: Array) -> Array:
 
 
 def _added(input: Array, term: Array, beta: Any, alpha: Any) -> Array:
-    """`beta * input + alpha * term` in the type of the term; `input` counts only where `beta` is not zero."""
+    """`beta * input + alpha * term` in the type of `term`; `input` is not read if `beta` is 0."""
     start = jnp.broadcast_to(input, expanded(input, term.shape))
     if not isinstance(beta, int):
         scale = factor(beta, term).astype(term.dtype)
@@ -235,7 +235,7 @@ def _added(input: Array, term: Array, beta: Any, alpha: Any) -> Array:
 
 
 def _added_dims(out: str, *terms: str) -> Rule:
-    """The rule of a product with these terms, and of an input before them that broadcasts to the result."""
+    """The rule of a product with these terms, where a first input broadcasts to the result."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         start = out.split()[len(out.split()) - len(shapes[0]) :]
@@ -289,7 +289,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alp
 
 @fused(dims=_added_dims("m n", "b m k", "b k n"))
 def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
-    """`beta * input + alpha * (batch1 @ batch2)`, added up over the batch."""
+    """`beta * input + alpha * (batch1 @ batch2)`, summed over the batch."""
     for i, batch in enumerate((batch1, batch2), 1):
         if batch.ndim != 3:
             raise ShapeError(f"batch{i} must be a 3D tensor")
@@ -309,7 +309,7 @@ def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alph
 
 
 def _check_chain(shapes: Sequence[Sizes]) -> None:
-    """Matrices that fit, vectors only at the ends."""
+    """Require matrices that fit; only the first and the last may be vectors."""
     count = len(shapes)
     if count < 2:
         raise ShapeError(f"multi_dot(): expected at least 2 tensors but got {count}")
@@ -336,7 +336,7 @@ def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @product(dims=_chain_dims, module="linalg")
 def multi_dot(tensors: Arrays) -> Array:
-    """Product of a chain of matrices in the cheapest order; the ends may be vectors."""
+    """Product of a chain of matrices in the cheapest order; the first and the last may be vectors."""
     for i, t in enumerate(tensors):
         if t.dtype != tensors[0].dtype:
             raise DTypeError(

@@ -20,7 +20,7 @@ def _hinge(x: Array) -> Array:
 
 
 def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Two broadcasting inputs, of which `dim` (the last, if absent) goes."""
+    """For two broadcasting inputs: `dim` (by default the last) disappears."""
     factors = pointwise(shapes, static)
     letters = factors.outs[0]
     if not letters:
@@ -32,13 +32,13 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 @defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, also="nn.functional")
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
-    """Cosine of the angle between vectors along `dim`; lengths count as at least `eps`."""
+    """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
     axis = wrap_dim(dim, len(shape))
     units = []
     for x in (jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)):
         length = vector_norms(x, 2, axis)
-        # the bound does not stop the gradient of the length
+        # the lower bound must not stop the gradient of the norm
         units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(eps - length, 0).astype(x.dtype))))
     product = units[0] * units[1]
     return jnp.sum(product, axis=axis) if shape else product
@@ -52,7 +52,7 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, k
 
 
 def _whole_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Vectors over the last dim of some inputs, which is whole; leading dims as in `element_loss`."""
+    """Inputs hold vectors along the last dim, which is whole; leading dims are as in `element_loss`."""
     depth = max(len(s) for s in shapes)
     lead = [s[:-1] if len(s) == depth else s for s in shapes]
     factors = element_loss(lead, static)
@@ -84,7 +84,7 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """1 - cosine for pairs with target 1, cosine - margin where positive for target -1."""
+    """1 - cosine for pairs with target 1; max(0, cosine - margin) for target -1."""
     _check_cosine(input1, input2, target)
     power = (jnp.sum(x * x, axis=-1) + 1e-12 for x in (input1, input2))
     first, second = power
@@ -111,7 +111,7 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """margin - target * (input1 - input2) where positive."""
+    """max(0, margin - target * (input1 - input2))."""
     if not input1.ndim == input2.ndim == target.ndim:
         sizes = [f"torch.Size({list(x.shape)})" for x in (input1, input2, target)]
         raise ShapeError(
@@ -137,7 +137,7 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """The input for target 1, margin - input where positive for target -1."""
+    """The input for target 1; max(0, margin - input) for target -1."""
     zero = jnp.zeros_like(input)
     far = jnp.where(target != 1, _hinge(jnp.asarray(margin).astype(input.dtype) - input), zero)
     near = jnp.where(target != -1, input, zero)
@@ -159,9 +159,9 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """margin + distance(anchor, positive) - distance(anchor, negative) where positive.
+    """max(0, margin + distance(anchor, positive) - distance(anchor, negative)).
 
-    With `swap` the negative counts from whichever of anchor and positive is nearer.
+    With `swap` the distance to the negative is the smaller of those from anchor and from positive.
     """
     if not anchor.ndim == positive.ndim == negative.ndim:
         raise ShapeError(

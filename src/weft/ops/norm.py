@@ -1,6 +1,7 @@
-"""Normalisation over features, batches, groups and neighbours.
+"""Normalisation over features, batches, groups and neighbouring channels.
 
-Each saves the mean and the reciprocal deviation: recomputing them in the backward pass is what costs.
+Each row saves the mean and the reciprocal standard deviation, because computing them again is the main cost of a
+backward pass.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.ops._type_names import scalar_name
 
 
 def _moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """Mean, variance and 1 / sqrt(variance + eps) over `axes`, which stay with size one."""
+    """Mean, variance and 1 / sqrt(variance + eps) over `axes`, which keep size one."""
     mean = jnp.mean(x, axis=axes, keepdims=True)
     variance = jnp.mean(jnp.square(x - mean), axis=axes, keepdims=True)
     return mean, variance, jax.lax.rsqrt(variance + eps)
@@ -40,7 +41,7 @@ def _sum_to(g: Array, parameter: Array | None, axes: tuple[int, ...]) -> Array |
 
 
 def _require_one_dtype(input: Array, *vectors: Array | None) -> None:
-    """Refuse vectors of another type than the input's, but float32 ones beside a half type."""
+    """Require the parameters to have the input's type; beside a half type, float32 is allowed too."""
     for vector in vectors:
         if vector is not None and vector.dtype not in (input.dtype, wide(input).dtype):
             raise DTypeError("mixed dtype (CPU): all inputs must share same datatype.")
@@ -71,7 +72,7 @@ def _last_axes(input: Array, shape: Shape) -> tuple[int, ...]:
 
 
 def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Parameters lie over the last dims, which must be whole."""
+    """Parameters match the last dims, which must be whole."""
     ndim, depth = len(shapes[0]), len(static["normalized_shape"])
     letters = tuple(range(ndim))
     return Factors(tuple(letters[ndim - len(s) :] for s in shapes), (letters,), frozenset(letters[ndim - depth :]))
@@ -155,7 +156,7 @@ def rms_norm(
 
 
 def _channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Vectors lie over dim 1, the only one that may be split."""
+    """Parameters match dim 1, the only dim that may be split."""
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, *((1,) for _ in shapes[1:])), (letters, (1,), (1,)), frozenset(letters) - {1})
@@ -209,7 +210,7 @@ def _batch_norm_vjp(
 
 
 def _updated(running: Array | None, fresh: Array, momentum: Scalar, count: int) -> Array:
-    """Running statistics after a batch of `count` values: the fresh ones where none are kept."""
+    """Running statistics after a batch of `count` values; where none are kept, those of the batch."""
     if running is None or not count:
         return fresh if running is None else running
     rate = jnp.asarray(momentum).astype(fresh.dtype)
@@ -234,9 +235,9 @@ def batch_norm_train(
     eps: float = 1e-5,
     per_instance: bool = False,
 ) -> tuple[Array, ...]:
-    """Each channel scaled to mean 0 and variance 1 over the batch, or over each sample of it.
+    """Each channel scaled to mean 0 and variance 1 over the batch, or within each sample (`per_instance`).
 
-    Also gives the running statistics after this batch, which carry no gradient.
+    Further outputs are the running statistics after this batch, which carry no gradient.
     """
     axes = _batch_axes(input, per_instance)
     count = 1

@@ -1,21 +1,24 @@
 """Rows of optimizers: one application updates all parameters of a group, and their state.
 
-The lists after `grads` are state and counts of steps, called as in PyTorch's state dicts; numbers and keywords are
-options of the group. `age` says for each parameter which of the counts is its own: parameters of one age share one.
+The lists after `grads` are states and step counts, with the names that they have in PyTorch's state dicts; the others
+are options of the group. `step` has one count for all parameters that are equally old, and `age[i]` is the place in it
+for parameter `i`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
-from weft.ops._updates import decayed, double, each, older, rounded, towards, wide
+from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, wide
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def sgd_step(
     params: Arrays,
     grads: Arrays,
@@ -28,7 +31,7 @@ def sgd_step(
     nesterov: bool,
     maximize: bool,
 ) -> list[Array]:
-    """New parameters, then new momentum buffers; without buffers there is no momentum."""
+    """The new parameters, then the new momentum buffers; an empty list of buffers means no momentum."""
 
     def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Any, ...]:
         if buffer is not None:
@@ -40,7 +43,7 @@ def sgd_step(
     return each(rule, params, grads, (momentum_buffer,), maximize=maximize, weight_decay=weight_decay)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def rmsprop_step(
     params: Arrays,
     grads: Arrays,
@@ -57,7 +60,7 @@ def rmsprop_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Tieleman and Hinton, 2012; with `grad_avg` centered as by Graves, 2013."""
+    """Tieleman and Hinton, 2012; with `grad_avg`, the centered version of Graves, 2013."""
     del age
 
     def rule(p: Array, g: Array, square: Array, buffer: Array | None, mean: Array | None) -> tuple[Any, ...]:
@@ -75,7 +78,7 @@ def rmsprop_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adagrad_step(
     params: Arrays,
     grads: Arrays,
@@ -100,7 +103,7 @@ def adagrad_step(
     return new + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adadelta_step(
     params: Arrays,
     grads: Arrays,
@@ -128,7 +131,7 @@ def adadelta_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def rprop_step(
     params: Arrays,
     grads: Arrays,
@@ -143,7 +146,7 @@ def rprop_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Riedmiller and Braun, 1993: a gradient that has changed its sign counts as zero."""
+    """Riedmiller and Braun, 1993. A gradient whose sign has changed counts as zero."""
     del age
 
     def rule(p: Array, g: Array, before: Array, size: Array) -> tuple[Any, ...]:
@@ -156,7 +159,7 @@ def rprop_step(
     return each(rule, params, grads, (prev, step_size), maximize=maximize) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def asgd_step(
     params: Arrays,
     grads: Arrays,
@@ -188,7 +191,7 @@ def asgd_step(
     return new + [rounded(x, old) for x, old in zip(shares, mu, strict=True)] + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adafactor_step(
     params: Arrays,
     grads: Arrays,
@@ -206,7 +209,7 @@ def adafactor_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Shazeer and Stern, 2018; matrices keep means of squares of rows and columns in place of all squares."""
+    """Shazeer and Stern, 2018. For matrices the means of squares are kept for rows and columns, not for elements."""
     counts = older(step)
     facts = [(double(count) ** double(beta2_decay), jnp.minimum(double(lr), double(count) ** -0.5)) for count in counts]
     tiny = iter([jnp.finfo(param.dtype).eps if eps1 is None else eps1 for param in params])
@@ -232,7 +235,7 @@ def _root_mean_square(x: Array) -> Array:
     return jnp.sqrt(jnp.mean(x * x))
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def muon_step(
     params: Arrays,
     grads: Arrays,
@@ -269,7 +272,7 @@ def _muon_ratio(shape: tuple[int, ...], adjust: str | None) -> float:
 
 
 def _orthogonalized(x: Array, coefficients: tuple[Scalar, ...], steps: int, eps: Scalar) -> Array:
-    """A matrix with singular values near one, in bfloat16."""
+    """The nearest orthogonal matrix, in bfloat16 and approximately: its singular values are near one."""
     tall = x.shape[0] > x.shape[1]
     y = (x.T if tall else x).astype(jnp.bfloat16)
     y = y / jnp.maximum(jnp.linalg.norm(wide(y)), rounded(eps, wide(y))).astype(y.dtype)
@@ -285,12 +288,19 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
-def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
-    """The direction of L-BFGS (Nocedal, 1980), and the slope along it.
+def _flat(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For vectors of one length that hold all parameters: no part can be computed alone, and there are no names."""
+    del static
+    letters = tuple(tuple(PartOf(dim) for dim in range(len(shape))) for shape in shapes)
+    return Factors(letters, (letters[0], ()), frozenset([0]))
 
-    `dirs` are changes of the gradient, `steps` those of the point, `ratios` one over the products of both; a ratio
-    of zero leaves its pair out. `scale` is the diagonal of the first guess of the inverse Hessian.
+
+@defop(arithmetic=Arithmetic.OWN, function=False, method=False, dims=_flat)
+def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
+    """The direction of L-BFGS (Nocedal, 1980), and the directional derivative along it.
+
+    `dirs` are changes of the gradient, `steps` changes of the point, and `ratios` the reciprocals of their products; a
+    ratio of zero skips the pair. The first guess of the inverse Hessian is `scale` times the identity.
     """
     pairs = (jnp.stack(dirs), jnp.stack(steps), jnp.stack(ratios))
 

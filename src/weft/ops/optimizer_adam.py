@@ -6,11 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
-from weft.ops._updates import bias_left, decayed, double, each, older, rounded, towards
+from weft.ops._table import Array, Arrays, Scalar
+from weft.ops._updates import bias_left, decayed, double, each, older, rounded, step_op, towards
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adam_step(
     params: Arrays,
     grads: Arrays,
@@ -28,7 +28,7 @@ def adam_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Kingma and Ba, 2015; `max_exp_avg_sq` is AMSGrad's; decoupled decay is Loshchilov and Hutter's, 2019."""
+    """Kingma and Ba, 2015. `max_exp_avg_sq` is AMSGrad's; decoupled decay is by Loshchilov and Hutter, 2019."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n), jnp.sqrt(bias_left(beta2, n))) for n in counts]
 
@@ -57,7 +57,7 @@ def adam_step(
     return new + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adamax_step(
     params: Arrays,
     grads: Arrays,
@@ -73,7 +73,7 @@ def adamax_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Kingma and Ba, 2015, section 7.1: the greatest gradient, decayed, in place of the mean of squares."""
+    """Kingma and Ba, 2015, section 7.1: a decaying maximum of gradients in place of the mean of squares."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n),) for n in counts]
 
@@ -87,7 +87,7 @@ def adamax_step(
     return new + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def nadam_step(
     params: Arrays,
     grads: Arrays,
@@ -150,7 +150,7 @@ def _momentum(beta1: Scalar, decay: Scalar, count: Array) -> tuple[Array, Array]
     return now, after
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def radam_step(
     params: Arrays,
     grads: Arrays,
@@ -167,7 +167,7 @@ def radam_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Liu et al., 2020: Adam that divides by the spread of the gradients only once its variance is tractable."""
+    """Liu et al., 2020: divides by the root mean square only once the variance of this rate is tractable."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n), *_rectification(beta2, double(n))) for n in counts]
 
@@ -196,7 +196,7 @@ def radam_step(
 
 
 def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
-    """The numerator of the adapted rate, and whether the variance of that rate is tractable."""
+    """The numerator of the adaptive rate, and whether the variance of that rate is tractable."""
     seen = bias_left(beta2, count)
     limit = 2 / (1 - double(beta2)) - 1
     length = limit - 2 * count * double(beta2) ** count / seen
@@ -205,7 +205,7 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
     return jnp.sqrt(seen * jnp.where(tractable, rect, 1)), tractable
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def sparse_adam_step(
     params: Arrays,
     grads: Arrays,
@@ -220,7 +220,7 @@ def sparse_adam_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Adam that leaves rows (along dim 0) alone, with their state, whose gradient is all zero."""
+    """Adam that skips the rows (along dim 0) whose gradient is all zero, and their state."""
     counts = older(step)
     facts = [(double(lr) * jnp.sqrt(bias_left(beta2, n)) / bias_left(beta1, n),) for n in counts]
 

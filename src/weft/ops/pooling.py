@@ -1,7 +1,7 @@
-"""Pooling over windows of fixed and of adapted size.
+"""Pooling over windows of a fixed size, and adaptive pooling.
 
-Windows are boxes, so the work is done dim by dim: a 3 x 3 maximum costs six comparisons an element, not nine,
-and the derivative of the comparisons is much faster than XLA's select-and-scatter.
+Windows are boxes, so the dims are pooled one after the other: a 3 x 3 maximum takes six comparisons for each element,
+not nine, and the derivative of the comparisons is much faster than XLA's select-and-scatter.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, S
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
-Places = Sequence[np.ndarray]  # for each place in a window, its position for every output
-Windows = Sequence[tuple[Places, tuple[int, int]]]  # for each dim, places and the padding they count from
+Places = Sequence[np.ndarray]  # for each place in a window, its position in the input for every output
+Windows = Sequence[tuple[Places, tuple[int, int]]]  # for each dim, the places, and the padding that they include
 
 
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
@@ -48,7 +48,7 @@ def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: in
 
 
 def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[Array]:
-    """Maximum of the first array over each window along `axis`, and the others where it is met first."""
+    """Maximum of the first array over each window along `axis`, and the other arrays at the first maximum."""
     best = [_slices(a, axis, places[0]) for a in arrays]
     for place in places[1:]:
         other = [_slices(a, axis, place) for a in arrays]
@@ -60,7 +60,7 @@ def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[
 
 
 def _slices(x: Array, axis: int, place: np.ndarray) -> Array:
-    """Elements of `x` along `axis` at evenly spaced positions by a slice, at others by a gather."""
+    """Elements of `x` at these positions along `axis`: by a slice if they are evenly spaced, else by a gather."""
     steps = np.unique(np.diff(place))
     if not len(place) or len(steps) > 1 or (len(steps) == 1 and steps[0] < 1):
         return jnp.take(x, place, axis=axis)
@@ -73,7 +73,7 @@ def _lowest(dtype: Any) -> Any:
 
 
 def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Array]:
-    """Maxima over boxes of the last dims, and with `indices` their flat positions in the unpadded plane."""
+    """Maxima over boxes of the last dims; with `indices`, also their flat positions in the unpadded plane."""
     lead = x.ndim - len(windows)
     margins = [(0, 0)] * lead + [margin for _, margin in windows]
     arrays: Sequence[Array] = [jnp.pad(x, margins, constant_values=_lowest(x.dtype))]
@@ -101,13 +101,13 @@ def _window_arguments(
 
 
 def _as_plane(shape: Sequence[int], n: int) -> list[int]:
-    """A shape as kernels for planes see it: one spatial dim is a plane of height 1."""
+    """The shape for kernels that take planes: a single spatial dim becomes a plane of height 1."""
     return [*shape[:-1], 1, shape[-1]] if n == 1 else list(shape)
 
 
 def _check_batch(input: Array, n: int, op: str) -> None:
     if op == "avg_pool2d":
-        wrap_dim(-3, input.ndim)  # PyTorch asks for the channels first
+        wrap_dim(-3, input.ndim)  # PyTorch looks at the channels first
     shape = list(input.shape)
     if input.ndim not in (n + 1, n + 2):
         if op == "avg_pool1d":
@@ -189,7 +189,7 @@ def _max_windows(
 
 
 def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> np.ndarray:
-    """How many positions each window along one dim averages."""
+    """The number of positions in each window along one dim."""
     start = np.arange(count) * s - p
     stop = np.minimum(start + k, size + p)
     return stop - start if include_pad else np.minimum(stop, size) - np.maximum(start, 0)
@@ -207,7 +207,7 @@ def _avg_pool(
 ) -> Array:
     op = f"avg_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
-    if n == 1:  # in the order in which PyTorch asks
+    if n == 1:  # in PyTorch's order of checks
         _check_batch(input, n, op)
     _check_padding(n, kernel, margin, (1,) * n, op)
     if n > 1:
@@ -261,7 +261,7 @@ def _divisor(
 
 
 def _adapted(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of `count` windows over `size` positions starts, and where it ends."""
+    """The start and the end of each of `count` windows over `size` positions."""
     at = np.arange(count)
     return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
 
@@ -301,7 +301,7 @@ def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
 
 
 def _check_adaptive_source(input: Array, n: int, op: str) -> None:
-    """The windows take elements from something: no dim is empty, but for a batch and, of planes' means, channels."""
+    """Require dims that are not empty. The batch may be empty, and for means over planes the channels too."""
     shape = list(input.shape)
     if "avg" in op and n == 1:
         op, shape = "adaptive_avg_pool2d", _as_plane(shape, n)
@@ -314,7 +314,7 @@ def _check_adaptive_source(input: Array, n: int, op: str) -> None:
 
 
 def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
-    """The result of adaptive pooling; PyTorch has no derivative of one without elements."""
+    """The result of adaptive pooling; as in PyTorch, an empty result has no derivative."""
     shape = _as_plane(pooled.shape, n)
     empty = first_empty(shape, 1)
     if empty is None:
@@ -328,7 +328,7 @@ def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
 
 
 def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
-    """A matrix product per dim, whose rows average the windows."""
+    """The means of the windows, by one matrix product for each dim."""
     counts = _adaptive_sizes(input, n, output_size, f"adaptive_avg_pool{n}d")
     if not from_numpy(input.dtype).is_floating_point:
         if max(counts) == min(counts) == 1:
@@ -358,14 +358,14 @@ def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
     for size, count in zip(input.shape[-n:], counts, strict=True):
         start, stop = _adapted(size, count)
         longest = (stop - start).max(initial=1)
-        # a short window repeats its last place, which never is the first of its value
+        # a short window repeats its last place, which does not change which maximum is first
         places = [np.minimum(start + o, stop - 1) for o in range(longest)]
         windows.append((places, (0, 0)))
     return windows
 
 
 def _max_rows(n: int) -> tuple[OpDef, ...]:
-    """Maximum pooling over `n` dims, fixed and adaptive; each also as a row that gives positions."""
+    """Maximum pooling over `n` dims, fixed and adaptive, each also with positions as a second output."""
 
     def max_pool(
         input: Array,
@@ -439,7 +439,7 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Array:
-        """The sum of each window over its size, or over `divisor_override`."""
+        """The sum of each window, divided by its size or by `divisor_override`."""
         return _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def adaptive_avg_pool(input: Array, output_size: Any) -> Array:

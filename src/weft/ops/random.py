@@ -26,11 +26,11 @@ def _like(value: Any, input: Array) -> Array:
     return jnp.asarray(value).astype(input.dtype)
 
 
-# By size
+# Given a size
 
 
 def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
-    """Numbers from [0, 1); complex ones have both parts there."""
+    """Uniform numbers from [0, 1); for complex types, in both parts."""
     if not jnp.issubdtype(dtype, jnp.complexfloating):
         return jax.random.uniform(key, size, dtype)
     real = jnp.finfo(dtype).dtype
@@ -46,7 +46,7 @@ def rand(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
 
 @factory(function=False)
 def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
-    """Normal numbers with mean 0 and variance 1, which complex ones share between their parts."""
+    """Normal numbers with mean 0 and variance 1; for complex types, each part has variance 1/2."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
     return jax.random.normal(key, size, dtype.numpy)
 
@@ -72,7 +72,7 @@ def randperm(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     return jax.random.permutation(key, size[0]).astype(dtype.numpy)
 
 
-# By parameters in tensors
+# Given tensors of parameters
 
 
 def _probabilities(input: Array, p: Array | None) -> Array:
@@ -117,7 +117,7 @@ def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: K
     check_error=DomainError,
 )
 def normal_sample(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array:
-    """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
+    """Normal numbers; means and standard deviations are given by two tensors that broadcast."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
     middle, spread = (jax.lax.stop_gradient(x).astype(dtype.numpy) for x in (mean, std))
     noise = jax.random.normal(key, broadcast_shapes(mean.shape, std.shape), dtype.numpy)
@@ -137,7 +137,7 @@ def _rates_check(input: Array, *, key: Key) -> Array:
     check_error=DomainError,
 )
 def poisson(input: Array, *, key: Key) -> Array:
-    """Poisson numbers with the rates in `input`, in its type."""
+    """Poisson numbers with the rates in `input`, in the type of `input`."""
     require(input, "poisson_cpu", FLOAT)
     rates = jax.lax.stop_gradient(input).astype(jnp.promote_types(input.dtype, jnp.float32))
     return jax.random.poisson(key, rates, dtype=jnp.int64).astype(input.dtype)
@@ -145,7 +145,7 @@ def poisson(input: Array, *, key: Key) -> Array:
 
 @defop(arithmetic=Arithmetic.OWN, dims=pointwise)
 def binomial(count: Array, prob: Array, *, key: Key) -> Array:
-    """How many of `count` draws succeed that each do with probability `prob`."""
+    """The number of successes in `count` draws, each with probability `prob`."""
     require(count, "binomial_cpu", FLOAT)
     shape = broadcast_shapes(count.shape, prob.shape)
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
@@ -153,13 +153,13 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
 
 @defop("_standard_gamma", arithmetic=Arithmetic.OWN, dims=pointwise, method=False)
 def standard_gamma(input: Array, *, key: Key) -> Array:
-    """Gamma numbers with the shape parameters in `input` and scale 1; differentiable in the parameters."""
+    """Gamma numbers with the shape parameters in `input` and scale 1; differentiable with respect to them."""
     require(input, "gamma_cpu", FLOAT)
     return jax.random.gamma(key, input, dtype=input.dtype)
 
 
 def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The last dim, of choices, becomes one of samples."""
+    """The last dim, of categories, is replaced by one of samples."""
     del static
     rows = tuple(range(len(shapes[0]) - 1))
     return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
@@ -179,7 +179,7 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
     check_error=DomainError,
 )
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
-    """Indices along the last dim, drawn with the weights in `input`, which need not add up to one; int64."""
+    """Indices along the last dim, drawn with the weights in `input`, which need not sum to one; int64."""
     if input.ndim not in (1, 2):
         raise ShapeError("prob_dist must be 1 or 2 dim")
     if not jnp.issubdtype(input.dtype, jnp.floating):
@@ -192,7 +192,7 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
     if not replacement and num_samples > input.shape[-1]:
         raise ShapeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     weights = jax.lax.stop_gradient(input).astype(jnp.promote_types(input.dtype, jnp.float32))
-    if not replacement:  # the largest of log-weights with Gumbel noise are such a sample
+    if not replacement:  # the largest sums of log-weights and Gumbel noise are a sample without replacement
         noisy = jnp.log(weights) + jax.random.gumbel(key, weights.shape, weights.dtype)
         return jax.lax.top_k(noisy, num_samples)[1].astype(jnp.int64)
     sums = jnp.cumsum(weights, axis=-1)
@@ -201,15 +201,15 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
     return find(sums, at).astype(jnp.int64)
 
 
-# Fills of an existing tensor: only its shape and type matter
+# In-place fills: only the shape and the type of the input matter
 
 
 _fill = partial(defop, arithmetic=Arithmetic.OWN, dims=pointwise, function=False, method=False, inplace=True)
-"""A row with an in-place form alone."""
+"""Decorator for a row that has only an in-place form."""
 
 
 def _require_positive(text: str) -> Callable[..., None]:
-    """Limits whose last number is positive."""
+    """A check of limits: the last number must be positive."""
 
     def limits(*scalars: Any) -> None:
         if scalars[-1] <= 0:
@@ -264,7 +264,7 @@ def _require_odds(p: Any) -> None:
 
 @_fill(limits=_require_odds)
 def geometric(input: Array, p: Scalar, *, key: Key) -> Array:
-    """Draws up to and including the first success, each with probability `p`."""
+    """The number of draws up to the first success, included, each with probability `p`."""
     require(input, "geometric_cpu", INTEGER, FLOAT)
     odds = jnp.asarray(p).astype(jnp.float64)
     return jax.random.geometric(key, odds, input.shape, jnp.int64).astype(input.dtype)

@@ -1,4 +1,4 @@
-"""Views that read a storage in another way: as another type, or at any places."""
+"""Views that read a storage as another type, or with any strides."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _parts_layout(layout: strides.Layout) -> strides.Layout:
     method=False,
 )
 def view_as_real(input: Array) -> Array:
-    """Real and imaginary parts as a last dim of size two."""
+    """The real and imaginary parts, along a new last dim of size two."""
     if not jnp.iscomplexobj(input):
         raise DTypeError("view_as_real is only supported for complex tensors")
     return _parts(input)
@@ -88,7 +88,7 @@ def _numbers_layout(layout: strides.Layout) -> strides.Layout:
     method=False,
 )
 def view_as_complex(input: Array) -> Array:
-    """Complex numbers from a last dim of size two."""
+    """Complex numbers from the pairs along the last dim, of size two."""
     if input.dtype not in (jnp.float32, jnp.float64):
         raise DTypeError(
             "view_as_complex is only supported for half, float and double tensors, "
@@ -109,7 +109,7 @@ def _words(old: DType, new: DType) -> str:
 
 
 def _resized(shape: Sizes, old: DType, new: DType) -> Sizes:
-    """The sizes of the same bytes as elements of another size, which the last dim takes up."""
+    """The shape after a change of type; the last dim changes if the element size does."""
     if old.itemsize == new.itemsize:
         return shape
     if not shape:
@@ -144,7 +144,7 @@ def _retyped_layout(layout: strides.Layout, dtype: DType) -> strides.Layout:
 
 
 def _bytes(input: Array) -> Array:
-    """The bytes of each element, as a last dim."""
+    """The bytes of each element, along a new last dim."""
     if jnp.iscomplexobj(input):
         halves = _bytes(_parts(input))
         return halves.reshape(*input.shape, input.dtype.itemsize)
@@ -155,7 +155,7 @@ def _bytes(input: Array) -> Array:
 
 
 def _of_bytes(content: Array, dtype: Any) -> Array:
-    """Elements of their bytes, which are the last dim."""
+    """The elements whose bytes are along the last dim."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         half = np.dtype(dtype).itemsize // 2
         real = np.zeros(0, dtype).real.dtype
@@ -186,15 +186,15 @@ def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     method=False,
 )
 def retyped(input: Array, dtype: DTypeArg) -> Array:
-    """The same bytes as elements of another type. Where these have another size, the last dim takes that up."""
+    """The same bytes as elements of another type; the last dim changes if the element size does."""
     return _retyped(input, dtype.numpy)
 
 
-# --- any places ---
+# --- any strides ---
 
 
 def _order(size: Shape, stride: Shape) -> tuple[int, ...] | None:
-    """The dims from the outermost in memory on, if the elements lie side by side; else None."""
+    """The dims from the outermost in memory to the innermost, if the elements are dense; else None."""
     places = strides.Layout(size, stride, 0, from_numpy(np.uint8))
     return places.order if places.is_dense else None
 
@@ -226,7 +226,7 @@ def _strided_write(base: Array, value: Array, size: Shape, stride: Shape, storag
     method=False,
 )
 def strided(input: Array, size: Shape, stride: Shape, storage_offset: Scalar) -> Array:
-    """The elements at the places that strides and an offset name in the flat tensor; the caller has checked them."""
+    """The elements at the given strides and offset in the flat tensor; the caller has checked them."""
     flat, order = jnp.ravel(input), _order(size, stride)
     if order is None:
         return jnp.take(flat, _places(size, stride, storage_offset), mode="clip")

@@ -1,7 +1,7 @@
 """Recurrent layers: one row per layer and direction, and single steps.
 
-The inputs of all steps are projected by one product before the loop. The loop saves its gates, the derivative goes
-through them backwards, and the gradients of the weights are one product each after it.
+One product projects the inputs of all steps before the loop. The loop saves the gates; the derivative loops over them
+backwards, and then computes the gradient of each weight by one product.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from weft.ops._neural import wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name
 
-# --- what all of them share -----------------------------------------------------------------------------------
+# --- shared helpers -------------------------------------------------------------------------------------------
 
 
 def _sigmoid(x: Array) -> Array:
-    """The logistic function. In a loop XLA:CPU makes vectors of tanh, not of exp: five times as fast."""
+    """The logistic function. In loops XLA:CPU vectorizes tanh but not exp, so tanh is five times as fast."""
     return 0.5 * jnp.tanh(0.5 * x) + 0.5
 
 
 def _dims(outputs: str, **letters: str) -> Rule:
-    """Each parameter's letters, in order; only the batch may be split. Parameters may be absent from the end on."""
+    """The rule with each parameter's letters, in order; the last ones may be absent. Only the batch may be split."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         present = [
@@ -41,7 +41,7 @@ def _dims(outputs: str, **letters: str) -> Rule:
 
 
 def _live(lengths: Array | None, steps: int) -> Array | None:
-    """(time, batch, 1): whether a sequence has this step."""
+    """Whether a sequence has a step, as (time, batch, 1); None if all have the same length."""
     return None if lengths is None else (jnp.arange(steps)[:, None] < lengths)[..., None]
 
 
@@ -52,7 +52,7 @@ def _select(live: Array | None, x: Array, other: Array | float) -> Array:
 def _loop(
     step: Callable[[Any, Any], Any], carry: Any, per_step: tuple[Any, ...], lengths: Array | None, reverse: bool
 ) -> Any:
-    """`step(carry, (*per_step, live))` over time."""
+    """A scan of `step(carry, (*per_step, live))` over time."""
     live = _live(lengths, per_step[0].shape[0])
     return jax.lax.scan(step, carry, (*per_step, live), reverse=reverse)
 
@@ -74,17 +74,17 @@ def _bias(*biases: Array | None) -> Array | float:
 
 
 def _before(xs: Array, first: Array, reverse: bool) -> Array:
-    """What `xs` was one step earlier."""
+    """The sequence `xs` delayed by one step, with `first` at the start."""
     return jnp.concatenate([xs[1:], first[None]] if reverse else [first[None], xs[:-1]])
 
 
 def _states_before(ys: Array, h0: Array, lengths: Array | None, reverse: bool) -> Array:
-    """The hidden state that each step started from: in reverse, a sequence starts at its own end."""
+    """The hidden state before each step; in reverse, a sequence starts at its own end."""
     return _before(_select(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
 
 
 def _over_all_steps(dz: Array, xs: Array) -> Array:
-    """The gradient of a weight, from those of its products and from its inputs."""
+    """The gradient of a weight, from the gradients of its products and its inputs at all steps."""
     return jnp.tensordot(dz, wide(xs), ((0, 1), (0, 1)))
 
 
@@ -108,7 +108,7 @@ def _lstm_step(z: Array, c: Array) -> tuple[Array, Array, Array]:
 
 
 def _lstm_step_back(dh: Array, dc: Array, gates: Array, c: Array, before: Array) -> tuple[Array, Array]:
-    """Gradients of the four sums, and of the cell before; `dh` and `dc` are those of the step's results."""
+    """Gradients of the four gates' inputs and of the previous cell; `dh` and `dc` are those of the step's results."""
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     t = jnp.tanh(c)
     dc = dc + dh * o * (1 - t * t)
@@ -141,7 +141,7 @@ def _lstm_vjp(
         inner = dy if weight_hr is None else dy @ wide(weight_hr)
         dz, dc_before = _lstm_step_back(inner, _select(live, dc, 0), gates, c, before)
         dh_before = dz @ weight
-        if live is not None:  # sequences without this step pass their gradients on
+        if live is not None:  # finished sequences pass their gradients on unchanged
             dh_before, dc_before = dh_before + jnp.where(live, 0, dh), jnp.where(live, dc_before, dc)
         return (dh_before, dc_before), (dz, None if weight_hr is None else dy)
 
@@ -196,8 +196,8 @@ def lstm_layer(
 ) -> tuple[Array, ...]:
     """Hidden states of all steps (time, batch, hidden), then the last hidden state and cell (batch, hidden).
 
-    `weight_hr` projects hidden states (Sak et al., https://arxiv.org/abs/1402.1128). Sequences end at their length:
-    their states stay from there on, and hidden states in the first output are 0. In reverse they start there.
+    `weight_hr` projects hidden states (Sak et al., https://arxiv.org/abs/1402.1128). A sequence ends at its length:
+    from there on its states do not change, and the hidden states in the first output are 0. In reverse it starts there.
     Further outputs are the cells and the gates.
     """
     _check_types((input, weight_ih), (h0, weight_hh), (c0, weight_hh))
@@ -221,7 +221,7 @@ def lstm_layer(
 
 
 def _gru_step(x: Array, hidden: Array, h: Array) -> tuple[Array, Array, Array]:
-    """The new state, the gates, and the state's part in the candidate; both projections have their biases."""
+    """The new state, the gates, and the state's part in the candidate; both projections include their biases."""
     size = h.shape[-1]
     r, z = jnp.split(_sigmoid(x[..., : 2 * size] + hidden[..., : 2 * size]), 2, axis=-1)
     inner = hidden[..., 2 * size :]
@@ -413,7 +413,7 @@ _STEP = {"w_ih": "zi", "w_hh": "zh", "b_ih": "z", "b_hh": "z"}
 def lstm_cell(
     input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None
 ) -> tuple[Array, Array]:
-    """One step of an LSTM: (batch, features) and two states (batch, hidden) to the two new states."""
+    """One step of an LSTM, from (batch, features) and two states (batch, hidden) to the two new states."""
     _check_step(input, hx, w_ih, w_hh)
     x, hidden = _projections(input, w_ih, b_ih, hx[0], w_hh, b_hh)
     h, c, _ = _lstm_step(x + hidden, wide(hx[1]))
@@ -424,7 +424,7 @@ def lstm_cell(
 def gru_cell(
     input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None
 ) -> Array:
-    """One step of a GRU: (batch, features) and the state (batch, hidden) to the new state."""
+    """One step of a GRU, from (batch, features) and the state (batch, hidden) to the new state."""
     _check_step(input, (hx,), w_ih, w_hh)
     x, hidden = _projections(input, w_ih, b_ih, hx, w_hh, b_hh)
     return _gru_step(x, hidden, wide(hx))[0].astype(input.dtype)

@@ -1,4 +1,4 @@
-"""Reductions: sums, products, truth and extremes over dims."""
+"""Reductions over dims: sums, products, logical and/or, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from weft.ops._type_names import scalar_name
 
 
 def _overload(name: str) -> GradName:
-    """PyTorch numbers the overloads of reductions: 0 reduces everything, 1 some dims."""
+    """PyTorch's name of the derivative: overload 0 reduces all dims, overload 1 some."""
     return lambda _, out: f"{name}Backward{int(bool(out))}"
 
 
@@ -39,7 +39,7 @@ def _overload(name: str) -> GradName:
     dims=reduces, partial="sum", linear="each", cast=ACCELERATOR_FLOAT32, grad_name=_overload("Sum"), out_decides=True
 )
 def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
-    """Sum over `dim`; integers and bools add up in int64."""
+    """Sum over `dim`; integers and bools are summed in int64."""
     x = summable(input, dtype)
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
@@ -94,7 +94,7 @@ def _reduces_listed(shapes: Any, static: Any) -> Factors:
 
 
 def _truth(input: jax.Array, result: jax.Array) -> jax.Array:
-    """PyTorch answers in bool, except for uint8."""
+    """The result as bool, but as uint8 for uint8 inputs, as in PyTorch."""
     return result.astype(jnp.uint8) if input.dtype == jnp.uint8 else result
 
 
@@ -181,7 +181,7 @@ def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Ar
 
 
 def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
-    """Index of the first extreme; `name` is argmax or argmin."""
+    """Index of the first maximum or minimum; `name` is argmax or argmin."""
     if input.ndim == 0:
         return jnp.zeros((), jnp.int64)
     find = jnp.argmax if name == "argmax" else jnp.argmin

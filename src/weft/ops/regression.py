@@ -1,4 +1,4 @@
-"""Losses that compare numbers element by element."""
+"""Losses that compare numbers elementwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
 
 
 def _reduced(loss: Array, weight: Array | None, *reduction: Any) -> Array:
-    """The reduced loss; a mean of weighted losses divides by their weights."""
+    """The reduced loss; a mean of weighted losses divides by the sum of the weights."""
     if weight is None or reduction_name(*reduction) != "mean":
         return reduced(loss, *reduction)
     return jnp.sum(loss) / jnp.sum(weight)
@@ -93,7 +93,7 @@ def l1_loss(
     reduction: str = "mean",
     weight: Array | None = None,
 ) -> Array:
-    """Sizes of differences."""
+    """Absolute differences."""
     broadcast_shapes(input.shape, target.shape)
     if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
         raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_name(input)}")
@@ -102,7 +102,7 @@ def l1_loss(
 
 
 def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
-    """Half squares of gaps below `edge`, and the sizes of all."""
+    """Half the squares of the differences, for use below `edge`, and all absolute differences."""
     size = size_of(gap)
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
@@ -123,7 +123,7 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Array:
-    """Squares / (2 beta) below `beta`, sizes less beta / 2 above."""
+    """d**2 / (2 beta) where the absolute difference d is below `beta`, else d - beta / 2."""
     if beta < 0:
         raise ShapeError("smooth_l1_loss does not support negative values for beta.")
     broadcast_shapes(input.shape, target.shape)
@@ -137,7 +137,7 @@ def smooth_l1_loss(
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
-    """Half squares below `delta`, delta * (size - delta / 2) above."""
+    """d**2 / 2 where the absolute difference d is below `delta`, else delta * (d - delta / 2)."""
     if delta <= 0:
         raise ShapeError("huber_loss does not support non-positive values for delta.")
     broadcast_shapes(input.shape, target.shape)
@@ -216,7 +216,7 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Array | None = None,
 ) -> Array:
-    """Binary cross entropy of sigmoid(input); positive targets count `pos_weight` times."""
+    """Binary cross entropy of sigmoid(input); the loss of positive targets is multiplied by `pos_weight`."""
     if input.shape != target.shape:
         sizes = (f"torch.Size({list(x.shape)})" for x in (target, input))
         raise ValueRangeError("Target size ({}) must be the same as input size ({})".format(*sizes))
@@ -302,7 +302,7 @@ def gaussian_nll_loss(
             raise ValueRangeError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not valid")
-    low = jax.lax.stop_gradient(jnp.maximum(eps - var, 0).astype(var.dtype))  # the gradient passes the bound
+    low = jax.lax.stop_gradient(jnp.maximum(eps - var, 0).astype(var.dtype))  # the bound must not stop the gradient
     var = var + low
     loss = 0.5 * (jnp.log(var) + jnp.square(input - target) / var)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

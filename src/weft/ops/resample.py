@@ -21,14 +21,14 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _space_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """All dims may change size except batch and channels."""
+    """Batch and channels may be split; all other dims may change size, and are whole."""
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[2:]))
 
 
 def _padded_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims that are padded, counted from the last, are whole."""
+    """Padded dims, counted from the last, are whole."""
     letters = tuple(range(len(shapes[0])))
     depth = min(len(static["pad"]) // 2, len(letters))
     return Factors((letters,), (letters,), frozenset(letters[len(letters) - depth :]))
@@ -72,7 +72,7 @@ def _check_source(input: Array, dim: int, before: int, after: int, mode: str) ->
 
 
 def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> None:
-    """Reflected or replicated dims keep an element."""
+    """Require an element in each dim that is reflected or replicated."""
     output_sizes = [size + before + after for size, (before, after) in zip(sizes, amounts, strict=True)]
     if max(output_sizes) < 1:
         words = "DHW"[3 - len(output_sizes) :]
@@ -87,7 +87,7 @@ def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> N
 
 @defop(arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
 def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None = None) -> Array:
-    """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
+    """The last dims extended, or cut by negative amounts. `pad` has pairs (before, after), last dim first."""
     _check_pad(input, pad, mode)
     amounts = [(0, 0)] * input.ndim
     for back in range(len(pad) // 2):
@@ -115,7 +115,7 @@ _JAX_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
-    """One dim padded from its own elements."""
+    """One dim padded with its own elements."""
     if min(before, after) >= 0:
         amounts = [(0, 0)] * x.ndim
         amounts[dim] = (before, after)
@@ -126,7 +126,7 @@ def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
         at = np.clip(at, 0, size - 1)
     elif mode == "reflect":
         at = size - 1 - np.abs(size - 1 - np.abs(at))
-    else:  # what is left after the cut goes round
+    else:  # circular: what is left after the cut wraps around
         left = np.arange(max(-before, 0), size - max(-after, 0))
         at = np.pad(left, (max(before, 0), max(after, 0)), mode="wrap")
     return jnp.take(x, at, axis=dim)
@@ -201,7 +201,7 @@ alias(channel_shuffle, "native_channel_shuffle")
 
 
 def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
-    """Elements come from some, and go somewhere: only a batch may be empty."""
+    """Require non-empty inputs and outputs; only the batch may be empty."""
     sizes = shape[2:]
     if min(*sizes, *size) <= 0:
         words = "DHW"[3 - len(size) :]
@@ -220,7 +220,7 @@ def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
 def interpolate(
     input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
 ) -> Array:
-    """Images resized to `size`, dim by dim; `scales`, where given, decide the positions."""
+    """Images resized to `size`, dim by dim. Positions follow from `scales` where given, else from the sizes."""
     taps_of, ndim = MODES[mode]
     space = input.ndim - 2
     if ndim not in (0, space):

@@ -1,4 +1,4 @@
-"""Rows that run along a dim: cumulative results, differences, and the trapezoid rule."""
+"""Rows that run along a dim: cumulative operators, differences, and the trapezoid rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from weft.ops._type_names import scalar_name
 @defop(dims=along, linear="each", cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
-    """Sums of the elements up to each place along `dim`; integers and bools add up in int64."""
+    """Cumulative sums along `dim`; integers and bools are summed in int64."""
     x = summable(input, dtype)
     return jnp.cumsum(wide(x), axis=dim).astype(x.dtype)
 
@@ -38,7 +38,7 @@ def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
 @defop(dims=along, cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
-    """Products of the elements up to each place along `dim`; integers and bools multiply in int64."""
+    """Cumulative products along `dim`; integers and bools are multiplied in int64."""
     x = summable(input, dtype)
     return jnp.cumprod(wide(x), axis=dim).astype(x.dtype)
 
@@ -52,7 +52,7 @@ _OTHER_OUT = "expected scalar_type {0} but found {1}"
 
 
 def _running(name: str, input: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    """Running extremes and where each was last met; after a NaN everything is NaN."""
+    """Cumulative maxima or minima and their last indices; after a NaN everything is NaN."""
     require_real(input, f"{name}(): does not support complex input")
     x = input.astype(jnp.uint8) if input.dtype == jnp.bool_ else input
     values = (jax.lax.cummax if name == "cummax" else jax.lax.cummin)(x, axis=dim)
@@ -89,7 +89,7 @@ def _part(x: jax.Array, dim: int, start: int, stop: int | None) -> jax.Array:
 
 
 def _joined(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """All inputs meet along `dim`, which must be whole."""
+    """All inputs are joined along `dim`, which must be whole."""
     first = along(shapes, static)
     return Factors(first.ins * len(shapes), first.outs, first.whole)
 
@@ -107,7 +107,7 @@ def _require_joinable(input: jax.Array, extra: jax.Array, dim: int) -> None:
 
 @defop(dims=_joined, promote=Promote.COMMON, linear="all")
 def diff(input: Array, n: int = 1, dim: Dim = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
-    """Differences of neighbours along `dim`, taken `n` times; of bools, whether neighbours differ."""
+    """Differences of neighbours along `dim`, taken `n` times; for bools, whether neighbours differ."""
     if input.ndim == 0:
         raise ShapeError("diff expects input to be at least one-dimensional")
     if n < 0:
@@ -123,7 +123,7 @@ def diff(input: Array, n: int = 1, dim: Dim = -1, prepend: Array | None = None, 
 
 
 def _steps(name: str, y: jax.Array, x: jax.Array, dim: int) -> jax.Array:
-    """Distances between sample points, shaped to broadcast against the areas between them."""
+    """Distances between sample points, in a shape that broadcasts against the areas between them."""
     if x.ndim == 0:
         raise ShapeError(f"{name}: received a zero-dim `x`; give one point per sample")
     if x.ndim == 1:
@@ -135,7 +135,7 @@ def _steps(name: str, y: jax.Array, x: jax.Array, dim: int) -> jax.Array:
 
 
 def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> jax.Array:
-    """Areas of the trapezoids between neighbours, times two."""
+    """The areas of the trapezoids between neighbours, times two."""
     if y.ndim == 0:
         raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
     if isinstance(dx, jax.Array) and x is not None:
@@ -147,7 +147,7 @@ def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> j
 
 
 def _integrates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The first input's `dim` goes; the others broadcast against it."""
+    """The first input's `dim` disappears; the others broadcast against it."""
     ndim = max(len(s) for s in shapes)
     dim = wrap_dim(static["dim"], len(shapes[0])) + ndim - len(shapes[0])
     ins = tuple((dim,) if len(s) == 1 else tuple(range(ndim - len(s), ndim)) for s in shapes)
@@ -155,7 +155,7 @@ def _integrates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _accumulates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """As `_integrates`, but the dim stays, one shorter."""
+    """As `_integrates`, but the dim stays, shorter by one."""
     factors = _integrates(shapes, static)
     return Factors(factors.ins, (tuple(range(max(len(s) for s in shapes))),), factors.whole)
 
@@ -171,6 +171,6 @@ alias(trapezoid, "trapz")
 
 @defop(dims=_accumulates, promote=Promote.FLOAT)
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1, dim: Dim = -1) -> Array:
-    """Integrals of `y` up to each point along `dim` by the trapezoid rule; one fewer than `y` there."""
+    """Integrals of `y` up to each point along `dim` by the trapezoid rule; the result is shorter by one there."""
     areas = _areas("cumulative_trapezoid", y, x, dx, dim)
     return jnp.cumsum(areas, axis=dim) / 2

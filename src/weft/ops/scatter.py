@@ -1,4 +1,4 @@
-"""Operators that write along a dim, each cell at a place of its own."""
+"""Operators that write along a dim, with a separate index for each cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REDUCTIONS = ("prod", *_UPDATERS)
 
 
 def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The input's dims stay; those other than `dim` are shared by all where all sizes agree."""
+    """The input's dims stay; dims other than `dim` are shared by all inputs where all sizes are equal."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(range(ndim))
     shared = {d for d in ins if d != dim and all(len(s) == ndim and s[d] == shapes[0][d] for s in shapes)}
@@ -30,7 +30,7 @@ def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _require_cells(input: Array, dim: int, index: Array, src: Array) -> None:
-    """The rules that all scatters have for their arguments."""
+    """Check the arguments that all scatters share."""
     require_dtype(index, "scatter(): Expected dtype int32/int64 for index", "int32", "int64")
     if src.dtype != input.dtype:
         raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
@@ -53,7 +53,7 @@ def _at(input: Array, dim: int, index: Array) -> Any:
 
 
 def _used(src: Array, index: Array) -> Array:
-    """The part of the source that the index reads."""
+    """The part of the source that is written: it has the shape of the index."""
     return jnp.atleast_1d(src)[tuple(slice(n) for n in jnp.atleast_1d(index).shape)]
 
 
@@ -65,13 +65,13 @@ def _read(values: Array, dim: int, index: Array) -> Array:
 def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array:
     """`input` with the cells set or combined with `value`, which broadcasts."""
     if input.dtype == jnp.bool_:
-        how = {"add": "max", "multiply": "min"}.get(how, how)  # disjunction and conjunction
+        how = {"add": "max", "multiply": "min"}.get(how, how)  # logical or, logical and
     ref = _at(input, dim, index)
     return getattr(ref, how)(jnp.asarray(value, input.dtype), **UNCHECKED).reshape(input.shape)
 
 
 def _pad(used: Array, src: Array) -> Array:
-    """The gradient of the source: zero in the part that the index does not read."""
+    """The gradient of the whole source: zero in the part that is not written."""
     if not src.ndim:
         return jnp.sum(used)
     return jnp.pad(used, [(0, n - m) for n, m in zip(src.shape, used.shape, strict=True)])
@@ -85,7 +85,7 @@ def _scatter_check(input: Array, dim: Dim, index: Array, src: Operand, *, reduce
 def _scatter_vjp(
     g: Array, out: Array, input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None
 ) -> tuple[Array | None, ...]:
-    """Every cell takes the gradient of its place, also where a later one overwrote it."""
+    """The source's gradient is the result's gradient at its places, even where a later write overwrote it."""
     if not index.size:
         return g, None, jnp.zeros_like(src)
     if reduce == "multiply":
@@ -109,7 +109,8 @@ def _scatter_vjp(
 def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str | None = None) -> Array:
     """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
 
-    `reduce` "add" or "multiply" combines instead. Where places repeat one write stays, the last on CPU.
+    With `reduce` "add" or "multiply" they are combined instead. Where places repeat, one write remains, on the CPU the
+    last.
     """
     if reduce not in (None, "add", "multiply"):
         raise ShapeError("reduce argument must be either add or multiply.")
@@ -152,7 +153,7 @@ def _scatter_reduce_check(
 
 
 def _neutral(dtype: Any, reduce: str) -> Any:
-    """The element that leaves the others as they are."""
+    """The identity element of a reduction."""
     if reduce in ("amax", "amin"):
         if dtype == jnp.bool_:
             return reduce == "amin"
@@ -164,7 +165,7 @@ def _neutral(dtype: Any, reduce: str) -> Any:
 
 
 def _counts(input: Array, dim: int, index: Array, include_self: bool) -> Array:
-    """How many elements each mean is over; one where there are none, which leaves the input alone."""
+    """The number of elements in each mean; 1 where there are none, so that the input stays as it is."""
     start = jnp.ones(input.shape, input.dtype)
     if not include_self:
         start = _update(start, dim, index, 0, "set")
@@ -183,7 +184,7 @@ def _multiplied(dim: int, input: Array, index: Array, used: Array) -> Array:
     return _update(input, dim, index, used, "multiply")
 
 
-# JAX has no derivative of this product; ours serves derivatives of every order.
+# JAX has no derivative of this product; this one can be differentiated again, to every order.
 _product = jax.custom_vjp(_multiplied, nondiff_argnums=(0,))
 
 
@@ -193,7 +194,7 @@ def _product_forward(dim: int, input: Array, index: Array, used: Array) -> tuple
 
 
 def _product_vjp(dim: int, saved: tuple[Array, ...], g: Array) -> tuple[Array, None, Array]:
-    """Quotients of the product, with a lone zero factor left out of it instead of divided by."""
+    """The product divided by each factor; a single zero factor is left out of the product instead."""
     out, input, index, used = saved
     whole = jnp.where(input == 0, 1, input)
     zero = used == 0
@@ -209,7 +210,7 @@ _product.defvjp(_product_forward, _product_vjp)
 
 
 def _extremum_vjp(g: Array, out: Array, input: Array, dim: int, index: Array, used: Array) -> tuple[Array, Array]:
-    """Shared evenly by all elements that equal the result."""
+    """All elements equal to the result share the gradient evenly."""
     mine = (input == out).astype(g.dtype)
     theirs = (used == _read(out, dim, index)).astype(g.dtype)
     share = g / _update(mine, dim, index, theirs, "add")
@@ -257,8 +258,8 @@ def scatter_reduce(
 ) -> Array:
     """`input` with elements of `src` combined at the places of `index` along `dim`.
 
-    `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` the elements
-    that `input` has at those places take no part.
+    `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self`, the elements of `input` at those places
+    are ignored.
     """
     if reduce not in _REDUCTIONS:
         raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")

@@ -27,7 +27,7 @@ from weft.ops.sorting import ranked
 
 
 def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Array:
-    """Elements at `place` along `dim`, which is a number or keeps the dim with size one."""
+    """Elements at `place` along `dim`; `place` is a number, or an array in which `dim` has size one."""
     place = jnp.broadcast_to(place, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
     values = jnp.take_along_axis(x, place, axis=dim)
     return values if keepdim else jnp.squeeze(values, dim)
@@ -58,7 +58,7 @@ def _require_ordered(input: jax.Array) -> None:
 
 
 def _middle(x: jax.Array, dim: int, skip_nan: bool) -> jax.Array:
-    """Where the lower median stands among the sorted elements: at the first NaN unless those are skipped."""
+    """The position of the lower median among the sorted elements; that of the first NaN unless NaNs are skipped."""
     size = x.shape[dim]
     nans = jnp.sum(is_nan(x), axis=dim, keepdims=True)
     if skip_nan:
@@ -92,7 +92,7 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
 )
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
-    """The lower median along `dim` and its index; NaN where there is one."""
+    """The lower median along `dim` and its index; NaN if any element is NaN."""
     return _median_dim(input, dim, keepdim, skip_nan=False)
 
 
@@ -116,7 +116,7 @@ def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
 
 @defop(arithmetic=Arithmetic.NONE, grad_name="Median", dims=reduces, vjp=_median_all_vjp, function=False, method=False)
 def median_all(input: Array) -> Array:
-    """The lower median of all elements; NaN where there is one."""
+    """The lower median of all elements; NaN if any is NaN."""
     return _median_all(input, skip_nan=False)
 
 
@@ -133,7 +133,7 @@ def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = Fal
 @defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("values", "indices"), vjp=_mode_vjp)
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
-    """The most frequent element along `dim`, the smallest of several, and its last index."""
+    """The most frequent element along `dim` (the smallest if there are several), and its last index."""
     require_sized("mode()", input.shape, dim)
     values, indices = ranked(input, dim)
     place = positions(values.shape, dim)
@@ -144,7 +144,7 @@ def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Arr
 
 
 def _quantile_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """As `reduces`, after the dims of `q`."""
+    """As `reduces`, but the dims of `q` come first."""
     rest = reduces(shapes, static)
     quantiles = tuple(f"q:{d}" for d in range(len(shapes[1])))
     return Factors((*rest.ins, quantiles), ((*quantiles, *rest.outs[0]),))
@@ -169,7 +169,7 @@ def _require_quantile(name: str, input: jax.Array, q: jax.Array, interpolation: 
 
 
 def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Array:
-    """Sorted values (..., n) read at fractional ranks (..., q)."""
+    """Sorted values (..., n) interpolated at fractional ranks (..., q)."""
     if interpolation in _ROUNDED:
         rank = _ROUNDED[interpolation](rank)
     place = jnp.floor(rank).astype(jnp.int64)
@@ -182,7 +182,7 @@ def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Arra
 
 
 def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str) -> jax.Array:
-    """Quantiles along one dim or all; NaN wins, or is left out by nanquantile."""
+    """Quantiles along one dim or all. NaN gives NaN, but nanquantile leaves it out."""
     _require_quantile(name, input, q, interpolation)
     last = input.reshape(-1) if dim is None or input.ndim == 0 else jnp.moveaxis(input, dim, -1)
     values = jnp.sort(last, axis=-1)
@@ -214,7 +214,7 @@ _OUTSIDE = "quantile() q values must be in the range [0, 1]"
 def quantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
-    """Quantiles `q` along one dim or all; several `q` make a leading dim. NaN where there is one."""
+    """Quantiles `q` along one dim or all; a vector `q` adds a leading dim. NaN if any element is NaN."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 

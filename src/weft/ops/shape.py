@@ -1,4 +1,4 @@
-"""Views: results that alias their input's elements under another shape, order or extent."""
+"""Views of all elements: in another shape, with the dims in another order, or repeated by `expand`."""
 
 from __future__ import annotations
 
@@ -8,27 +8,23 @@ from math import inf, prod
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
-from weft.errors import OutOfRangeError, ShapeError
+from weft.errors import ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Rule, Sizes, along, wrap_dim
-from weft.ops._findings import Misses
-from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
+from weft.ops._dims import Factors, Rule, Sizes, wrap_dim
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped
-from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
+from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Shape, defop
 from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
 
 
-# --- another shape over the same order of elements ---
+# --- another shape, with the elements in the same order ---
 
 
 def resolved(shape: Shape, size: int) -> Shape:
-    """`shape` with a -1 replaced by what `size` elements leave for it."""
+    """`shape` with -1 replaced by the size that `size` elements leave for it."""
     for i, n in enumerate(shape):
         if n < -1:
             raise ShapeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
@@ -65,13 +61,13 @@ def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes]
 
 @view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
 def view(input: Array, shape: Shape) -> Array:
-    """The elements in the same order under another shape, in which one size may be -1."""
+    """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
 @view_op(grad_name="View", dims=_view_dims, view=strides.shaped(_of_size), by_layout=True)
 def reshape(input: Array, shape: Shape) -> Array:
-    """The elements in the same order under another shape, in which one size may be -1."""
+    """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
@@ -145,7 +141,7 @@ def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
 
 
 def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
-    """Dims of size one among those listed; None lists all."""
+    """The dims of size one among those listed; None lists all."""
     once(dim or ())
     return tuple(d for d, size in enumerate(shape) if size == 1 and (dim is None or d in dim))
 
@@ -159,7 +155,7 @@ def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 @view_op(dims=_squeeze_dims, view=strides.without(_singles), inplace=True)
 def squeeze(input: Array, dim: Dims = None) -> Array:
-    """Without the dims of size one, or without those of them that `dim` lists."""
+    """The input without its dims of size one, or without those of them that `dim` lists."""
     return jnp.squeeze(input, _singles(input.shape, dim))
 
 
@@ -171,7 +167,7 @@ def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 @view_op(dims=_unsqueeze_dims, view=strides.inserted, inplace=True)
 def unsqueeze(input: Array, dim: int) -> Array:
-    """With a new dim of size one at `dim`."""
+    """The input with a new dim of size one at `dim`."""
     return jnp.expand_dims(input, wrap_dim(dim, input.ndim + 1))
 
 
@@ -194,7 +190,7 @@ def _swap_dims(first: str, second: str) -> Rule:
 
 @view_op(dims=_swap_dims("dim0", "dim1"), view=strides.ordered(_swapped), inplace=True)
 def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
-    """The two dims change places."""
+    """The two dims are swapped."""
     return jnp.transpose(input, _swapped(input.ndim, dim0, dim1))
 
 
@@ -208,7 +204,7 @@ alias(transpose, "swapdims")
     inplace=True,
 )
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
-    """The two dims change places."""
+    """The two dims are swapped."""
     return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
 
 
@@ -305,7 +301,7 @@ def permute(input: Array, dims: Shape) -> Array:
 
 
 def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
-    """The order of dims after each source went to its destination, the others filling the gaps in turn."""
+    """The order of dims after a move: the dims not in `source` keep their order and fill the remaining places."""
     source, destination = ((dims,) if isinstance(dims, int) else dims for dims in (source, destination))
     if len(source) != len(destination):
         raise ShapeError(
@@ -335,7 +331,7 @@ def movedim(input: Array, source: Ints, destination: Ints) -> Array:
 alias(movedim, "moveaxis")
 
 
-# --- another extent ---
+# --- repeated elements ---
 
 
 def expanded(input: Array, size: Shape) -> Shape:
@@ -370,7 +366,7 @@ def _expand_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _expand(input: Array, size: Shape) -> Array:
-    """Repeat dims of size one and add leading dims to reach `size`, in which -1 keeps a size."""
+    """Dims of size one repeated, and leading dims added, to reach `size`, in which -1 keeps a size."""
     return jnp.broadcast_to(input, expanded(input, size))
 
 
@@ -378,160 +374,3 @@ expand = view_op("expand", dims=_expand_dims, view=strides.expanded, spreads=Tru
 broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded, spreads=True)(
     _expand
 )
-
-
-def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
-    """The dims with these names and defaults go and must be whole; `adds` come last."""
-
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-        letters = tuple(range(len(shapes[0])))
-        gone = frozenset(static.get(name, default) for name, default in names.items())
-        return Factors((letters,), (tuple(d for d in letters if d not in gone) + adds,), gone)
-
-    return rule
-
-
-@isolated
-def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
-    return lax.dynamic_update_index_in_dim(base, value, index, dim)
-
-
-@view_op(
-    dims=_losing({"dim": None}),
-    view=strides.selected,
-    write=_select_write,
-    function=False,
-    method=False,
-)
-def select(input: Array, dim: Dim, index: Scalar) -> Array:
-    """The slice at `index` along `dim`, without that dim; the caller has checked the range, which starts at 0."""
-    return lax.squeeze(part_at(input, index, 1, dim), [dim])
-
-
-def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
-    return outside_dim(index, input, dim, negative=True)
-
-
-@view_op(
-    dims=_losing({"dim": None}),
-    view=strides.selected,
-    write=_select_write,
-    check=_select_at_check,
-    check_text=OUT_OF_BOUNDS,
-    grad_name="Select",
-    function=False,
-    method=False,
-)
-def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
-    """`select` with an index that is known when the program has run."""
-    require_extent(index, input.shape[dim])
-    return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
-
-
-@isolated
-def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
-    if step == 1:
-        return lax.dynamic_update_slice_in_dim(base, value, start, dim)
-    at = start + step * jnp.arange(length)
-    return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
-
-
-@view_op(
-    grad_name="Slice",
-    dims=along,
-    view=strides.sliced,
-    write=_slice_write,
-    function=False,
-    method=False,
-)
-def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
-    """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
-    span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
-    return lax.slice_in_dim(span, 0, None, step, dim)
-
-
-@view_op(
-    grad_name="Slice",
-    dims=along,
-    view=strides.sliced,
-    write=_slice_write,
-    function=False,
-    method=False,
-)
-def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
-    """As `slice_dim`, with a start that is part of the program."""
-    return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
-
-
-@isolated
-def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    at = np.arange(value.shape[-1])
-    matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
-    written = matrices.at[..., at + max(-offset, 0), at + max(offset, 0)].set(value)
-    return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
-
-
-@view_op(
-    dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)),
-    view=strides.diagonals,
-    write=_diagonal_write,
-)
-def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
-    """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
-    if dim1 == dim2:
-        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
-
-
-def diagonals(matrices: Array, offset: int) -> Array:
-    """The diagonals of the matrices in the last two dims. `jnp.diagonal` hides that they are linear."""
-    rows, columns = matrices.shape[-2:]
-    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
-    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
-
-
-def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    letters = tuple(range(len(shapes[0])))
-    at = static["dimension"]
-    if not letters:
-        return Factors(((),), (("window",),))
-    return Factors((letters,), ((*letters[:at], "windows", *letters[at + 1 :], "window"),), frozenset({at}))
-
-
-def _places(have: int, size: int, step: int) -> Any:
-    """Where each window reads."""
-    return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
-
-
-@isolated
-def _window_write(base: Array, value: Array, dimension: int, size: int, step: int) -> Array:
-    if not base.ndim:
-        return value.reshape(()) if size else base
-    last = jnp.moveaxis(base, dimension, -1)
-    written = last.at[..., _places(last.shape[-1], size, step)].set(jnp.moveaxis(value, dimension, -2))
-    return jnp.moveaxis(written, -1, dimension)
-
-
-@view_op(
-    "window",
-    grad_name="Unfold",
-    dims=_unfold_dims,
-    view=strides.windows,
-    spreads=True,
-    write=_window_write,
-    function=False,
-    method="unfold",
-)
-def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
-    """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
-    whole = jnp.atleast_1d(input)
-    have = whole.shape[dimension]
-    if size < 0:
-        raise OutOfRangeError(f"size is {size} but must be >= 0")
-    if size > have:
-        raise ShapeError(f"maximum size for tensor at dimension {dimension} is {have} but size is {size}")
-    if step <= 0:
-        raise ShapeError(f"step is {step} but must be > 0")
-    windows = jnp.take(whole, _places(have, size, step), axis=dimension)
-    out = jnp.moveaxis(windows, dimension + 1, -1)
-    return out if input.ndim else out[0]

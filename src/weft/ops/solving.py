@@ -52,8 +52,10 @@ _packs = partial(factorises, function=False, method=False)
 
 @_packs(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"))
 def lu_factors(A: Array) -> Outs:
-    """L (its unit diagonal left out) and U in one matrix, the row that each row changed places with, counted from 1,
-    and the place of the first zero on U's diagonal, or 0.
+    """L (without its unit diagonal) and U packed in one matrix, the row exchanges, and a flag for singular matrices.
+
+    Pivot i, counted from 1, is the row that row i was exchanged with. The flag is the place of the first zero on U's
+    diagonal, or 0.
     """
     return _lu_factors(A)
 
@@ -62,7 +64,7 @@ ZERO_DIVISOR = (
     "torch.linalg.lu_factor: {0}U[{1},{1}] is zero and using it on lu_solve would result in a division by zero. If you "
     "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
 )
-"""The error's text for factors that no system can be solved with."""
+"""The error's text for LU factors of a singular matrix."""
 
 
 @_packs(
@@ -73,7 +75,7 @@ ZERO_DIVISOR = (
     check_error=LinAlgError,
 )
 def dividing_lu_factors(A: Array) -> Outs:
-    """`lu_factors` without the place of a zero; `LinAlgError` where there is one on U's diagonal."""
+    """`lu_factors` without the flag; `LinAlgError` if there is a zero on U's diagonal."""
     return _lu_factors(A)[:2]
 
 
@@ -111,9 +113,9 @@ BAD_PIVOTS_TO_UNPACK = (
     check_error=DomainError,
 )
 def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
-    """The permutation, the lower and the upper triangular factor of packed LU factors.
+    """The permutation, the lower and the upper triangular factor, from packed LU factors.
 
-    `refusal` is the error's text for pivots that are no rows; without it, for new factors, they are not checked.
+    `refusal` is the error's text for pivots that are not row numbers. Without it pivots are not checked.
     """
     del refusal
     rows, columns = LU_data.shape[-2:]
@@ -139,7 +141,10 @@ def _system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @factorises(dims=_system_dims, module="linalg")
 def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
-    """The X of `A X = B`, or of `X A = B` where not `left`; one triangle of A is read, or that without its diagonal."""
+    """The X with `A X = B`, or with `X A = B` if not `left`.
+
+    Only one triangle of A is read; its diagonal is not read if `unitriangular`.
+    """
     name = "linalg.solve_triangular"
     check_square(name, A)
     if B.ndim < 2:
@@ -165,7 +170,7 @@ def _cholesky_system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) ->
 
 
 def _from_factor(input: Array, L: Array, upper: bool) -> Array:
-    """The X of `A X = input` from a triangular factor of A."""
+    """The X with `A X = input`, from a triangular factor of A."""
     batch = broadcast_shapes(L.shape[:-2], input.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (L, input))
     for adjoint in (upper, not upper):
@@ -175,7 +180,7 @@ def _from_factor(input: Array, L: Array, upper: bool) -> Array:
 
 @factorises(dims=_cholesky_system_dims)
 def cholesky_solve(input: Array, L: Array, upper: bool = False) -> Array:
-    """The X of `A X = input` from the Cholesky factor of A."""
+    """The X with `A X = input`, from the Cholesky factor of A."""
     for name, matrix in (("b", input), ("u", L)):
         if matrix.ndim < 2:
             raise ShapeError(f"{name} should have at least 2 dimensions, but has {matrix.ndim} dimensions instead")
@@ -208,7 +213,7 @@ def cholesky_inverse(input: Array, upper: bool = False) -> Array:
 
 @factorises(dims=batches(NUMBER), function=False, method=False, differentiable=False)
 def cholesky_info(A: Array) -> Array:
-    """The size of the smallest leading block that is not positive definite, or 0."""
+    """The size of the first leading block that is not positive definite, or 0."""
     check_matrices("linalg.cholesky_ex", A)
     return definiteness(A)
 
@@ -228,7 +233,7 @@ def _eigen(A: Array) -> Outs:
 
 
 def _eigen_pull(residuals: tuple[Outs, bool], g: Outs) -> tuple[Array]:
-    """The gradient by implicit differentiation (Giles, 2008), made free of the vectors' lengths."""
+    """The gradient by implicit differentiation (Giles, 2008); it does not depend on the eigenvectors' lengths."""
     (values, vectors), is_complex = residuals
     g_values, g_vectors = g[0].conj(), g[1].conj()
     adjoint, unit = vectors.mT.conj(), jnp.eye(vectors.shape[-1], dtype=values.dtype)
@@ -330,7 +335,7 @@ def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermiti
 
 
 def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) -> Array:
-    """Up to where singular values, the largest first, count as zero."""
+    """The threshold below which singular values, sorted with the largest first, count as zero."""
     if rtol is None:
         default = jnp.asarray(max(shape[-2:]) * jnp.finfo(s.dtype).eps, s.dtype)
         rtol = default if atol is None else jnp.where(atol > 0, 0, default)
@@ -347,7 +352,7 @@ def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) ->
     differentiable=False,
 )
 def rank(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
-    """How many singular values (of Hermitian matrices: sizes of eigenvalues) are above the larger tolerance."""
+    """The number of singular values above the larger tolerance; for Hermitian matrices, of absolute eigenvalues."""
     name = "torch.linalg.matrix_rank"
     if A.ndim < 2:
         raise ShapeError(f"{name}: The input tensor input must have at least 2 dimensions.")

@@ -19,18 +19,18 @@ from weft.ops._reduce import (
     scattered_vjp,
     twice,
 )
-from weft.ops._table import Arithmetic, Array, Dim, Operand, defop
+from weft.ops._table import Arithmetic, Array, Dim, IntDim, Operand, defop
 from weft.ops._type_names import scalar_name
 
 _along_twice = twice(along)
 
 
 def ranked(x: jax.Array, dim: int, descending: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Elements in order along `dim` and their indices. Stable; NaN counts as the largest."""
+    """Sorted elements along `dim`, and their indices. The sort is stable; NaN counts as the largest."""
     if is_complex(x.dtype):
         raise DTypeError(" Sort does not support complex dtypes on CPU")
     pair = (x, positions(x.shape, dim))
-    if descending:  # sorting the reverse and reversing again leaves ties in their order
+    if descending:  # sorting the reversed array and reversing the result keeps ties in order
         pair = tuple(jnp.flip(v, dim) for v in pair)
     values, indices = jax.lax.sort(pair, dimension=dim, is_stable=True, num_keys=1)
     if descending:
@@ -48,7 +48,7 @@ def _sort_vjp(
 @defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
 @lifted
 def sort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False) -> tuple[Array, Array]:
-    """Elements in order along `dim`, and where each came from. Always stable."""
+    """Sorted elements along `dim`, and the index that each came from. Always stable."""
     return ranked(input, dim, descending)
 
 
@@ -66,7 +66,7 @@ def _along_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(arithmetic=Arithmetic.NONE, dims=_along_first)
 @lifted
 def msort(input: Array) -> Array:
-    """Elements in order along the first dim."""
+    """Sorted elements along the first dim."""
     return ranked(input, 0)[0]
 
 
@@ -79,7 +79,7 @@ def _topk_vjp(
 
 @defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
 @lifted
-def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
+def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
     if is_complex(input.dtype) or input.dtype == jnp.bool_:
         kind = "complex" if is_complex(input.dtype) else "bool"
@@ -87,7 +87,7 @@ def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool
     if not 0 <= k <= input.shape[dim]:
         raise ShapeError("selected index k out of range")
     if largest:
-        # top_k ranks a NaN by its sign, so all are made positive, which is largest
+        # top_k ranks NaN by its sign, so all NaNs are made positive, which ranks them largest
         x = jnp.where(is_nan(input), jnp.nan, input) if is_inexact(input.dtype) else input
         values, indices = jax.lax.top_k(jnp.moveaxis(x, dim, -1), k)
         return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
@@ -96,7 +96,7 @@ def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool
 
 
 def _searches(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The sorted dim is whole; the values' last dim is their own, and the dims before it agree."""
+    """The sorted dim is whole; the values have a last dim of their own, and share the dims before it."""
     del static
     sequence, values, *sorter = shapes
     batch = tuple(range(len(sequence) - 1))
@@ -122,7 +122,7 @@ def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Arra
             f"{at}boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
             f"and input value tensor must match, but we got boundaries tensor {a} and input value tensor {b}"
         )
-    if b and sequence.dtype != values.dtype:  # a Python number is zero-dim, and its type is free
+    if b and sequence.dtype != values.dtype:  # a Python number is zero-dim, and may have any type
         raise DTypeError(
             f"{at}boundary tensor and input value tensor should have same dtype, but got boundary tensor "
             f"dtype {scalar_name(sequence)} and input value tensor dtype {scalar_name(values)}"
@@ -149,7 +149,7 @@ def _side(right: bool, side: str | None) -> str:
 
 
 def _search(sequence: jax.Array, values: jax.Array, side: str, out_int32: bool) -> jax.Array:
-    """Insertion places; leading dims of the sequence are matched with those of the values."""
+    """Insertion indices; leading dims of the sequence are paired with those of the values."""
 
     def find(row: jax.Array, sought: jax.Array) -> jax.Array:
         return jnp.searchsorted(row, sought, side=side)
@@ -191,7 +191,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Array | None = None,
 ) -> Array:
-    """Where values belong in sequences sorted along the last dim; before equal elements unless `right`."""
+    """Indices at which values go into sequences sorted along the last dim; before equal elements unless `right`."""
     _require_searchable(sorted_sequence, input, sorter)
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, axis=-1)
     return _search(sequence, input, _side(right, side), out_int32)
@@ -205,7 +205,7 @@ def _buckets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @defop(arithmetic=Arithmetic.NONE, dims=_buckets, method=False, differentiable=False)
 def bucketize(input: Operand, boundaries: Array, *, out_int32: bool = False, right: bool = False) -> Array:
-    """Which interval between sorted `boundaries` holds each value; closed on the right unless `right`."""
+    """The interval between sorted `boundaries` that holds each value; closed on the right unless `right`."""
     if boundaries.ndim != 1:
         raise ShapeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     _require_searchable(boundaries, input, None)

@@ -19,13 +19,13 @@ from weft.ops._type_names import scalar_name
 
 
 def _freedom(input: jax.Array, dim: Any, correction: float | None) -> float:
-    """Degrees of freedom: elements per result less the correction, and never negative."""
+    """Degrees of freedom: elements for each result minus the correction, but at least 0."""
     count = product(input.shape[d] for d in axes(dim, input.ndim))
     return max(count - (1 if correction is None else correction), 0)
 
 
 def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
-    """Distances from the mean over `dim`, and the mean with its dims kept."""
+    """Deviations from the mean over `dim`, and that mean with its dims kept."""
     x = wide(input)
     mean = jnp.mean(x, axis=axes(dim, x.ndim), keepdims=True)
     return x - mean, mean
@@ -50,7 +50,7 @@ def _var_grad(g: jax.Array, input: jax.Array, dim: Any, correction: float | None
 
 
 def _root_grad(g: jax.Array, root: jax.Array) -> jax.Array:
-    """The gradient under a square root, zero at zero as in PyTorch."""
+    """The gradient through a square root, zero at zero as in PyTorch."""
     return jnp.where(root == 0, 0, g / (2 * jnp.where(root == 0, 1, root)))
 
 
@@ -108,13 +108,13 @@ def _std_mean_vjp(
 
 
 def _real_type(dtype: Any) -> Any:
-    """The type of a variance: the real type behind the input's."""
+    """The type of a variance: for complex inputs, the type of their parts."""
     return jnp.finfo(dtype).dtype
 
 
 @defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
 def var_dims(input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Array:
-    """Variance over `dim`, divided by the number of elements less `correction` (1 when None); real."""
+    """Variance over `dim`, with the number of elements minus `correction` (1 if None) as divisor; real."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return var.astype(_real_type(input.dtype))
 
@@ -204,12 +204,21 @@ def _negative_weights(
     return bad
 
 
+def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Variables against variables; none of both dims of the result can have the name of the dim of the variables."""
+    del static
+    letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
+    out = ("variable", "other") if len(shapes[0]) == 2 and shapes[0][0] != 1 else ()
+    return Factors(letters, (out,), frozenset(letter for dims in letters for letter in dims))
+
+
 @defop(
     promote=Promote.FLOAT,
     types=_require_weights,
     check=_negative_weights,
     check_error=DomainError,
     check_text="fweights cannot be negative, and aweights cannot be negative",
+    dims=_between_variables,
 )
 def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
@@ -217,7 +226,7 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
     return _covariance(input, correction, fweights, aweights)
 
 
-@defop(promote=Promote.FLOAT)
+@defop(promote=Promote.FLOAT, dims=_between_variables)
 def corrcoef(input: Array) -> Array:
     """Correlation coefficients of variables in rows, clipped to [-1, 1]."""
     _require_matrix("corrcoef", input)
@@ -238,7 +247,7 @@ def _bins(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _bin_range(input: jax.Array, low: float, high: float) -> tuple[Any, Any]:
-    """The range that the bins cover: that of the data when both ends agree, and never empty."""
+    """The range that the bins cover: that of the data if both ends are equal; never empty."""
     if low != high:
         return low, high
     if input.size == 0:
@@ -259,7 +268,7 @@ def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> 
     check_text="torch.histc: the range of the elements is not finite",
 )
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
+    """The number of elements in each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):
         raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_name(input)!r}')
     if bins <= 0:

@@ -1,11 +1,14 @@
-"""Rows that serve a tensor's storage: aliases, copies, and writes behind the tape's back."""
+"""Rows that serve a tensor's storage: aliases, copies, and writes that bypass the tape."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
 from weft.errors import ShapeError
-from weft.ops._dims import pointwise
+from weft.ops._dims import Called, Factors, Sizes, pointwise
 from weft.ops._strides import same
 from weft.ops._table import Arithmetic, Array, Arrays, defop
 from weft.ops._type_names import scalar_name
@@ -20,7 +23,19 @@ def alias(input: Array) -> Array:
 
 @defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, differentiable=False, dims=pointwise)
 def detach(input: Array) -> Array:
-    """The same elements, outside of the tape."""
+    """The same elements, outside the tape."""
+    return input
+
+
+def _named(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (tuple(map(Called, letters, static["names"])),))
+
+
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=_named, names=True, grad_name="Alias")
+def renamed(input: Array, names: tuple[str | None, ...]) -> Array:
+    """The same elements, as a view whose dims have these names."""
+    del names
     return input
 
 
@@ -33,14 +48,14 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
     arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise
 )
 def carry(old: Array, new: Array) -> Array:
-    """`new`, whose gradient goes to `old`: data replaced behind the tape's back."""
+    """`new`, whose gradient goes to `old`. For data that is replaced without recording on the tape."""
     del old
     return new
 
 
-@defop(arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, dims=pointwise)
 def copy(input: Array, src: Array) -> Array:
-    """`src` cast and expanded to the type of `input`."""
+    """`src` cast to the type and expanded to the shape of `input`."""
     if len(src.shape) > len(input.shape):
         raise ShapeError(
             f"expand(torch.{scalar_name(src)}Tensor{{{list(src.shape)}}}, size={list(input.shape)}): the number of "
@@ -52,7 +67,13 @@ def copy(input: Array, src: Array) -> Array:
     return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False)
+def _each(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
+    return Factors(letters, letters)
+
+
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, dims=_each)
 def pass_through(tensors: Arrays) -> tuple[Array, ...]:
     """The same tensors, in one application."""
     return tuple(tensors)

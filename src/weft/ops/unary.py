@@ -1,4 +1,4 @@
-"""Rows of functions of one tensor, other than those of analysis in `functions`."""
+"""Rows of functions of one tensor. Mathematical functions such as `exp` are in `functions`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BOOL_NEG = (
 _COMPLEX_SIGN = "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
 
 
-# ---- sign and size
+# ---- sign and absolute value
 
 
 @defop(dims=pointwise, linear="each", dunder="__neg__", inplace=True)
@@ -55,7 +55,7 @@ def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
 
 @defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", out_text="")
 def abs(input: Array) -> Array:
-    """Distance from 0; the result of a complex number is real. The slope at 0 is 0."""
+    """Absolute value; that of a complex number is real. The gradient at 0 is 0."""
     require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)
     if category(input) != COMPLEX:
         return jnp.abs(input)
@@ -65,7 +65,7 @@ def abs(input: Array) -> Array:
 
 @defop(dims=pointwise, inplace=True)
 def sign(input: Array) -> Array:
-    """-1, 0 or 1, and 0 of NaN; `DTypeError` for complex numbers."""
+    """-1, 0 or 1; 0 for NaN. `DTypeError` for complex numbers."""
     refuse_complex(input, _COMPLEX_SIGN)
     if category(input) == BOOL:
         return input
@@ -100,7 +100,7 @@ def square(input: Array) -> Array:
 
 
 def _rounding(name: str, function: Callable[[Array], Array], doc: str) -> OpDef:
-    """A row that rounds; integers are whole already."""
+    """A row that rounds; integers stay as they are."""
 
     def body(input: Array) -> Array:
         refuse_complex(input, f"{name} is not supported for complex inputs")
@@ -117,7 +117,7 @@ trunc = _rounding("trunc", jnp.trunc, "The whole part.")
 
 @defop(dims=pointwise, inplace=True)
 def round(input: Array, *, decimals: int = 0) -> Array:
-    """The nearest number with so many decimals; halves go to the even neighbour."""
+    """Rounding to `decimals` decimals; halves go to the even neighbour."""
     require(input, "round_vml_cpu", INTEGER, FLOAT)
     if decimals == 0:
         return jnp.round(input) if category(input) == FLOAT else input
@@ -128,7 +128,7 @@ def round(input: Array, *, decimals: int = 0) -> Array:
 
 @defop(dims=pointwise, inplace=True)
 def frac(input: Array) -> Array:
-    """The fractional part; its slope is 1."""
+    """The fractional part; its derivative is 1."""
     require(input, "frac_cpu", FLOAT)
     return input - lax.stop_gradient(jnp.trunc(input))
 
@@ -140,7 +140,7 @@ def _twice(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _frexp_vjp(g: tuple[Array, Array], out: tuple[Array, Array], input: Array) -> tuple[Array]:
-    """The mantissa is `input / 2**exponent`, and the exponent is constant."""
+    """The mantissa is `input / 2**exponent`; the exponent counts as constant."""
     return (g[0] * jnp.exp2(-out[1].astype(input.dtype)),)
 
 
@@ -199,13 +199,13 @@ def conj(input: Array) -> Array:
 
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, itself=_is_real)
 def conj_physical(input: Array) -> Array:
-    """The complex conjugate in a tensor of its own."""
+    """The complex conjugate as a new tensor, not a view."""
     return _conjugate(input)
 
 
 @defop(dims=pointwise, promote=Promote.FLOAT, saves=True)
 def angle(input: Array) -> Array:
-    """The angle in the complex plane; of a real number pi below 0, else 0, and NaN of NaN."""
+    """The angle in the complex plane; for real numbers pi below 0, else 0, and NaN for NaN."""
     if category(input) == COMPLEX:
         zero = input == 0
         return jnp.where(zero, 0, jnp.angle(jnp.where(zero, 1, input)))
@@ -262,7 +262,7 @@ def isreal(input: Array) -> Array:
 def nan_to_num(
     input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
 ) -> Array:
-    """NaN and infinities replaced, by default with 0 and the largest finite numbers; parts one by one."""
+    """NaN and infinities replaced, by default with 0 and the largest finite numbers; in complex numbers, each part."""
     if category(input) < FLOAT:
         return input
     if category(input) == COMPLEX:
@@ -284,13 +284,13 @@ def nan_to_num(
 
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each")
 def clone(input: Array) -> Array:
-    """A tensor of the same elements that shares nothing with `input`."""
+    """A copy of the tensor, which shares no memory with it."""
     return input
 
 
 @defop(arithmetic=Arithmetic.NONE, grad_name="ToCopy", dims=pointwise, function=False, method=False)
 def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
-    """`input` with another element type; complex numbers lose their imaginary part to real types."""
+    """`input` with another element type; complex numbers lose their imaginary part in real types."""
     if dtype is None:
         return input
     if category(input) == COMPLEX and dtype.category in (INTEGER, FLOAT):

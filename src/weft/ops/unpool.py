@@ -75,7 +75,7 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
     check_text="Found an invalid max index: {} (output volumes are of size {})",
 )
 def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
-    """Planes of `output_size` that are 0 but for the elements of the input, put at their flat positions."""
+    """Planes of `output_size` with the input's elements at the given flat positions, and 0 elsewhere."""
     n = len(output_size)
     _check(input, indices, n)
     lead = input.shape[: input.ndim - n]

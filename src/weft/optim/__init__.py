@@ -1,4 +1,4 @@
-"""Optimizers, and schedules of their learning rates."""
+"""Optimizers and learning rate schedules."""
 
 from weft.optim import lr_scheduler as lr_scheduler
 from weft.optim import optimizer as optimizer

@@ -11,7 +11,7 @@ from weft.optim._options import require, require_options
 
 
 class Adadelta(FusedOptimizer):
-    """Steps as long as past steps, divided by past gradients, say (Zeiler, 2012); both are means of squares."""
+    """Gradients times the ratio of the root mean squares of past steps and of past gradients (Zeiler, 2012)."""
 
     _row = adadelta_step
     _fresh: ClassVar = {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0}

@@ -13,10 +13,11 @@ from weft.optim._options import require_one, require_that
 
 
 class Adafactor(FusedOptimizer):
-    """Steps whose state is as small as the rows and columns of a parameter (Shazeer and Stern, 2018).
+    """Adam's steps with a state of only the sums over rows and columns of a parameter (Shazeer and Stern, 2018).
 
-    `lr` bounds the rate of a step, relative to the parameter's size, and is the rate of the decoupled weight decay.
-    `eps` are the least root of a mean of squares (None: the type's precision) and the least size of a parameter.
+    `lr` bounds the length of a step relative to the parameter's root mean square, and is the rate of the decoupled
+    weight decay. `eps` has the lower bounds of the mean squared gradient's root (None: the type's precision) and of the
+    parameter's root mean square.
     """
 
     _row = adafactor_step

@@ -11,9 +11,9 @@ from weft.optim._options import require_options
 
 
 class Adagrad(FusedOptimizer):
-    """Steps along the gradient, divided by the root of the sum of its squares (Duchi, Hazan and Singer, 2011).
+    """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer, 2011).
 
-    The state is there from the start, as in PyTorch.
+    As in PyTorch, the constructor creates the state.
     """
 
     _row = adagrad_step

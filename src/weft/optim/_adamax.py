@@ -10,7 +10,7 @@ from weft.optim._options import require_options
 
 
 class Adamax(FusedOptimizer):
-    """`Adam` that divides by the greatest gradient, which decays, in place of the mean of squares."""
+    """`Adam` with a decaying maximum of gradients in place of the root of the mean of squares (Kingma and Ba, 2015)."""
 
     _row = adamax_step
     _fresh: ClassVar = {"step": 0.0, "exp_avg": 0.0, "exp_inf": 0.0}

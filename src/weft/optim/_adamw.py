@@ -13,11 +13,11 @@ from weft.optim._options import require_options
 
 
 class Adam(FusedOptimizer):
-    """Steps along the mean of gradients, divided by the root of the mean of their squares (Kingma and Ba, 2015).
+    """The running mean of gradients, divided by the root of the running mean of their squares (Kingma and Ba, 2015).
 
-    `weight_decay` is a penalty in the loss, unless decoupled. `amsgrad` divides by the largest root so far. `foreach`,
-    `fused` and `capturable` are kept for PyTorch's state dicts; every step is one program anyway. With `differentiable`
-    steps are on the tape: parameters are to be no leaves then.
+    `weight_decay` is an L2 penalty in the loss, unless it is decoupled. `amsgrad` divides by the largest root so far.
+    `foreach`, `fused` and `capturable` are kept only for PyTorch's state dicts: every step is one program anyway. With
+    `differentiable`, steps are recorded on the tape, and parameters must not be leaves.
     """
 
     _row = adam_step
@@ -67,7 +67,7 @@ class Adam(FusedOptimizer):
 
 
 def _require_betas(betas: tuple[Any, Any], foreach: bool) -> None:
-    """Adam alone takes tensors here."""
+    """Check the betas. Of all optimizers, only Adam takes tensors here."""
     kinds = [isinstance(beta, Tensor) for beta in betas]
     if any(kinds) and not all(kinds):
         raise ValueRangeError("betas must be either both floats or both Tensors")
@@ -80,7 +80,7 @@ def _require_betas(betas: tuple[Any, Any], foreach: bool) -> None:
 
 
 class AdamW(Adam):
-    """`Adam` whose weight decay shrinks the parameters themselves (Loshchilov and Hutter, 2019)."""
+    """`Adam` with decoupled weight decay, which shrinks the parameters themselves (Loshchilov and Hutter, 2019)."""
 
     def __init__(
         self,

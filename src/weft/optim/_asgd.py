@@ -11,9 +11,9 @@ from weft.optim._options import require_options
 
 
 class ASGD(FusedOptimizer):
-    """Stochastic gradient descent that also keeps the mean of the parameters (Polyak and Juditsky, 1992).
+    """Stochastic gradient descent that also averages the parameters (Polyak and Juditsky, 1992).
 
-    The mean, over the steps after `t0`, is `state[param]["ax"]`.
+    The average over the steps after `t0` is `state[param]["ax"]`.
     """
 
     _row = asgd_step

@@ -1,4 +1,4 @@
-"""The base of optimizers whose step is one application per group."""
+"""The base of optimizers that update each group by one application of a row."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer
 
 Numbers = dict[str, Value | None]
-"""Options of a group as operands, by the row's names."""
+"""Options of a group as operands, by the names of the row's parameters."""
 
 
 class FusedOptimizer(Optimizer):
-    """An optimizer that is its options, the state of a parameter before its first step (`_fresh`), and one row.
+    """An optimizer defined by its options, the state of a parameter before its first step (`_fresh`), and one row.
 
-    The row's parameters say the rest. Its first two lists are parameters and gradients; the other lists are state,
-    found by name, of which `_counters` are numbers that parameters of one age share. Its numbers are options, of the
-    same name or the part of an option that `_parts` says. Its keywords are options that the program is made for.
-    It returns the parameters and all state anew, in its own order.
+    Everything else follows from the row's parameters. Its first two lists are parameters and gradients. Its other lists
+    are state, found by name; those in `_counters` are step counts, which equally old parameters share. Its numbers are
+    options of the same name, or the part of an option given by `_parts`. Its keyword parameters are options that are
+    constants of the program. It returns the new parameters and all new state, in its own order.
     """
 
     _row: ClassVar[OpDef]
@@ -41,7 +41,7 @@ class FusedOptimizer(Optimizer):
     _counters: ClassVar[tuple[str, ...]] = ("step",)
     _parts: ClassVar[dict[str, tuple[str, int]]] = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
     _columns: ClassVar[tuple[str, ...]]
-    _numbers: ClassVar[tuple[tuple[str, str, int | None], ...]]  # in the row; the option; which part of it
+    _numbers: ClassVar[tuple[tuple[str, str, int | None], ...]]  # name in the row; name of the option; index in it
     _switches: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -64,23 +64,23 @@ class FusedOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        shared: dict[Any, Value] = {}  # equal counters, as parameters have that start together: the same program again
+        shared: dict[Any, Value] = {}  # counters that were shared are shared again, so the program stays the same
         for param, entry in self.state.items():
             for name in self._counters:
                 if name in entry:
-                    count = entry[name]  # older state dicts hold numbers
+                    count = entry[name]  # older state dicts have Python numbers
                     value = count._read() if isinstance(count, Tensor) else _counter(count, param.device)
                     entry[name] = wrap(shared.setdefault((value.aval, float(count)), value))
 
-    # --- what an optimizer says -------------------------------------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------------------------------------
 
     def _starts(self, group: Group, param: Any) -> dict[str, Any]:
-        """State before the first step: numbers, or (number, shape) where the shape is not the parameter's."""
+        """State before the first step: numbers, or (number, shape) if the shape is not the parameter's."""
         del group, param
         return self._fresh
 
     def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
-        if type(self).step is not FusedOptimizer.step:  # a user's, whose state may have shapes of its own
+        if type(self).step is not FusedOptimizer.step:  # overridden by a user, whose state may have other shapes
             return {}
         starts = self._starts(group, param)
         return {
@@ -89,16 +89,16 @@ class FusedOptimizer(Optimizer):
         }
 
     def _kind(self, param: Any) -> Any:
-        """Parameters of one kind are updated together."""
+        """A key: only parameters with equal keys are updated by one application."""
         del param
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient; returns what `closure`, which computes them anew, returned.
+        """Update all parameters that have a gradient; returns the result of `closure`, which computes the gradients.
 
-        All that is pending is computed, together with the update, as one program. NaN in an option is refused before
-        anything changes. With `differentiable` the update is on the tape.
+        Everything pending is computed together with the update, as one program. NaN in an option raises before anything
+        changes. With `differentiable` the update is recorded on the tape.
         """
         loss = evaluated(closure)
         with using(grad=bool(self.defaults.get("differentiable"))):
@@ -109,7 +109,7 @@ class FusedOptimizer(Optimizer):
         return loss
 
     def _read(self, group: Group) -> Numbers:
-        """The row's numbers. A compiled step reads them anew in every call."""
+        """The row's numbers. Replays of a captured step read them from the group again."""
         numbers: Numbers = {}
         capture = ambient().capture
         for name, option, at in self._numbers:
@@ -126,7 +126,7 @@ class FusedOptimizer(Optimizer):
         return numbers
 
     def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
-        """One application: new parameters and new state."""
+        """Record one application, and set the new parameters and the new state."""
         names, states = self._begin(group, params)
         columns = [[state[name] for state in states] if name in names else [] for name in self._columns]
         ages: dict[tuple[Value, ...], int] = {}
@@ -162,7 +162,7 @@ class FusedOptimizer(Optimizer):
                 replace_value(state[name], new[start + at])
 
     def _begin(self, group: Group, params: Sequence[Any]) -> tuple[Any, list[dict[str, Any]]]:
-        """The names of the state that a group needs, and the state, made where it is missing.
+        """The names of the state that a group needs, and the state, created where it is missing.
 
         Parameters that start together share their counters.
         """
@@ -187,7 +187,7 @@ class FusedOptimizer(Optimizer):
 
 
 def evaluated(closure: Callable[[], Any] | None) -> Any:
-    """The result of a closure, which runs with gradients."""
+    """The result of a closure, which is called with gradients enabled."""
     if closure is None:
         return None
     with using(grad=True):
@@ -195,7 +195,7 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
-    """Parameters that one application can update: of one device and one kind, of which there are few."""
+    """Parameters in groups that one application can update: of one device and one kind."""
     marks: list[tuple[Any, Any]] = []
     groups: list[list[Any]] = []
     for param in params:
@@ -208,7 +208,7 @@ def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[An
 
 
 def _checked(group: Group, name: str, at: int | None) -> float:
-    """An option as a number; NaN would spread over all parameters."""
+    """An option as a number; raises for NaN, which would spread to all parameters."""
     value = float(group[name] if at is None else group[name][at])
     if value != value:
         raise ValueRangeError(f"Invalid {'learning rate' if name == 'lr' else name}: {value}")
@@ -229,9 +229,9 @@ def _counter(start: Any, device: Any) -> Value:
 
 
 def filled(param: Any, start: Any, shape: tuple[int, ...] | None = None) -> Any:
-    """State with one number everywhere: an array at once, so that the first step is the same program as later ones.
+    """State with one number everywhere, as an array at once: the first step has the same program as later ones.
 
-    In complex state both parts start there.
+    In complex state both parts have that number.
     """
     start = float(start)
     aval = param._read().aval

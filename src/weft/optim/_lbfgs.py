@@ -25,9 +25,9 @@ from weft.optim._options import require
 class LBFGS(Optimizer):
     """Quasi-Newton steps from the last `history_size` changes of the gradient (Liu and Nocedal, 1989).
 
-    `step` needs a closure, which computes loss and gradients anew. It is called up to `max_eval` times in up to
-    `max_iter` iterations, each of which looks at loss and gradient. There is one group. `line_search_fn` is None or
-    "strong_wolfe".
+    `step` needs a closure, which computes the loss and the gradients. It is called up to `max_eval` times in up to
+    `max_iter` iterations, each of which reads the loss and the gradients. There must be one group. `line_search_fn` is
+    None or "strong_wolfe".
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class LBFGS(Optimizer):
             raise ValueRangeError("LBFGS doesn't support per-parameter options (parameter groups)")
 
     def step(self, closure: Callable[[], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Iterate; returns the loss at the start."""
+        """Iterate; returns the loss before the first iteration."""
         group = self.param_groups[0]
         require("learning rate", float(group["lr"]))
         if group["line_search_fn"] not in (None, "strong_wolfe"):
             raise OptionError("only 'strong_wolfe' is supported")
-        state = self.state[group["params"][0]]  # all of it, so that loading casts it to a parameter's type
+        state = self.state[group["params"][0]]  # state of all parameters, so that loading casts it to their type
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         objective = _Objective(group["params"], closure)
@@ -90,7 +90,7 @@ class LBFGS(Optimizer):
                 memory = _History()
                 rate *= min(1.0, 1.0 / float(here.gradient.abs().sum()))
             elif "al" not in state:
-                state["al"] = [None] * group["history_size"]  # PyTorch's scratch
+                state["al"] = [None] * group["history_size"]  # scratch space in PyTorch
             direction, slope = memory.direction(here.gradient, group["history_size"])
             memory.d, memory.t, memory.prev_flat_grad, memory.prev_loss = direction, rate, here.gradient, here.loss
             if slope > -tolerance:
@@ -115,38 +115,38 @@ class LBFGS(Optimizer):
 def _advance(
     group: Group, line: _Line, here: Point, slope: float, rate: float, most: int, last: bool
 ) -> tuple[Point, int]:
-    """Move along the line; gives where that led to, and how often the closure was called."""
+    """Move along the line; returns the new point and the number of calls of the closure."""
     if group["line_search_fn"] is not None:
         point, calls = strong_wolfe(
             line, Point(0.0, here.loss, here.gradient, slope), rate, _peak(line.direction), most
         )
         line.move(point.t)
         return point, calls
-    if last:  # the loss there is of no use
+    if last:  # the loss there would not be used
         line.move(rate)
         return Point(rate, here.loss, here.gradient, slope), 0
     return line(rate), 1
 
 
 class _Objective:
-    """A closure's loss as a function of the parameters, which lie end to end in one vector of reals."""
+    """A closure's loss as a function of the parameters, which are concatenated into one vector of reals."""
 
     def __init__(self, params: list[Any], closure: Callable[[], Any]) -> None:
         self.params = params
         self._closure = closure
 
     def loss(self) -> Any:
-        """The loss at the current point; the closure leaves the gradient behind."""
+        """The loss at the current point; the closure also sets the gradient."""
         return evaluated(self._closure)
 
     def gradient(self) -> Any:
-        """The gradient that the closure has left."""
+        """The gradient that the last call of the closure has set."""
         grads = [filled(param, 0.0) if param.grad is None else param.grad for param in self.params]
         return op.cat([_real(grad).reshape(-1) for grad in grads])
 
 
 class _Line:
-    """The objective along a direction from the current point."""
+    """The objective along a direction, from the current point."""
 
     def __init__(self, objective: _Objective, direction: Any) -> None:
         self.direction = direction
@@ -154,7 +154,7 @@ class _Line:
         self._start = [param.detach().clone() for param in objective.params]
 
     def move(self, t: float) -> None:
-        """Go to the point at `t`."""
+        """Move the parameters to the point at `t`."""
         offset = 0
         for param, start in zip(self._objective.params, self._start, strict=True):
             base = _real(start)
@@ -163,7 +163,7 @@ class _Line:
             offset += base.numel()
 
     def __call__(self, t: float) -> Point:
-        """Loss and gradient at `t`, which is where the parameters are left."""
+        """Loss and gradient at `t`; the parameters stay there."""
         self.move(t)
         loss = float(self._objective.loss())
         gradient = self._objective.gradient()
@@ -172,25 +172,25 @@ class _Line:
 
 @dataclass
 class _History:
-    """The state that one iteration leaves to the next, named as in PyTorch's state dicts."""
+    """The state passed from one iteration to the next, with the names of PyTorch's state dicts."""
 
     d: Any = None
     t: float = 0.0
     old_dirs: list[Any] = field(default_factory=list)  # changes of the gradient
-    old_stps: list[Any] = field(default_factory=list)  # the steps that led to them
-    ro: list[Any] = field(default_factory=list)  # one over the products of both
+    old_stps: list[Any] = field(default_factory=list)  # the steps that caused them
+    ro: list[Any] = field(default_factory=list)  # reciprocals of the products of both
     H_diag: Any = 1
     prev_flat_grad: Any = None
     prev_loss: float = 0.0
 
     def direction(self, gradient: Any, most: int) -> tuple[Any, float]:
-        """The direction of descent, and the slope along it."""
+        """The descent direction, and the directional derivative along it."""
         if self.prev_flat_grad is not None:
             self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
         if not self.old_dirs:
             steepest = -gradient * self.H_diag
             return steepest, float((gradient * steepest).sum())
-        room = 1 << (len(self.ro) - 1).bit_length()  # few lengths, so that few programs are compiled
+        room = 1 << (len(self.ro) - 1).bit_length()  # powers of two, so that few programs are compiled
         vectors = [*_padded(self.old_dirs, room), *_padded(self.old_stps, room)]
         inputs = (operand(gradient), *vectors, *_padded(self.ro, room), operand(self.H_diag))
         n = many(room)
@@ -198,10 +198,10 @@ class _History:
         return wrap(direction), float(wrap(slope))  # pyright: ignore[reportArgumentType]  derived
 
     def _learn(self, change: Any, move: Any, most: int) -> None:
-        """Take up a pair, where the curvature along it is positive; the oldest one makes room."""
+        """Add a pair if the curvature along it is positive, and drop the oldest one if there are too many."""
         product = (change * move).sum()
         ratio, scale = 1.0 / product, product / (change * change).sum()
-        if float(product) <= 1e-10:  # computes the others as well
+        if float(product) <= 1e-10:  # reading it computes the other values as well
             return
         for history, new in ((self.old_dirs, change), (self.old_stps, move), (self.ro, ratio)):
             if len(history) == most:
@@ -211,7 +211,7 @@ class _History:
 
 
 def _padded(tensors: list[Any], room: int) -> list[Value]:
-    """The tensors, filled up with zeros that share one array and are different inputs of the program."""
+    """The tensors, padded with zeros to a length. The zeros share one array but are separate inputs of the program."""
     zero = filled(tensors[0], 0.0)._read()
     return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
 

@@ -1,4 +1,4 @@
-"""Line search that ends where the strong Wolfe conditions hold (Nocedal and Wright, 2006, algorithms 3.5 and 3.6)."""
+"""Line search for the strong Wolfe conditions (Nocedal and Wright, 2006, algorithms 3.5 and 3.6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SMALLEST = 1e-9
 
 
 class Point(NamedTuple):
-    """A point of a line: how far, the loss, the gradient as a tensor, and the slope along the line."""
+    """A point of a line: its distance, the loss, the gradient as a tensor, and the derivative along the line."""
 
     t: float
     loss: float
@@ -21,9 +21,9 @@ class Point(NamedTuple):
 
 
 def strong_wolfe(line: Callable[[float], Point], start: Point, t: float, speed: float, most: int) -> tuple[Point, int]:
-    """The best point that up to about `most` evaluations find, of which the first is at `t`, and their number.
+    """The best point found by about `most` evaluations, of which the first is at `t`, and the number of evaluations.
 
-    `speed` is how far the parameters move, at most, per unit of the line.
+    `speed` is the largest change of a parameter per unit of `t`.
     """
     best, other, evaluations = _bracket(line, start, t, most)
     if other is None:
@@ -40,7 +40,7 @@ def _is_flat(point: Point, start: Point) -> bool:
 
 
 def _bracket(line: Callable[[float], Point], start: Point, t: float, most: int) -> tuple[Point, Point | None, int]:
-    """Two points with a good one between them, or one that is good; and the number of evaluations."""
+    """Two points with a good one between them, or one good point and None; and the number of evaluations."""
     before, here = start, line(t)
     for tried in range(most):
         if _falls_short(here, start) or (tried > 1 and here.loss >= before.loss):
@@ -58,7 +58,7 @@ def _bracket(line: Callable[[float], Point], start: Point, t: float, most: int) 
 def _zoom(
     line: Callable[[float], Point], start: Point, ends: tuple[Point, Point], speed: float, most: int, evaluations: int
 ) -> tuple[Point, int]:
-    """Narrow a bracket until a good point is found, or there is nothing left to try."""
+    """Narrow a bracket until a good point is found, or until it cannot be narrowed."""
     low, high = ends if ends[0].loss <= ends[1].loss else ends[::-1]
     stuck = False
     while evaluations <= most and abs(high.t - low.t) * speed >= _SMALLEST:
@@ -86,7 +86,7 @@ def _zoom(
 
 
 def _minimum(a: Point, b: Point, lowest: float, highest: float) -> float:
-    """Where the cubic through two points and slopes is least, within bounds; their middle where it has no minimum."""
+    """The minimum, within bounds, of the cubic through two points and slopes; if there is none, the bounds' middle."""
     middle = (lowest + highest) / 2
     if a.t == b.t:
         return middle

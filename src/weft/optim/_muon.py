@@ -15,8 +15,8 @@ from weft.optim._options import require_one, require_that
 class Muon(FusedOptimizer):
     """Momentum whose steps are made nearly orthogonal, for the matrices of hidden layers (Jordan et al., 2024).
 
-    Parameters are 2-dimensional; give the others to another optimizer. `ns_coefficients` and `ns_steps` are those of
-    the Newton-Schulz iteration, which runs in bfloat16. `adjust_lr_fn` is "original" (None: the same), or
+    All parameters must have two dims; give the others to another optimizer. `ns_coefficients` and `ns_steps` are those
+    of the Newton-Schulz iteration, which runs in bfloat16. `adjust_lr_fn` is "original" (as is None), or
     "match_rms_adamw" for steps of AdamW's size.
     """
 

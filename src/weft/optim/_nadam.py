@@ -10,7 +10,7 @@ from weft.optim._options import require_options
 
 
 class NAdam(FusedOptimizer):
-    """`Adam` with Nesterov's momentum, which grows towards `betas[0]` as `momentum_decay` says (Dozat, 2016)."""
+    """`Adam` with Nesterov's momentum, which grows towards `betas[0]`; see `momentum_decay` (Dozat, 2016)."""
 
     _row = nadam_step
     _fresh: ClassVar = {"step": 0.0, "mu_product": 1.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}

@@ -24,16 +24,16 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """Parameters in groups, each with its own options, and state per parameter.
+    """Parameters in groups, each with its own options, and state for each parameter.
 
-    A subclass writes `step`. Hooks run around it, and what is pending is computed at its end.
+    A subclass overrides `step`. The base calls hooks around it, and computes pending values at its end.
     """
 
     _stepping: bool = False
     _watched: Any = None
-    _opt_called: bool | None = None  # whether there was a step since a schedule was attached
-    _skips_steps: bool = False  # whether a step changes nothing where `_found_inf` is not zero
-    _found_inf: Sequence[Tensor] = ()  # for one step, by device: not zero where a gradient is infinite
+    _opt_called: bool | None = None  # whether there was a step since a learning rate schedule was attached
+    _skips_steps: bool = False  # whether a step changes nothing if `_found_inf` is not zero
+    _found_inf: Sequence[Tensor] = ()  # by device, while `GradScaler` steps: not zero if a gradient is infinite or NaN
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -55,12 +55,12 @@ class Optimizer:
             raise ValueRangeError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
-        flush_pending()  # initial values are a program of their own, apart from the first step
+        flush_pending()  # compute initial values by a program of their own, separate from the first step
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters, with options where they differ from the defaults."""
+        """Add a group of parameters, with the options that differ from the defaults."""
         if not isinstance(param_group, dict):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
@@ -102,19 +102,19 @@ class Optimizer:
     # --- stepping ---------------------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or set them to zero."""
+        """Remove the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
             for param in group["params"]:
                 clear_grad(param, set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
+        """Update the parameters. `closure`, if given, computes the gradients again and returns the loss."""
         raise NotImplementedError
 
-    _read_by_calls = ()  # by the next method
+    _read_by_calls = ()  # the next method tells instead
 
     def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
-        """Equal while a captured step does what a new one would do, given its tensors and the numbers in its groups."""
+        """A key. While it is equal, a captured step does what a new one would do with the same tensors and numbers."""
         groups = [
             (
                 ByIdentity(group),
@@ -127,19 +127,19 @@ class Optimizer:
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
     def _watch_steps(self) -> None:
-        """From now on, tell whether there was a step."""
+        """Note from now on whether there was a step."""
         if self._opt_called is None:
             self._opt_called = False
             self._watched = vars(self).get("step")
 
     def _is_overridden(self) -> bool:
-        """Whether `step` was replaced since."""
+        """Whether `step` was replaced since `_watch_steps`."""
         return vars(self).get("step") is not self._watched
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """State by number of the parameter, and the groups with numbers in place of parameters."""
+        """State by number of the parameter, and the groups, with numbers in place of parameters."""
         for hook in list(self._hooks["state_dict_pre"].values()):
             hook(self)
         numbers: dict[Any, int] = {}
@@ -156,9 +156,9 @@ class Optimizer:
         return contents
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type.
+        """Load a state dict of an optimizer with the same groups. Floating state is cast to its parameter's type.
 
-        `ValueError` (also a `RuntimeError`) where groups or the shapes of state do not fit; nothing has changed then.
+        Raises `ValueError` (also a `RuntimeError`) if groups or shapes of state do not fit; nothing has changed then.
         """
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
@@ -195,7 +195,7 @@ class Optimizer:
         return {}
 
     def _require_fitting(self, at: int, group: Group, state: Mapping[Any, dict[str, Any]]) -> None:
-        """Refuse state of other shapes than a group's parameters need, which is that of another model."""
+        """Refuse state whose shapes do not fit the group's parameters, as that of another model."""
         for place, param in enumerate(group["params"]):
             if param not in state or is_lazy(param):
                 continue
@@ -236,7 +236,7 @@ class Optimizer:
         return register(self._hooks["state_dict_pre"], hook, prepend=prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call `hook(optimizer, state_dict)` when the state has been collected; it may return another one."""
+        """Call `hook(optimizer, state_dict)` after the state was collected; it may return another state dict."""
         return register(self._hooks["state_dict_post"], hook, prepend=prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
@@ -252,7 +252,7 @@ _HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_pr
 
 
 class _Required:
-    """The default of an option that every group must give."""
+    """The default of an option that every group must set."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -262,7 +262,7 @@ required = _Required()
 
 
 class _MisfitError(ValueRangeError, StateDictError):
-    """A state dict has other groups than the optimizer, or other shapes. PyTorch raises `ValueError` for groups."""
+    """A state dict has other groups or shapes than the optimizer. PyTorch raises `ValueError` for groups."""
 
 
 _before_all: OrderedDict[int, Any] = OrderedDict()
@@ -280,11 +280,11 @@ def register_optimizer_step_post_hook(hook: Callable[..., None]) -> Handle:
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step that runs the hooks of its optimizer, and ends with what is pending being computed."""
+    """Wrap a step: run the optimizer's hooks around it, and compute what is pending at its end."""
 
     @wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if self._stepping:  # a subclass calls the step of its base
+        if self._stepping:  # a subclass calls the step of its base class
             return step(self, *args, **kwargs)
         self._stepping = True
         try:
@@ -320,7 +320,7 @@ def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
-    """Parameters, and their names if they came as pairs."""
+    """Parameters, and their names if they were given as pairs."""
     if isinstance(params, Tensor):
         return [params], []
     if isinstance(params, set):
@@ -338,7 +338,7 @@ def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
 
 
 def _cast(param: Any, value: Any, name: Any = None) -> Any:
-    """A copy of a parameter's state, in the parameter's type and place; `step` keeps its own."""
+    """A copy of a parameter's state, cast to the parameter's type and moved to its device, except for `step`."""
     if isinstance(value, Tensor):
         copied = wrap(own(value._read()))
         if name == "step" or not param.dtype.is_floating_point:
@@ -352,4 +352,4 @@ def _cast(param: Any, value: Any, name: Any = None) -> Any:
 
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-"""What optimizers take: parameters, groups, or parameters with names."""
+"""The argument of optimizers: parameters, groups, or pairs of name and parameter."""

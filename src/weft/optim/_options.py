@@ -1,4 +1,4 @@
-"""Checks of options, in PyTorch's words."""
+"""Checks of options, with PyTorch's error texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.errors import ValueRangeError
 
 
 def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
-    """Refuse an option outside of [low, high), and NaN; PyTorch's texts. A tensor is not read."""
+    """Require low <= value < high; NaN is refused. The values of tensors are not checked."""
     if isinstance(value, Tensor):
         require_one(value)
     elif not (value >= low and (high is None or value < high)):
@@ -17,19 +17,19 @@ def require(name: str, value: Any, low: float = 0.0, high: float | None = None) 
 
 
 def require_one(lr: Any) -> None:
-    """Refuse a learning rate that is a tensor of several numbers."""
+    """Refuse a learning rate that is a tensor of several elements."""
     if isinstance(lr, Tensor) and lr.numel() != 1:  # pyright: ignore[reportAttributeAccessIssue]  derived
         raise ValueRangeError("Tensor lr must be 1-element")
 
 
 def require_that(holds: Any, text: str) -> None:
-    """Refuse an option of which something does not hold; NaN is nothing that holds. A tensor is not read."""
+    """Refuse an option unless a condition holds, which it does not for NaN. The values of tensors are not checked."""
     if not isinstance(holds, Tensor) and not holds:
         raise ValueRangeError(text)
 
 
 def require_options(**options: Any) -> None:
-    """Refuse, in order, numbers below zero, `betas` outside of [0, 1), and NaN."""
+    """Require, in order, non-negative numbers, `betas` in [0, 1), and no NaN."""
     for name, value in options.items():
         if name == "betas":
             for at in range(2):

@@ -10,7 +10,7 @@ from weft.optim._options import require_options
 
 
 class RAdam(FusedOptimizer):
-    """`Adam` that adapts its rate only once the variance of that rate is tractable (Liu et al., 2020)."""
+    """`Adam` with an adaptive rate only once the variance of that rate is tractable (Liu et al., 2020)."""
 
     _row = radam_step
     _fresh: ClassVar = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}

@@ -11,9 +11,9 @@ from weft.optim._options import require_options
 
 
 class RMSprop(FusedOptimizer):
-    """Steps along the gradient, divided by the root of the mean of its squares (Tieleman and Hinton, 2012).
+    """Gradients divided by the root of the running mean of their squares (Tieleman and Hinton, 2012).
 
-    `centered` divides by the root of the estimated variance instead (Graves, 2013).
+    `centered` divides by the estimated standard deviation instead (Graves, 2013).
     """
 
     _row = rmsprop_step

@@ -12,9 +12,10 @@ from weft.optim._options import require_options
 
 
 class Rprop(FusedOptimizer):
-    """Steps by the sign of the gradient alone, longer while it stays and shorter once it turns.
+    """Steps that use only the sign of the gradient: longer while it stays, shorter when it changes.
 
-    Riedmiller and Braun, 1993. `lr` is the length of the first step, `step_sizes` bounds all. For whole batches.
+    Riedmiller and Braun, 1993. `lr` is the length of the first step, and `step_sizes` are the bounds of all. It needs
+    the gradient of the whole data set, not of random batches.
     """
 
     _row = rprop_step

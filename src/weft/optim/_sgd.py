@@ -14,10 +14,10 @@ from weft.optim._options import require_options
 
 
 class SGD(FusedOptimizer):
-    """Steps against the gradient, or, with momentum, against a decaying sum of gradients.
+    """Steps against the gradient or, with momentum, against a decaying sum of gradients.
 
-    `foreach` and `fused` are kept for PyTorch's state dicts; every step is one program anyway. With `differentiable`
-    steps are on the tape: parameters are to be no leaves then.
+    `foreach` and `fused` are kept only for PyTorch's state dicts: every step is one program anyway. With
+    `differentiable`, steps are recorded on the tape, and parameters must not be leaves.
     """
 
     _row = sgd_step
@@ -66,6 +66,6 @@ class SGD(FusedOptimizer):
     def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
         if not self._kind(params[0]):
             if group["momentum"] != 0 and group["dampening"] != 0 and any(map(float, self._found_inf)):
-                return  # a skipped step starts no sums, and only those that have started are dampened
-            numbers = {**numbers, "dampening": number(0.0)}  # the first sum is the gradient itself
+                return  # a skipped step creates no buffers, since the first gradient in a buffer is not dampened
+            numbers = {**numbers, "dampening": number(0.0)}  # the first buffer is the gradient itself
         super()._update(group, params, numbers)

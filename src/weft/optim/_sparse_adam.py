@@ -11,9 +11,9 @@ from weft.optim._options import require, require_options
 
 
 class SparseAdam(FusedOptimizer):
-    """`Adam` that leaves the rows of a parameter alone, with their state, that the gradient does not touch.
+    """`Adam` that skips the rows of a parameter, and their state, whose gradient is zero.
 
-    Gradients are dense here: a row (along dim 0) whose gradient is all zero counts as not touched.
+    Gradients are dense here: a row (along dim 0) is skipped if its gradient is all zero.
     """
 
     _row = sparse_adam_step

@@ -1,4 +1,4 @@
-"""Other parameters and state in an optimizer, for a while."""
+"""A context that gives an optimizer other parameters and state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NAME = "swap_in_optimizer_params_and_state"
 def swap_in_optimizer_params_and_state(
     optimizer: Optimizer, swapin_parameters: Mapping[str, Tensor], swapin_optim_state: dict[str, Any]
 ) -> Iterator[None]:
-    """For one block, let an optimizer with state step on other parameters, with the state of a state dict.
+    """Let an optimizer, which has state, step on other parameters with the state of a state dict, within the block.
 
-    The parameters come in the order of the optimizer's own. Tensors of the state dict are updated in place; entries
-    that appear meanwhile are forgotten.
+    The parameters are in the order of the optimizer's own. Tensors of the state dict are updated in place; new entries
+    of state are dropped at the end.
     """
     if not optimizer.state:
         raise StateDictError(f"{_NAME} requires initialized optimizer state.")

@@ -19,10 +19,10 @@ from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, per_group
 
 AverageOne = Callable[[Any, Any, Any], Any]
-"""(average, new parameter, how many it is of) -> new average."""
+"""(average, new parameter, number of parameters averaged so far) -> new average."""
 
 AverageMany = Callable[[Sequence[Any], Sequence[Any], Any], None]
-"""The update for lists of tensors, in place."""
+"""The same for lists of tensors: (averages, parameters, number), in place."""
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
@@ -38,12 +38,12 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
-    """`get_ema_avg_fn` for lists."""
+    """`get_ema_avg_fn` for lists of tensors."""
     return _for_lists(get_ema_avg_fn(decay))
 
 
 def get_swa_avg_fn() -> AverageOne:
-    """The mean of all."""
+    """The mean with equal weights."""
 
     def swa_update(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
         with using(grad=False):
@@ -53,7 +53,7 @@ def get_swa_avg_fn() -> AverageOne:
 
 
 def get_swa_multi_avg_fn() -> AverageMany:
-    """`get_swa_avg_fn` for lists."""
+    """`get_swa_avg_fn` for lists of tensors."""
     return _for_lists(get_swa_avg_fn())
 
 
@@ -72,10 +72,10 @@ def _for_lists(average: AverageOne) -> AverageMany:
 
 
 class AveragedModel(Module):
-    """A copy of a model, `module`, whose parameters become averages of the model's: call `update_parameters`.
+    """A copy of a model, `module`, with averages of the model's parameters: call `update_parameters`.
 
-    `avg_fn` or `multi_avg_fn` says how; without them all updates weigh the same. Buffers are copied from the model,
-    or averaged too with `use_buffers`.
+    `avg_fn` or `multi_avg_fn` computes the averages; the default is a mean with equal weights. Buffers are copied from
+    the model, or averaged too with `use_buffers`.
     """
 
     n_averaged: Tensor
@@ -100,11 +100,11 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The averaged model's result."""
+        """The result of the averaged model."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's parameters into the averages."""
+        """Update the averages with the model's parameters."""
         with using(grad=False):
             averages = [param.detach() for param in self._averaged(self.module)]
             currents = [new.detach().to(old.device) for old, new in zip(averages, self._averaged(model), strict=False)]
@@ -133,9 +133,9 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of the batch norms of `model` anew, from the batches of `loader`.
+    """Compute the running statistics of the batch normalisations of `model` again, from the batches of `loader`.
 
-    Of a batch that is a list or tuple, the first entry is the model's input.
+    If a batch is a list or tuple, its first entry is the model's input.
     """
     norms = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
     if not norms:
@@ -145,7 +145,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     try:
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # the mean over all batches
+            norm.momentum = None  # for a mean over all batches
         with using(grad=False):
             for batch in loader:
                 entry = batch[0] if isinstance(batch, (list, tuple)) else batch
@@ -157,7 +157,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Moves the rate to `swa_lr` over `anneal_epochs`, along a cosine or a line, and leaves it there."""
+    """Moves the rate to `swa_lr` over `anneal_epochs`, along a cosine or linearly, and keeps it there."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How much of the way is done after so many steps."""
+        """The share of the change that is done after so many steps."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
 

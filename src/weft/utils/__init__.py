@@ -1,4 +1,4 @@
-"""Helpers around training."""
+"""Data loading, checkpointing, event files, and other helpers."""
 
 from weft.utils import checkpoint as checkpoint
 from weft.utils import data as data

@@ -1,4 +1,4 @@
-"""Trading computation for memory: recompute a part of the forward pass in the backward pass."""
+"""Gradient checkpointing: computing a part of the forward pass again in the backward pass, to save memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """`function(*args, **kwargs)`, keeping only its inputs for the backward pass, which computes the rest again.
+    """`function(*args, **kwargs)`, of which only the inputs are kept; the backward pass computes the rest again.
 
-    Inputs are all tensors that the function reads, also parameters that are no arguments. Random draws repeat. An
-    optimisation barrier keeps the compiler from sharing the two computations. Where hooks or `autograd.Function`s are
-    inside, everything is kept instead. `use_reentrant` and `preserve_rng_state` are accepted for compatibility: there
-    is one implementation, and draws always repeat.
+    Inputs are all tensors that the function reads, including parameters that are not arguments. Random draws are
+    repeated. An optimization barrier prevents the compiler from sharing the two computations. If there are hooks or
+    `autograd.Function`s inside, everything is kept instead. `use_reentrant` and `preserve_rng_state` are accepted for
+    compatibility and have no effect.
     """
     del use_reentrant, preserve_rng_state
     state = ambient()
@@ -46,7 +46,7 @@ def checkpoint(
     state.pending.absorb(region)
     if not isinstance(results, (tuple, list)):
         return replaced[0]
-    make: Any = getattr(results, "_make", type(results))  # a named tuple takes its fields one by one
+    make: Any = getattr(results, "_make", type(results))  # the constructor of a named tuple takes separate fields
     return make(replaced)
 
 
@@ -57,7 +57,7 @@ def _name(function: Callable[..., Any]) -> str:
 def checkpoint_sequential(
     functions: Sequence[Callable[..., Any]], segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Run a chain of functions in `segments` parts, each but the last checkpointed."""
+    """Run a chain of functions in `segments` parts; all parts but the last are checkpointed."""
     chain = list(functions.children()) if hasattr(functions, "children") else list(functions)  # pyright: ignore[reportAttributeAccessIssue]
     size = len(chain) // segments
 

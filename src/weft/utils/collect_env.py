@@ -1,4 +1,4 @@
-"""What a bug report should say about the machine: `python -m weft.utils.collect_env` prints it."""
+"""Information about the machine for bug reports; `python -m weft.utils.collect_env` prints it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ _PACKAGES = re.compile(
     re.IGNORECASE,
 )
 _VARIABLES = ("WEFT_", "XLA_", "JAX_", "CUDA_VISIBLE_DEVICES")
-_PATIENCE = 10  # seconds for each tool that is asked
+_PATIENCE = 10  # seconds until a tool that is run is given up
 
 
 class SystemEnv(NamedTuple):
-    """What `get_env_info` finds; None where something could not be found out. `environment` has the variables that
-    change how programs are computed, without the values of secrets, `pip_packages` lines as `name==version`.
+    """The result of `get_env_info`; an entry is None if it could not be determined.
+
+    `environment` has the variables that affect how programs are computed, without the values of secrets.
+    `pip_packages` has lines such as `name==version`.
     """
 
     weft_version: str
@@ -52,7 +54,7 @@ class SystemEnv(NamedTuple):
 
 
 def get_env_info() -> SystemEnv:
-    """Look at the machine. Tools that are missing, fail, or take too long leave their entry None."""
+    """Collect the information. An entry is None if its tool is missing, fails or takes too long."""
     return SystemEnv(
         weft_version=weft.__version__,
         jax_version=jax.__version__,
@@ -75,7 +77,7 @@ def get_env_info() -> SystemEnv:
 
 
 def pretty_str(envinfo: SystemEnv) -> str:
-    """The report of what was found. Reads nothing but its argument."""
+    """The report as text. It reads nothing but its argument."""
     missing = "Could not collect"
     texts = {name: missing if value is None else value for name, value in envinfo._asdict().items()}
     memory = missing if envinfo.memory_bytes is None else f"{envinfo.memory_bytes / 2**30:.1f} GiB"
@@ -115,11 +117,11 @@ def main() -> None:
     print(get_pretty_env_info())
 
 
-# --- what is found out ------------------------------------------------------------------------------------------
+# --- collecting -------------------------------------------------------------------------------------------------
 
 
 def _first_line(*command: str) -> str | None:
-    """What a tool says first, or None where it cannot be asked."""
+    """The first line of a tool's output, or None if it cannot be run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -130,14 +132,14 @@ def _first_line(*command: str) -> str | None:
 def _os_name() -> str:
     try:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):  # no Linux, or one without that file
+    except (OSError, KeyError):  # not Linux, or without that file
         return f"{platform.system()} {platform.release()}"
 
 
 def _devices() -> list[str] | None:
     try:
         devices = jax.devices()
-    except RuntimeError:  # a backend that does not start
+    except RuntimeError:  # a backend that cannot be started
         return None
     return [f"{device.platform}:{device.id} {device.device_kind}" for device in devices]
 
@@ -154,7 +156,7 @@ def _cpu_model() -> str | None:
 def _memory() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # unknown here, or no POSIX
+    except (ValueError, OSError, AttributeError):  # unknown here, or not POSIX
         return None
 
 

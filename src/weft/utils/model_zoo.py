@@ -1,4 +1,4 @@
-"""The old name of `weft.hub.load_state_dict_from_url`."""
+"""The former name of `weft.hub.load_state_dict_from_url`."""
 
 from __future__ import annotations
 

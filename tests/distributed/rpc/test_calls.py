@@ -7,20 +7,21 @@ import pytest
 from tests.distributed.rpc import calls, job
 from weft.distributed import rpc
 
-LONG = ("tensors", "timeouts", "many")
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared("tests.distributed.rpc.calls", 3, tmp_path_factory)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "program", ["values", "apart", "long_ones", "errors", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)]
-)
-def test_calls(program, tmp_path):
-    job.run("tests.distributed.rpc.calls", program, 3 if program == "values" else 2, tmp_path)
+@job.each(*calls.case, *calls.case_of_processes, long=calls.long_case)
+def test_between_processes(case, workers):
+    workers.run(case)
 
 
-@pytest.mark.parametrize("program", ["values", "tensors", "long_ones", "errors"])
-def test_calls_between_threads(program):
-    job.run_in_threads(calls.PROGRAMS, program, 3 if program == "values" else 2)
+@job.each(*calls.case, long=calls.long_case)
+def test_between_threads(case):
+    job.run_in_threads(case, 3)
 
 
 def test_nothing_works_before_joining():

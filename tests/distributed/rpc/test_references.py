@@ -9,21 +9,21 @@ from weft.distributed.rpc._pending_deletes import PendingDeletes, delete_forks
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
-LONG = ("members", "failures", "thousands")
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared("tests.distributed.rpc.references", 3, tmp_path_factory)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "program",
-    ["sharing", "methods", "late", "unreadable", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)],
-)
-def test_references(program, tmp_path):
-    job.run("tests.distributed.rpc.references", program, 3, tmp_path)
+@job.each(*references.case, *references.case_of_processes, long=references.long_case)
+def test_between_processes(case, workers):
+    workers.run(case)
 
 
-@pytest.mark.parametrize("program", ["sharing", "methods", "members", "failures"])
-def test_references_between_threads(program):
-    job.run_in_threads(references.PROGRAMS, program, 3)
+@job.each(*references.case)
+def test_between_threads(case):
+    job.run_in_threads(case, 3)
 
 
 def test_forks_that_become_known_later_do_not_rely_on_what_was_sent_before():

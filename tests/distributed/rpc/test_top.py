@@ -95,7 +95,7 @@ def test_a_table(at_work, capsys):
 @pytest.mark.slow
 def test_a_stopped_worker_is_silent(at_work):
     address, workers = at_work
-    with closing(_top.Job(address, ConnectOptions())) as seen:
+    with closing(_top.JobProbe(address, ConnectOptions())) as seen:
         seen.update()
         probe = next(probe for worker, probe in seen.probes.items() if worker.name == "w1")
         assert (probe.state, probe.now.process) == ("ok", workers[1].pid)

@@ -1,1 +1,1 @@
-"""Groups of ranks: how they wait for each other and fail together, their messages, and collective operations."""
+"""Groups of ranks: barriers, common failure, messages and collective operations."""

@@ -1,4 +1,4 @@
-"""Groups of ranks that fail for all ranks at once, and stay failed."""
+"""Groups of ranks that fail on all ranks at once, and stay failed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft._comm.deadline import Deadline
 from weft.errors import DistBackendError
 
 Failure = tuple[str, Sequence[int]]
-"""The text of an error, and the ranks to blame."""
+"""The text of an error, and the ranks that have caused it."""
 
 _SECOND_HAND = re.compile(r"ranks? [\d, ]+ gave up: .*", re.DOTALL)
 
 
 class AbortableGroup(ABC):
-    """A group in which this process is `rank`; errors show the numbers in `ranks`.
+    """A group in which this process is `rank`. Errors show the numbers in `ranks`.
 
     `failed` is the text of the first failure, None before it.
     """
@@ -28,33 +28,33 @@ class AbortableGroup(ABC):
 
     @abstractmethod
     def abort(self, text: str) -> None:
-        """Fail the group: waiting ranks, this one too, raise an error with this text."""
+        """Fail the group: waiting ranks, including this one, raise an error with this text."""
 
     def check(self, what: object) -> None:
-        """Raise if the group has failed; `what` names the operation that is to begin."""
+        """Raise if the group has failed; `what` names the operation that is about to begin."""
         if self.failed is not None:
             raise DistBackendError(f"the group cannot be used any more, make a new one: {self.failed}")
 
     def fail(self, text: str, missing: Sequence[int] = ()) -> NoReturn:
-        """Fail the group for all ranks, and raise; `missing` are the ranks to blame."""
+        """Fail the group on all ranks, and raise; `missing` are the ranks that have caused it."""
         self.abort(text)
         error = DistBackendError(text)
         error.missing = tuple(self.ranks[rank] for rank in missing)
         raise error
 
     def _fail_by(self, failure: Failure, what: object) -> NoReturn:
-        """Fail in the operation `what`."""
+        """Raise a failure in the operation `what`."""
         text, missing = failure
         self.fail(f"{what}, rank {self.ranks[self.rank]}: {text}", missing)
 
     def _timed_out(self, deadline: Deadline, missing: Sequence[int]) -> Failure:
-        """The failure that ranks have not come in time."""
+        """The failure for ranks that have not come in time."""
         assert deadline.seconds is not None, "it has passed"
         text = f"Timed out waiting {round(1000 * deadline.seconds)}ms for {self._names(missing)}"
         return f"{text}; look what they do, or allow more time", missing
 
     def _gave_up(self, rank: int, message: str) -> Failure:
-        """The failure of a rank with a message, or that of the rank that failed first if the message quotes one."""
+        """The failure of a rank with a message; if the message quotes an earlier failure, that one."""
         first = _SECOND_HAND.search(message)
         return first[0] if first else f"{self._names([rank])} gave up: {message}", [rank]
 

@@ -1,11 +1,11 @@
 """Collective operations on NumPy arrays over shared memory.
 
-An algorithm is a generator: code before a `yield` writes the rank's own part of a phase, code after it reads the parts
-of others. The first phase also carries each rank's call, so that calls that do not match raise on every rank instead of
-mixing up data. Large arrays go through in chunks that stay in cache.
+An algorithm is a generator. In each phase, a rank writes its own part before the `yield`, and reads the parts of the
+others after it. The first phase also has each rank's call, so that calls which differ raise on every rank, and never
+mix up data. Large arrays are processed in chunks that fit into the cache.
 
-Sums are taken in the order of ranks, each element by one rank, or by all in the same way: every rank always gets the
-same bits.
+Sums are computed in the order of ranks, each element by one rank, or by all ranks in the same way: every rank always
+gets the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = np.ndarray
 Phases = Iterator[None]
 
 SMALL = 128 << 10  # bytes of all ranks together up to which each rank reduces all data
-_BLOCK = 256 << 10  # bytes that are reduced at a time: they are still in the cache when the result is copied
+_BLOCK = 256 << 10  # bytes that are reduced at a time, so that they are still in the cache when the result is copied
 _BYTE = np.dtype(np.uint8)
 
 
@@ -43,7 +43,7 @@ class Collectives(Operations):
         super().__init__(group)
         self.group = group
         self._lock = Lock()
-        # Overflow gives inf and no warning. To enter a context is ten times as fast as `np.errstate`.
+        # Overflow gives inf without a warning. Entering a context is ten times faster than `np.errstate`.
         self._quiet = copy_context()
         self._quiet.run(np.seterr, all="ignore")
         layout, ranks, data = group.layout, range(group.size), group.bytes
@@ -52,7 +52,7 @@ class Collectives(Operations):
         self._areas = {_BYTE: [[data[layout.area(r, half)] for r in ranks] for half in (0, 1)]}
 
     def close(self) -> None:
-        """Leave the group; the arrays of the caller stay."""
+        """Leave the group; the caller's arrays are not affected."""
         self._calls.clear()
         self._counts.clear()
         self._areas.clear()
@@ -63,11 +63,11 @@ class Collectives(Operations):
     def _run(
         self, call: CollectiveCall, steps: Phases, deadline: Deadline, counts: Sequence[int] | None = None
     ) -> None:
-        """Go through the phases of a call; any exception fails the group."""
+        """Run the phases of a call; any exception fails the group."""
         group = self.group
         with self._lock:
             group.check(call)
-            mine = _encoded(call)
+            mine = memoryview(_encoded(call))
             half = (group.step + 1) & 1
             self._calls[half][group.rank][:] = mine
             if counts is not None:
@@ -81,17 +81,17 @@ class Collectives(Operations):
                 for _ in steps:
                     group.barrier(call, deadline)
             except BaseException as error:
-                group.abort(f"{call} was interrupted by {error!r}")  # does nothing where the group has failed
+                group.abort(f"{call} was interrupted by {error!r}")  # does nothing if the group has already failed
                 raise
 
     def _disagree(self, half: int) -> None:
-        """Raise the same text on every rank."""
+        """Raise an error for different calls, with the same text on every rank."""
         calls = [bytes(record).rstrip(b"\0").decode() for record in self._calls[half]]
         listing = ", ".join(f"rank {self.group.ranks[rank]} called {call}" for rank, call in enumerate(calls))
         self.group.fail(f"the ranks call different operations: {listing}")
 
     def _areas_of(self, dtype: np.dtype) -> list[list[Array]]:
-        """Areas by half and rank, as arrays of a type."""
+        """The ranks' areas by half and rank, as arrays of a type."""
         areas = self._areas.get(dtype)
         if areas is None:
             areas = [[area.view(dtype) for area in half] for half in self._areas[_BYTE]]
@@ -101,13 +101,13 @@ class Collectives(Operations):
     # --- algorithms ---
 
     def _reduce(self, source: Array, out: Array | None, reduction: str) -> Phases:
-        """Reduce `source` of all ranks into `out` of those ranks that have one."""
+        """Reduce `source` of all ranks into `out`, on the ranks that have one."""
         if source.nbytes * self.group.size > SMALL:
             return self._reduce_shared(source, out, reduction)
         return self._reduce_alone(source, out, reduction)
 
     def _reduce_alone(self, source: Array, out: Array | None, reduction: str) -> Phases:
-        """Each rank writes all its data, and each rank with an `out` computes the result."""
+        """A reduction in which each rank writes all its data, and each rank with an `out` computes the result."""
         group, areas, size = self.group, self._areas_of(source.dtype), source.size
         areas[(group.step + 1) & 1][group.rank][:size] = source
         yield
@@ -115,7 +115,7 @@ class Collectives(Operations):
             self._quiet.run(combine, reduction, [area[:size] for area in areas[group.step & 1]], out)
 
     def _reduce_shared(self, source: Array, out: Array | None, reduction: str) -> Phases:
-        """Each rank reduces its piece of a chunk. A phase carries a chunk's data and the previous chunk's results."""
+        """A reduction in which each rank reduces its piece of each chunk. A phase also has the last chunk's results."""
         group, areas, (size, me, ranks) = self.group, self._areas_of(source.dtype), self._size_of(source)
         piece = _piece(source, -(-source.nbytes // CHUNK) * ranks)
         span = piece * ranks
@@ -147,7 +147,7 @@ class Collectives(Operations):
                 out[start:end] = results[start:end]
 
     def _reduce_parts(self, sources: Sequence[Array], out: Array, reduction: str) -> Phases:
-        """Each rank writes a piece of every part, and reduces the pieces of its own part."""
+        """A reduction in which each rank writes a piece of every part, and reduces the pieces of its own part."""
         group, areas, (size, me, ranks) = self.group, self._areas_of(out.dtype), self._size_of(out)
         piece = _piece(out, -(-out.nbytes * ranks // CHUNK))
         for at in range(0, max(size, 1), piece):
@@ -197,7 +197,7 @@ class Collectives(Operations):
             at += piece
 
     def _longest(self, itemsize: int) -> int:
-        """The most bytes that any pair of ranks exchanges; raises on every rank where a pair does not agree."""
+        """The most bytes that any pair of ranks exchanges; raises on every rank if a pair does not agree."""
         table = np.stack(self._counts[self.group.step & 1]) // itemsize
         if (mismatch := size_mismatch(table, self.group.ranks)) is not None:
             self.group.fail(mismatch)
@@ -208,7 +208,7 @@ class Collectives(Operations):
 
 
 def _piece(array: Array, pieces: int) -> int:
-    """Elements of each of that many equal pieces of an array, whole cache lines long."""
+    """The number of elements in each of `pieces` equal pieces of an array, rounded up to whole cache lines."""
     line = max(1, LINE // array.itemsize)
     return max(1, -(-array.size // max(pieces, 1) // line)) * line
 

@@ -1,14 +1,15 @@
-"""A group of ranks that share memory: counters, calls and data in it, and barriers.
+"""A group of ranks that share memory: counters, calls, data, and barriers.
 
-The ranks go through *phases* together. In each, a rank writes its own area, posts the number of the phase, waits
-until all ranks have posted it, and reads the areas of others. Areas alternate between two halves: a rank that writes
-for phase t + 2 has seen all ranks post t + 1, so they have finished reading the areas of phase t.
+The ranks go through *phases* together. In each phase, a rank writes its own area, posts the number of the phase, waits
+until all ranks have posted it, and reads the areas of the others. Areas alternate between two halves: a rank that
+writes for phase t + 2 has seen all ranks post t + 1, so they have finished reading the areas of phase t.
 
-Memory order. A post must not become visible before the data written ahead of it, nor data be read ahead of the counter
-that announces it. x86 keeps stores in order, and loads in order, so plain ones are enough there (NumPy and memoryview
-move an aligned 64-bit word by one instruction). Elsewhere `_memory_fence` stands between: it takes and frees a lock
-twice. Freeing is a store-release and taking it again a load-acquire; these two are never reordered (on ARM: STLR before
-LDAR), earlier accesses stay before the first and later ones behind the second.
+Memory order. A post must not become visible before the data written ahead of it, and data must not be read before the
+counter that announces it. x86 does not reorder stores with stores, or loads with loads, so plain accesses are enough
+there (NumPy and memoryview move an aligned 64-bit word by one instruction). On other processors `_memory_fence` is
+called in between: it acquires and releases a lock twice. A release is a store-release and the next acquire a
+load-acquire; these two are never reordered (on ARM: STLR before LDAR). Earlier accesses stay before the first, and
+later ones after the second.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from weft._comm.shared_memory.memory import Memory
 from weft._comm.shared_memory.ring import Ring
 
 WEAKLY_ORDERED = platform.machine() not in {"x86_64", "AMD64", "i686"}
-_SPINS = range(50)  # looks at a counter before the processor is given up: about 3 µs
-_YIELDS = 1000  # times that it is offered to others before sleeping
-_PAUSES = (20e-6, 1e-3)  # seconds asleep: at first, and at most
+_SPINS = range(50)  # reads of a counter before the processor is yielded: about 3 µs
+_YIELDS = 1000  # times that the processor is yielded before sleeping
+_PAUSES = (20e-6, 1e-3)  # seconds of sleep: at first, and at most
 _FAILED, _LEFT = 1, 2
 
 
@@ -53,7 +54,7 @@ class MemoryGroup(AbortableGroup):
     """One rank's part of the group. `ranks` are the numbers that errors show, by default 0, 1, …
 
     A failure is final, since counters no longer agree: every later use raises at once, with the text of the first
-    failure. While a rank waits it calls `progress`, which moves messages and returns whether any moved.
+    failure. While a rank waits, it calls `progress`, which moves messages and returns whether any moved.
     """
 
     def __init__(self, memory: Memory, rank: int, size: int, ranks: Sequence[int] | None = None) -> None:
@@ -73,8 +74,8 @@ class MemoryGroup(AbortableGroup):
         self._peers = [cell for r, cell in enumerate(self._steps) if r != rank]
         self._fence_lock = Lock()
         self._pidfds = select.poll()
-        self._poll_lock = Lock()  # threads that wait may not poll together
-        self._rank_of_pidfd: dict[int, int] = {}  # descriptor of the process -> rank
+        self._poll_lock = Lock()  # waiting threads must not poll at the same time
+        self._rank_of_pidfd: dict[int, int] = {}  # by process descriptor
         self._dead: set[int] = set()
 
     def barrier(self, what: object, deadline: Deadline) -> None:
@@ -95,9 +96,9 @@ class MemoryGroup(AbortableGroup):
             self._memory_fence()
 
     def wait(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
-        """Return once `missing` names no rank any more.
+        """Return once `missing()` is empty.
 
-        `DistBackendError` if a missing rank has ended or left the group, a rank has failed, or the deadline is over.
+        `DistBackendError` if a missing rank has ended or left the group, a rank has failed, or the deadline has passed.
         """
         idle = 0
         pause, longest = _PAUSES
@@ -135,7 +136,7 @@ class MemoryGroup(AbortableGroup):
         return Ring(self, peer, self.rank)
 
     def abort(self, text: str) -> None:
-        """Fail the group: waiting ranks, this one too, raise an error with this text."""
+        """Fail the group: waiting ranks, including this one, raise an error with this text."""
         if self.failed is None:
             self.failed = text
             span = self.layout.text(self.rank)
@@ -146,7 +147,7 @@ class MemoryGroup(AbortableGroup):
                 self.post(self._broken, self.rank + 1)
 
     def check(self, what: object) -> None:
-        """Raise if the group has failed, also if another rank has failed it since this one last looked."""
+        """Raise if the group has failed, also if another rank has failed it since the last check."""
         if self.failed is not None or self.words[self._broken]:
             super().check(what)
             failure = self._first_failure()
@@ -154,7 +155,7 @@ class MemoryGroup(AbortableGroup):
             self._fail_by(failure, what)
 
     def watch(self) -> None:
-        """Begin to watch the processes of the peers, all of which have published their process id."""
+        """Start to watch the processes of the peers, which have all published their process ids."""
         for rank in range(self.size):
             pid = self.words[self.layout.pid(rank)]
             if pid and rank != self.rank:
@@ -167,7 +168,7 @@ class MemoryGroup(AbortableGroup):
                 self._pidfds.register(descriptor, select.POLLIN)
 
     def close(self) -> None:
-        """Leave the group. Peers that still wait for this rank fail; nothing here may be used afterwards."""
+        """Leave the group. Peers that still wait for this rank fail; the group cannot be used afterwards."""
         if self.failed is None:
             self.post(self.layout.state(self.rank), _LEFT)
             self.failed = "this rank has left the group"
@@ -183,7 +184,7 @@ class MemoryGroup(AbortableGroup):
         return [rank for rank, cell in enumerate(self._steps) if words[cell] < step]
 
     def _check_peers(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
-        """Fail if the missing ranks can no longer come; what a rank posted before it ended still counts."""
+        """Fail if the missing ranks can no longer come; what a rank has posted before its end still counts."""
         failure = self._find_failure(missing())
         if failure is None and deadline.left() == 0:
             failure = self._timed_out(deadline, missing())
@@ -204,7 +205,7 @@ class MemoryGroup(AbortableGroup):
         return None
 
     def _first_failure(self) -> Failure | None:
-        """The failure of the rank that failed first."""
+        """The failure of the rank that has failed first."""
         if not (count := self.read(self._broken)):
             return None
         message = bytes(self.view[self.layout.text(count - 1)]).rstrip(b"\0")
@@ -227,7 +228,7 @@ def connect(
     key: str = "memory",
     ranks: Sequence[int] | None = None,
 ) -> MemoryGroup:
-    """This rank's part of a group, once all of its `size` ranks are there. They find each other by `key`."""
+    """This rank's part of a group, once all of its `size` ranks have joined. They find each other by `key`."""
     needed = Layout(size, kind.start).end
     if rank == 0:
         memory = kind.create(needed)

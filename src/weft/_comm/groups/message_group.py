@@ -1,10 +1,10 @@
-"""A group of ranks that share no memory: before each operation they compare their calls by messages.
+"""A group of ranks without shared memory: before each operation the ranks compare their calls by messages.
 
-The exchange of calls takes as many rounds as the size of the group has bits: in round k a rank sends all calls that it
-knows of to the rank 2^k after it. A rank that has waited for 0.1 s announces that to all others, so that the missing
-ones can be named at the deadline.
+The exchange of calls takes as many rounds as the size of the group has bits: in round k, a rank sends all calls that it
+knows to the rank 2^k after it. A rank that has waited for 0.1 s announces this to all others, so that the missing ones
+can be named at the deadline.
 
-The data of the operation itself goes another way (XLA, MPI); `complete` waits for it.
+The data of the operation itself is sent in another way (by XLA or MPI); `complete` waits for it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from weft.errors import DistBackendError
 
 T = TypeVar("T")
 
-_CALLS, _NOTICES = -(1 << 62), -(1 << 62) + 1  # tags that users' messages do not have
+_CALLS, _NOTICES = -(1 << 62), -(1 << 62) + 1  # tags that users' messages cannot have
 _WAITING, _FAILED, _LEFT = 1, 2, 3
 _RECORD = 1024  # bytes of a record: a few calls, or a notice
 _LISTED_CALLS = 4  # different calls that an error lists
 _ANNOUNCE_AFTER = 0.1  # seconds after which a rank announces that it waits
-_PAUSE = 0.02  # longest seconds between checks; another thread may have moved the awaited message
-_YIELDS = 200  # times that the processor is offered to others before sleeping
-_PAUSES = (20e-6, 1e-3)  # seconds asleep: at first, and at most
-_FAILURE_SECONDS = 1.0  # seconds after a failed exchange in which the end of the responsible rank is noticed
-_LEAVE_SECONDS = 1.0  # seconds for which a rank that leaves tries to tell the others
+_PAUSE = 0.02  # longest time between checks, in seconds; another thread may have moved the awaited message
+_YIELDS = 200  # times that the processor is yielded before sleeping
+_PAUSES = (20e-6, 1e-3)  # seconds of sleep: at first, and at most
+_FAILURE_SECONDS = 1.0  # time in which the end of a rank is noticed after an exchange with it has failed
+_LEAVE_SECONDS = 1.0  # time for which a rank that leaves tries to tell the others
 
 
 class MessageGroup(AbortableGroup):
@@ -50,11 +50,11 @@ class MessageGroup(AbortableGroup):
         self.size = size
         self.ranks = tuple(ranks or range(size))
         self.failed: str | None = None
-        self.broken = False  # failed, and not just left
+        self.broken = False  # whether it has failed, rather than been left
         self.progress: Callable[[], bool] = lambda: False
         self._streams = streams
         self._step = 0
-        self._waiting_at = [0] * size  # the last operation for which each rank has announced that it waits
+        self._waiting_at = [0] * size  # the last operation in which each rank has announced that it waits
         self._given_up: tuple[int, str] | None = None
         self._left: set[int] = set()
         self._peers = [peer for peer in range(size) if peer != rank]
@@ -73,13 +73,13 @@ class MessageGroup(AbortableGroup):
     # --- operations ---
 
     def run(self, call: object, steps: Callable[[], T], deadline: Deadline) -> T:
-        """CollectiveCall `steps()` once all ranks have come with the same call; any exception fails the group."""
+        """Call `steps()` once all ranks have made the same call; any exception fails the group."""
         self.check(call)
         try:
             self._agree(call, deadline)
             return steps()
         except BaseException as error:
-            self.abort(f"{call} was interrupted by {error!r}")  # does nothing where the group has failed
+            self.abort(f"{call} was interrupted by {error!r}")  # does nothing if the group has already failed
             raise
 
     def _agree(self, call: object, deadline: Deadline) -> None:
@@ -100,14 +100,14 @@ class MessageGroup(AbortableGroup):
         if len(ranks_by_call) > 1:
             listing = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(ranks_by_call))
             self.failed, self.broken = f"the ranks call different operations: {listing}", True
-            raise DistBackendError(self.failed)  # the others raise the same text
+            raise DistBackendError(self.failed)  # the other ranks raise the same text
 
     def _absent(self) -> list[int]:
         """The ranks that have not announced that they wait in the present operation."""
         return [peer for peer in self._peers if self._waiting_at[peer] < self._step]
 
     def _announce_waiting(self) -> None:
-        """Announce, once, that this rank waits in the present operation."""
+        """Announce, at most once, that this rank waits in the present operation."""
         if self._waiting_at[self.rank] < self._step:
             self._waiting_at[self.rank] = self._step
             self._notify(_WAITING, str(self._step))
@@ -115,9 +115,9 @@ class MessageGroup(AbortableGroup):
     # --- waiting ---
 
     def wait(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
-        """Return once `missing` names no rank any more.
+        """Return once `missing()` is empty.
 
-        `DistBackendError` if a missing rank has ended or left the group, a rank has failed, or the deadline is over.
+        `DistBackendError` if a missing rank has ended or left the group, a rank has failed, or the deadline has passed.
         """
         self._wait(missing, what, deadline)
 
@@ -128,7 +128,7 @@ class MessageGroup(AbortableGroup):
         deadline: Deadline,
         absent: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        """`absent`, for the exchange of calls, names all ranks that have not come; `missing` only direct peers."""
+        """As `wait`. In the exchange of calls, `absent` are all ranks that have not come, `missing` direct peers."""
         started = monotonic()
         while missing():
             if self.progress():
@@ -140,7 +140,7 @@ class MessageGroup(AbortableGroup):
             self._streams.pause(_PAUSE if left is None else min(_PAUSE, left))
 
     def complete(self, done: Callable[[], bool], what: object, deadline: Deadline) -> None:
-        """Return once `done()`, which needs all peers; errors as `wait`. A peer that is done already may leave."""
+        """Return once `done()`, which needs all peers; errors are as for `wait`. Peers that are done may leave."""
         pause = _PAUSES[0]
         for attempt in count(1):
             if done():
@@ -161,7 +161,7 @@ class MessageGroup(AbortableGroup):
         absent: Callable[[], Sequence[int]],
         may_leave: bool = False,
     ) -> None:
-        """Fail if the missing ranks can no longer come; what a rank sent before it ended still counts."""
+        """Fail if the missing ranks can no longer come; what a rank has sent before its end still counts."""
         self._read_notices()
         failure = self._find_failure(missing(), may_leave)
         if failure is None and deadline.expired:
@@ -192,14 +192,14 @@ class MessageGroup(AbortableGroup):
         raise AssertionError("an exchange that never completes has failed")
 
     def abort(self, text: str) -> None:
-        """Fail the group: waiting ranks, this one too, raise an error with this text."""
+        """Fail the group: waiting ranks, including this one, raise an error with this text."""
         with self._reading:
             if self.failed is None:
                 self._notify(_FAILED, text)
                 self.failed, self.broken = text, True
 
     def close(self) -> None:
-        """Leave the group. Peers that still wait for this rank fail; nothing here may be used afterwards."""
+        """Leave the group. Peers that still wait for this rank fail; the group cannot be used afterwards."""
         if self.failed is None:
             sent = self._notify(_LEFT, "")
             self.failed = "this rank has left the group"
@@ -244,7 +244,7 @@ def _undone(*requests: MessageRequest) -> list[int]:
 
 
 def _packed(ranks_by_call: dict[str, int]) -> np.ndarray:
-    """The calls of ranks as a record: lines of the first rank with a call, a space, and the call."""
+    """The calls of ranks as a record. Each line has the first rank with a call, a space, and the call."""
     lines = "\n".join(f"{rank} {call}" for call, rank in _sorted(ranks_by_call)[:_LISTED_CALLS])
     return np.frombuffer(lines.encode()[:_RECORD].ljust(_RECORD, b"\0"), np.uint8)
 

@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<qq32s")  # tag, bytes, element type
 class MessageRequest:
     """A send or receive under way. `peer` is None for a receive from any rank, until a message has come."""
 
-    __slots__ = ("_data", "_head", "_moved", "done", "error", "peer", "tag", "text")
+    __slots__ = ("data", "done", "error", "head", "moved", "peer", "tag", "text")
 
     def __init__(self, text: str, array: Array, peer: int | None, tag: int) -> None:
         if not array.flags.c_contiguous:
@@ -37,9 +37,9 @@ class MessageRequest:
         self.tag = tag
         self.done = False
         self.error: str | None = None
-        self._data = array.reshape(-1).view(np.uint8)
-        self._head = _HEAD.pack(tag, array.nbytes, array.dtype.name.encode())
-        self._moved = 0
+        self.data = array.reshape(-1).view(np.uint8)
+        self.head = _HEAD.pack(tag, array.nbytes, array.dtype.name.encode())
+        self.moved = 0
 
 
 class _IncomingMessage:
@@ -62,12 +62,12 @@ class _IncomingMessage:
         """Match the message with a receive: bytes that arrive from now on go straight into its array."""
         self.request = request
         request.peer = self.source
-        if request._head != self.head:
-            sent, expected = _described(self.head), _described(request._head)
+        if request.head != self.head:
+            sent, expected = _described(self.head), _described(request.head)
             request.error = f"{request.text}: rank {ranks[self.source]} sent {sent}, expected {expected}"
         else:
-            request._data[: self.moved] = self.data[: self.moved]
-            self.data = request._data
+            request.data[: self.moved] = self.data[: self.moved]
+            self.data = request.data
 
 
 class Messages:
@@ -151,13 +151,13 @@ class Messages:
 
     def _push(self, peer: int, request: MessageRequest) -> bool:
         ring = self._targets[peer]
-        begun = request._moved
+        begun = request.moved
         if begun < _HEAD.size:
-            request._moved += ring.write(np.frombuffer(request._head, np.uint8)[begun:])
-        if request._moved >= _HEAD.size:
-            request._moved += ring.write(request._data[request._moved - _HEAD.size :])
-        request.done = request._moved == _HEAD.size + len(request._data)
-        return request._moved > begun
+            request.moved += ring.write(np.frombuffer(request.head, np.uint8)[begun:])
+        if request.moved >= _HEAD.size:
+            request.moved += ring.write(request.data[request.moved - _HEAD.size :])
+        request.done = request.moved == _HEAD.size + len(request.data)
+        return request.moved > begun
 
     def _pull(self, peer: int) -> bool:
         ring, arrival = self._sources[peer], self._incoming[peer]

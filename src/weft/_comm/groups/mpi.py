@@ -1,8 +1,8 @@
-"""Ranks that MPI connects: streams between them, and collective operations on NumPy arrays.
+"""Groups connected by MPI: byte streams between ranks, and collective operations on NumPy arrays.
 
 MPI has no timeouts, and lacks many of our types and reductions. So the ranks compare their calls before each operation
-(`message_group.py`), data travels as bytes by requests that are tested until they are done, and values are combined
-here, in the order of ranks: every rank always gets the same bits.
+(`message_group.py`). Data is sent as bytes, by requests that are tested until they are done. Values are reduced here,
+in the order of ranks: every rank always gets the same bits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from weft._comm.groups.reductions import combine
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
 from weft.errors import DistBackendError
 
-mpi4py.rc.finalize = False  # it waits for all ranks, which may never come after a failure: see `finalize`
+mpi4py.rc.finalize = False  # finalizing waits for all ranks, which may never come after a failure: see `finalize`
 from mpi4py import MPI  # noqa: E402
 
 Array = np.ndarray
 Requests = Iterator[MPI.Request | None]
 
-_MOST = 1 << 20  # bytes of a message of a stream
-_YIELDS = 1000  # times that the processor is offered to others before sleeping
-_NAP = 1e-3  # longest seconds asleep
+_MOST = 1 << 20  # bytes in one message of a stream
+_YIELDS = 1000  # times that the processor is yielded before sleeping
+_NAP = 1e-3  # longest sleep, in seconds
 _SMALL = 128 << 10  # bytes of all ranks together up to which each rank reduces all data
 
 
@@ -42,12 +42,12 @@ class _MpiStream(BufferedSource):
         self._comm = comm
         self._peer = peer
         self._sending = MPI.REQUEST_NULL
-        self._unsent = np.empty(0, np.uint8)  # MPI reads it until the request is done
+        self._unsent = np.empty(0, np.uint8)  # read by MPI until the request is done
         self._buffer = np.empty(0, np.uint8)
-        self.moved = False  # whether anything came since this was last reset
+        self.moved = False  # whether anything has arrived since this was last reset
 
     def write(self, data: Array) -> int:
-        """Put in what fits; returns the number of bytes."""
+        """Write as many bytes as fit; returns their number."""
         if not len(data) or not self._sending.Test():
             return 0
         self._unsent = data[:_MOST].copy()
@@ -55,7 +55,7 @@ class _MpiStream(BufferedSource):
         return len(self._unsent)
 
     def ready(self) -> int:
-        """How many bytes are there, at least."""
+        """A lower bound of the number of bytes that can be taken."""
         if not len(self._buffer):
             status = MPI.Status()
             if self._comm.Iprobe(self._peer, MPI.ANY_TAG, status):
@@ -81,7 +81,7 @@ class MpiStreams:
         return self._streams.get(peer, NO_STREAM)
 
     def ended(self) -> dict[int, str]:
-        """None: the launcher ends all ranks when one has ended."""
+        """An empty dict: the launcher ends all ranks if one has ended."""
         return {}
 
     def pause(self, seconds: float) -> None:
@@ -96,26 +96,26 @@ class MpiStreams:
             sleep(min(seconds, _NAP))
 
     def close(self) -> None:
-        """The communicator stays: messages to ranks that have left may be on the way."""
+        """Does nothing: messages to ranks that have left may still be on their way."""
 
 
 class MpiCollectives(Operations):
-    """The operations of one rank, by requests of a communicator. A step is a request to wait for."""
+    """The operations of one rank, by requests of a communicator. A step yields a request to wait for."""
 
     def __init__(self, group: MessageGroup, comm: MPI.Comm) -> None:
         super().__init__(group)
         self._group = group
         self._comm = comm
-        self._quiet = copy_context()  # overflow gives inf and no warning
+        self._quiet = copy_context()  # overflow gives inf without a warning
         self._quiet.run(np.seterr, all="ignore")
-        self._stuck: list[object] = []  # holds what MPI may still write into after a failure
+        self._stuck: list[object] = []  # keeps alive what MPI may still write to after a failure
         self._counts = np.empty(0, np.int64)
 
     def close(self) -> None:
         """Leave the group."""
         broken = self._group.broken
         self._group.close()
-        if not broken:  # else MPI may still use it
+        if not broken:  # otherwise MPI may still use it
             self._comm.Free()
 
     def _run(
@@ -128,7 +128,7 @@ class MpiCollectives(Operations):
                 request = self._comm.Iallgather(_bytes(mine), _bytes(self._counts))
                 self._await(request, (mine, self._counts), call, deadline)
             for request in steps:
-                if request is not None:  # None for a barrier: comparing the calls is all that it needs
+                if request is not None:  # None for a barrier, for which comparing the calls is enough
                     self._await(request, steps, call, deadline)
 
         self._group.run(call, go_through, deadline)
@@ -174,20 +174,20 @@ class MpiCollectives(Operations):
         self, size: int, source: Array | None, targets: Mapping[int, Array], only: int | None = None
     ) -> Requests:
         me = self.group.rank
-        if only is not None:  # all ranks to one
+        if only is not None:  # from all ranks to one
             assert source is not None, "everybody has something to show"
             yield from self._send_and_receive({only: source}, targets)
-        elif source is None or not targets:  # one rank to all
+        elif source is None or not targets:  # from one rank to all
             root, data = (me, source) if source is not None else next(iter(targets.items()))
             yield self._comm.Ibcast(_bytes(data), root)
-        else:  # all ranks to all
+        else:  # from all ranks to all
             parts = np.empty((self.group.size, source.size), source.dtype)
             yield self._comm.Iallgather(_bytes(source), _bytes(parts))
             for rank, target in targets.items():
                 target[...] = parts[rank]
 
     def _exchange(self, parts: Sequence[Array], targets: Mapping[int, Array], longest: Callable[[], int]) -> Requests:
-        longest()  # the check alone
+        longest()  # only for its check
         yield from self._send_and_receive(dict(enumerate(parts)), targets)
 
     def _send_and_receive(self, parts: Mapping[int, Array], targets: Mapping[int, Array]) -> Requests:
@@ -218,19 +218,19 @@ _groups: list[MessageGroup] = []
 
 
 def communicator(ranks: Sequence[int]) -> MPI.Comm:
-    """A communicator of some ranks of the job. All of them must be here: MPI waits without end."""
+    """A communicator of some ranks of the job. All of them must call this, since MPI waits without a timeout."""
     return MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(list(ranks)))
 
 
 def collectives(rank: int, ranks: Sequence[int]) -> tuple[MessageGroup, MpiCollectives]:
-    """This rank's part of a group, all of whose `ranks` of the job are here."""
+    """This rank's part of a group with these `ranks` of the job, all of which must call this."""
     group = MessageGroup(MpiStreams(communicator(ranks)), rank, len(ranks), ranks)
     _groups.append(group)
     return group, MpiCollectives(group, communicator(ranks))
 
 
 def job() -> tuple[int, int]:
-    """This process's rank in the job that `mpiexec` started, and their number."""
+    """This process's rank in the job that `mpiexec` has started, and the number of ranks."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise DistBackendError("backend mpi needs an MPI library that several threads may call (MPI_THREAD_MULTIPLE)")
     return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -263,4 +263,4 @@ def _finish(request: MPI.Request, deadline: Deadline) -> None:
 
 
 _TEXT = 256
-_unfinished: list[MPI.Request] = []  # MPI may still write into what belongs to them
+_unfinished: list[MPI.Request] = []  # MPI may still write to their buffers

@@ -1,6 +1,6 @@
-"""The interface of collective operations on NumPy arrays: they check arguments and start algorithms.
+"""The interface of collective operations on NumPy arrays: it checks arguments and starts algorithms.
 
-An algorithm is a generator; how it is run and what it yields is up to the subclass: over shared memory
+An algorithm is a generator. The subclass determines how it is run and what it yields: over shared memory
 (`collectives.py`), or by MPI (`mpi.py`).
 """
 
@@ -21,7 +21,7 @@ Steps = Iterator[Any]
 
 
 class CollectiveCall(NamedTuple):
-    """An operation as a rank calls it; it must be equal on all ranks."""
+    """An operation as called by a rank; it must be equal on all ranks."""
 
     operation: str
     size: int = 0
@@ -37,23 +37,23 @@ class CollectiveCall(NamedTuple):
 
 
 class RankGroup(Protocol):
-    """A group, as far as operations know it."""
+    """What operations need of a group."""
 
     rank: int
     size: int
     ranks: tuple[int, ...]
 
     def fail(self, text: str) -> NoReturn:
-        """Break the group for all ranks, and raise."""
+        """Fail the group on all ranks, and raise."""
         ...
 
 
 class Operations(ABC):
     """The operations of one rank. Arrays are C-contiguous, of the same size and element type on all ranks.
 
-    RankGroup count from 0 within the group. Input and output may be the same array; otherwise they must not overlap.
-    Every operation raises a `DistBackendError` where ranks call different things, end, or do not come by the deadline;
-    the group cannot be used afterwards. Threads may call at the same time, but ranks must agree on the order.
+    Ranks are counted from 0 within the group. Input and output may be the same array; otherwise they must not overlap.
+    Every operation raises a `DistBackendError` if ranks call different operations, end, or do not come by the deadline;
+    the group cannot be used afterwards. Several threads may call, but ranks must agree on the order of the calls.
     """
 
     def __init__(self, group: RankGroup) -> None:
@@ -61,13 +61,13 @@ class Operations(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group; the arrays of the caller stay."""
+        """Leave the group; the caller's arrays are not affected."""
 
     # --- the implementation ---
 
     @abstractmethod
     def _run(self, call: CollectiveCall, steps: Steps, deadline: Deadline, counts: Sequence[int] | None = None) -> None:
-        """Go through the steps of a call. `counts` are the bytes to and from each rank, where pairs differ."""
+        """Run the steps of a call. `counts` are the bytes to and from each rank, if they differ between pairs."""
 
     @abstractmethod
     def _reduce(self, source: Array, out: Array | None, reduction: str) -> Steps:
@@ -93,7 +93,7 @@ class Operations(ABC):
 
     @abstractmethod
     def _longest(self, itemsize: int) -> int:
-        """The most bytes that any pair of ranks exchanges; raises on every rank where a pair does not agree."""
+        """The most bytes that any pair of ranks exchanges; raises on every rank if a pair does not agree."""
 
     # --- operations ---
 
@@ -183,11 +183,11 @@ class Operations(ABC):
             raise ArgumentError(f"all_to_all: {dtype.name} cannot be received as {targets[0].dtype.name}")
         sizes = [array.nbytes for array in (*parts, *targets)]
         steps = self._exchange(parts, dict(enumerate(targets)), lambda: self._longest(dtype.itemsize))
-        # Numbers of elements differ from pair to pair; `_longest` checks them.
+        # Numbers of elements may differ between pairs; `_longest` checks them.
         self._run(CollectiveCall("all_to_all", 0, dtype), steps, deadline, sizes)
 
     def barrier(self, deadline: Deadline, operation: str = "barrier") -> None:
-        """Return once every rank has called, for the same `operation`."""
+        """Return once every rank has called this for the same `operation`."""
         self._run(CollectiveCall(operation), iter((None,)), deadline)
 
     # --- arguments ---

@@ -1,4 +1,4 @@
-"""How the arrays of several ranks become one."""
+"""Reductions of the arrays of several ranks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UFUNCS: dict[str, np.ufunc] = {
     "bxor": np.bitwise_xor,
 }
 REDUCTIONS = tuple(_UFUNCS)
-_ROUNDS = {np.add, np.multiply}  # short floats take these in float32
-_BLOCK = 1 << 16  # elements of the float32 accumulator: it stays in cache
+_ROUNDS = {np.add, np.multiply}  # computed in float32 for 16-bit floats
+_BLOCK = 1 << 16  # elements of the float32 accumulator, so that it fits into the cache
 
 
 @lru_cache(maxsize=256)  # key: reduction, element type
 def check_reduction(name: str, dtype: np.dtype) -> None:
-    """Raise a `DTypeError` where the reduction is not defined for the element type."""
+    """Raise `DTypeError` if the reduction is not defined for the element type."""
     if name not in _UFUNCS:
         raise DTypeError(f"unknown reduction {name!r}; there are {', '.join(REDUCTIONS)}")
     bits = name in {"band", "bor", "bxor"}
@@ -58,7 +58,7 @@ def combine(name: str, parts: Sequence[Array], out: Array) -> None:
 
 
 def premultiplied(array: Array, factor: float | Array) -> Array:
-    """A rank's part of the reduction `premul_sum`, in the element type of `array`."""
+    """A rank's contribution to the reduction `premul_sum`, in the element type of `array`."""
     with np.errstate(all="ignore"):
         return np.multiply(array, factor).astype(array.dtype)
 

@@ -1,4 +1,4 @@
-"""Protocols: streams of bytes between ranks, and the group that messages are sent in."""
+"""Protocols of byte streams between ranks, and of the groups in which messages are sent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Array = np.ndarray
 
 
 class ByteSource(Protocol):
-    """The end of a stream that bytes come out of."""
+    """The reading end of a stream."""
 
     def ready(self) -> int:
-        """How many bytes are there, at least."""
+        """A lower bound of the number of bytes that can be taken."""
         ...
 
     def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
+        """Read as many bytes as are there into `data`; returns their number."""
         ...
 
 
@@ -30,11 +30,11 @@ class BufferedSource:
     _buffer: Array
 
     def ready(self) -> int:
-        """How many bytes are there, at least."""
+        """A lower bound of the number of bytes that can be taken."""
         raise NotImplementedError
 
     def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
+        """Read as many bytes as are there into `data`; returns their number."""
         count = min(self.ready(), len(data))
         data[:count] = self._buffer[:count]
         self._buffer = self._buffer[count:]
@@ -42,15 +42,15 @@ class BufferedSource:
 
 
 class ByteSink(Protocol):
-    """The end of a stream that bytes go into."""
+    """The writing end of a stream."""
 
     def write(self, data: Array) -> int:
-        """Put in what fits; returns the number of bytes."""
+        """Write as many bytes as fit; returns their number."""
         ...
 
 
 class NoStream:
-    """The stream from a rank to itself: nothing goes that way."""
+    """The stream from a rank to itself, which is never used."""
 
     def ready(self) -> int:
         return 0
@@ -84,11 +84,11 @@ class PeerGroup(Protocol):
         ...
 
     def check(self, what: object) -> None:
-        """Raise if the group has failed; `what` names the operation that is to begin."""
+        """Raise if the group has failed; `what` names the operation that is about to begin."""
         ...
 
     def wait(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
-        """Return once `missing` names no rank any more; `DistBackendError` if that cannot happen."""
+        """Return once `missing()` is empty; `DistBackendError` if that cannot happen."""
         ...
 
 
@@ -108,7 +108,7 @@ class Streams(Protocol):
         ...
 
     def pause(self, seconds: float) -> None:
-        """Wait until bytes may have arrived, or for that long."""
+        """Wait until bytes may have arrived, or for this long."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """TCP connections between all ranks of a group, as streams of bytes.
 
-Ranks listen at a free port, publish it in the store, and connect to those before them. Both sides prove the job's key,
-and that they belong to the same group, before anything else is read.
+Ranks listen at a free port, publish it in the store, and connect to the ranks before them. Both sides prove that they
+know the job's key and belong to the same group, before anything else is read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -44,17 +45,17 @@ class _TcpStream(BufferedSource):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.sock = sock
         self.lost: str | None = None
-        self.full = False  # whether the system had no room at the last write
+        self.full = False  # whether the system's buffer was full at the last write
         self._session = session
-        self._unsent: list[memoryview] = []  # of the frame that is under way
+        self._unsent: list[memoryview] = []  # the rest of the frame that is being sent
         self._raw = np.empty(2 * (_LENGTH.size + _MOST + tags.SIZE), np.uint8)
         self._start = self._stop = 0  # the received bytes that are not parsed yet
-        self._buffer = self._raw[:0]  # of the latest frame, as far as it is not taken
+        self._buffer = self._raw[:0]  # the rest of the latest frame
 
     def write(self, data: Array) -> int:
-        """Send a frame of as much data as fits; returns the number of its bytes.
+        """Send as much data as fits into one frame; returns the number of bytes.
 
-        0 means that only a part was sent: call again with the same data.
+        0 means that only a part of the frame was sent: call it again with the same data.
         """
         if self.lost is not None or not len(data):
             return 0
@@ -68,7 +69,7 @@ class _TcpStream(BufferedSource):
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.full = False  # bytes that the peer sent before its end are still to be read
+            self.full = False  # bytes that the peer has sent before its end must still be read
             return 0
         while self._unsent and sent >= len(self._unsent[0]):
             sent -= len(self._unsent.pop(0))
@@ -78,7 +79,7 @@ class _TcpStream(BufferedSource):
         return 0 if self._unsent else len(payload)
 
     def ready(self) -> int:
-        """How many bytes are there, at least."""
+        """A lower bound of the number of bytes that can be taken."""
         if not len(self._buffer):
             self._look_for_frame()
         return len(self._buffer)
@@ -96,7 +97,7 @@ class _TcpStream(BufferedSource):
             self._stop += count
 
     def _opened(self) -> bool:
-        """Whether a complete frame was parsed; a forged one ends the connection."""
+        """Whether a complete frame was parsed; a forged frame closes the connection."""
         raw = self._raw[self._start : self._stop].data
         if len(raw) < _LENGTH.size:
             return False
@@ -146,7 +147,7 @@ class TcpStreams:
 
     def pause(self, seconds: float) -> None:
         """Wait until bytes can be read, or written to a stream that was full."""
-        poll = select.poll()  # of this call alone: threads may not share one
+        poll = select.poll()  # a new one, since threads must not share it
         for link in self._streams.values():
             if link.lost is None:
                 poll.register(link.sock, select.POLLIN | (select.POLLOUT if link.full else 0))
@@ -172,7 +173,7 @@ def connect(
     key: str = "links",
     ranks: Sequence[int] | None = None,
 ) -> TcpStreams:
-    """The streams of this rank of a group, once all ranks are connected. Others reach this host at `address`.
+    """This rank's streams to the other ranks of a group, once all are connected. They reach this host at `address`.
 
     Ranks find each other by `key`. `DistBackendError` names those that have not connected by the deadline.
     """
@@ -206,9 +207,9 @@ def connect(
     return TcpStreams(connections)
 
 
-def _called(place: dict, rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
+def _called(place: dict[str, Any], rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
     """A connection to the rank that listens at `place`; the loopback address is tried first."""
-    tried = []
+    tried: list[str] = []
     for address in place["addresses"]:
         try:
             sock = sockets.connect(address, place["port"], deadline, retry=False)

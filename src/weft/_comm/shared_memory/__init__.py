@@ -1,1 +1,1 @@
-"""Memory that processes of one host have in common: its layout, streams through it, and buffers lent to peers."""
+"""Memory shared by processes of one host: its layout, streams through it, and buffers lent to peers."""

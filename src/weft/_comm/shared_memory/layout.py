@@ -1,14 +1,14 @@
-"""The layout of a group's shared memory. Offsets of counters count 64-bit words, all others bytes."""
+"""The layout of a group's shared memory. Offsets of counters are in 64-bit words, all others in bytes."""
 
 from __future__ import annotations
 
-LINE = 64  # bytes of a cache line; no two ranks write into the same one
+LINE = 64  # bytes of a cache line; two ranks never write to the same one
 CALL = 128  # bytes for the text of a rank's call
-CHUNK = 4 << 20  # bytes that travel per rank and phase; they should stay in cache
+CHUNK = 4 << 20  # bytes that a rank sends per phase; they should fit into the cache
 _TEXT = 1024  # bytes for the text of a rank's failure
 _PAGE = 4096
-_RING = (64 << 10, 1 << 20)  # bytes between a pair of ranks: at least, at most
-_RINGS = 256 << 20  # bytes for all pairs, where that is enough
+_RING = (64 << 10, 1 << 20)  # smallest and largest size of the ring between a pair of ranks
+_RINGS = 256 << 20  # bytes for the rings of all pairs, if that is enough
 
 
 class Layout:
@@ -20,7 +20,7 @@ class Layout:
         self.ring_bytes = min(most, max(least, _RINGS // size**2 // _PAGE * _PAGE))
         self._area = _rounded(2 * CHUNK + LINE * (size + 1), _PAGE)
         self._counts = _rounded(16 * size, LINE)
-        self.broken = _rounded(start, LINE) // 8  # the counter of the first rank that has failed, from 1
+        self.broken = _rounded(start, LINE) // 8  # the counter with the first rank that has failed, counted from 1
         self._cells = 8 * self.broken + LINE
         self._ring_cells = self._cells + 3 * LINE * size
         self._texts = self._ring_cells + 2 * LINE * size**2
@@ -43,11 +43,11 @@ class Layout:
         return self.step(rank) + 2 * LINE // 8
 
     def written(self, source: int, target: int) -> int:
-        """The count of bytes that `source` has put into its ring to `target`."""
+        """The number of bytes that `source` has written into its ring to `target`."""
         return (self._ring_cells + 2 * LINE * (source * self.size + target)) // 8
 
     def consumed(self, source: int, target: int) -> int:
-        """The count of bytes that `target` has consumed from the ring."""
+        """The number of bytes that `target` has consumed from that ring."""
         return self.written(source, target) + LINE // 8
 
     def text(self, rank: int) -> slice:
@@ -68,7 +68,7 @@ class Layout:
         return _span(self._areas, self._area, 2 * rank + half)
 
     def ring(self, source: int, target: int) -> slice:
-        """Messages from `source` to `target`."""
+        """The ring for messages from `source` to `target`."""
         return _span(self._rings, self.ring_bytes, source * self.size + target)
 
 

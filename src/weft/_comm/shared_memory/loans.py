@@ -1,8 +1,9 @@
-"""Memory lent to peers on the same host: long buffers are copied once, and the receiver uses them where they are.
+"""Memory lent to peers on the same host: a long buffer is copied once, and the receiver uses the copy in place.
 
 A lender writes into a region of shared memory and sends its handle to the peer; the peer returns it when nothing uses
-it any more. Regions are used again, since their pages are already faulted in: for the same bytes, without a second copy
-if those cannot have changed, or for others. A region whose borrower was lost is not, as that may still read it.
+it any more. Regions are reused, since their pages are already mapped: for the same bytes, without a second copy if
+these cannot have changed, or for others. A region whose borrower was lost is not reused, since the borrower may still
+read it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from weft.errors import DistBackendError, DistNetworkError
 
 Array = np.ndarray[Any, Any]
 
-_START = 4096  # bytes before the data: whole pages, so that the data are aligned; the last one is the end flag
-_KEPT = 512 << 20  # bytes of regions that are kept for later
+_START = 4096  # bytes before the data, for page alignment; the last of them is the end flag
+_KEPT = 512 << 20  # bytes of regions that are kept for reuse
 _STEP = 64 << 10  # sizes of regions are multiples of it
-_MUCH = 4 << 20  # bytes that one thread copies at least
-_CORES = min(4, len(os.sched_getaffinity(0)))  # that copy; more than a few gain nothing
-_WORTH = 1 << 20  # bytes from which on a buffer stays in the region; less is copied
+_MUCH = 4 << 20  # the fewest bytes that one thread copies
+_CORES = min(4, len(os.sched_getaffinity(0)))  # threads that copy; more do not help
+_WORTH = 1 << 20  # bytes from which on a received buffer stays in the region; shorter ones are copied
 
 
 class FrozenBytes(np.ndarray[Any, Any]):
-    """Bytes that do not change as long as the object `of`, which they belong to, lives."""
+    """Bytes that do not change while the object `of`, to which they belong, is alive."""
 
     of: Any
 
 
 class _Origin:
-    """The identity of frozen bytes: the object that they belong to, and their address and length."""
+    """The identity of frozen bytes: the object to which they belong, their address and length."""
 
     __slots__ = ("_of", "_place")
 
@@ -56,7 +57,7 @@ class Region:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.loans = 0  # how many borrowers have it
+        self.loans = 0  # the number of borrowers
         self.lost = False  # whether one of them was lost
         self.holds: _Origin | None = None
         self.memory = SharedMemory.create(_START + size)
@@ -91,7 +92,7 @@ class Lender:
         return pack(region.memory.handle, b"%d" % (_START + region.size), b"%d" % number, b"%d" % len(data))
 
     def take_back(self, borrower: object, number: int) -> None:
-        """A borrower has returned a region."""
+        """Handle the return of a region by its borrower."""
         with self._lock:
             lent = self._lent.get(number)
             if lent is None or lent[0] is not borrower:
@@ -105,7 +106,7 @@ class Lender:
                 self._free.pop(0)
 
     def forget(self, borrower: object) -> None:
-        """A borrower is lost; regions that it has are not used again."""
+        """Handle the loss of a borrower; its regions are not reused."""
         with self._lock:
             for number, (holder, region) in list(self._lent.items()):
                 if holder is borrower:
@@ -114,7 +115,7 @@ class Lender:
                     region.lost = True
 
     def _region(self, size: int, origin: _Origin | None) -> Region:
-        """A region to be lent: one that holds the bytes already, else a free one, else a new one."""
+        """A region to lend: one that already has the bytes, else a free one, else a new one."""
         with self._lock:
             region = self._reusable(size, origin) or Region(-(-size // _STEP) * _STEP)
             if not region.loans and region in self._free:
@@ -132,7 +133,7 @@ class Lender:
 
 
 def _copy(target: Array, data: Array) -> None:
-    """Copy bytes: many of them by several threads, since one thread does not use the full memory bandwidth."""
+    """Copy bytes. Many bytes are copied by several threads, since one thread does not use the full memory bandwidth."""
     part = max(_MUCH, -(-len(data) // _CORES))
     threads = [
         threading.Thread(target=np.copyto, args=(target[at : at + part], data[at : at + part]))
@@ -146,14 +147,14 @@ def _copy(target: Array, data: Array) -> None:
 
 
 class _Loan(np.ndarray[Any, Any]):
-    """Bytes that live as long as any view of them; NumPy keeps a subclass as the base of views."""
+    """An array whose finalizer returns the loan; NumPy keeps an instance of a subclass as the base of all views."""
 
 
 def on_loan(data: Array, release: Callable[..., object], *args: object) -> Array:
-    """The same bytes; `release(*args)` is called when neither this array nor any view of it is left."""
+    """The same bytes; `release(*args)` is called when neither this array nor any view of it exists any more."""
     loan = data.view(_Loan)
     weakref.finalize(loan, release, *args).atexit = False
-    return loan[:]  # so that views of the result have the loan as their base, and not the memory below
+    return loan[:]  # a view, so that views of it refer to the loan, and not to the memory below
 
 
 class Borrower:
@@ -162,12 +163,12 @@ class Borrower:
     def __init__(self) -> None:
         self._regions: dict[bytes, Array] = {}
         self.returns: deque[int] = deque()
-        """The numbers of loans that are to be returned."""
+        """The numbers of loans to be returned."""
 
     def borrow(self, descriptor: bytes, give_back: Callable[[int], None]) -> Array:
         """The bytes of a lender's descriptor. `give_back(number)` is called when nothing uses them any more.
 
-        That may be from a finalizer, in any thread and at any time.
+        The call may come from a finalizer, in any thread and at any time.
         """
         try:
             handle, capacity, number_text, size = unpack(descriptor)

@@ -1,4 +1,4 @@
-"""Memory that the ranks of one group have in common: of processes, or of the threads of one process.
+"""Memory shared by the ranks of one group: between processes, or between the threads of one process.
 
 Shared memory is anonymous (`memfd_create`): it has no name in any file system, so nothing is left behind when a process
 is killed. Peers of the same user open it through `/proc/PID/fd/N`. It is sparse: a page costs nothing before it is
@@ -22,8 +22,8 @@ _TOKEN = 16  # random bytes at the start of the memory that identify it
 class SharedMemory:
     """Memory of processes of one user on one host. One rank creates it, the others open its `handle`.
 
-    `pid` is the process that peers watch while they wait for this rank; `start` counts the bytes at the front that
-    belong to the memory itself.
+    `pid` is the process that peers watch while they wait for this rank. `start` is the number of bytes at the front
+    that are used by the memory itself.
     """
 
     start = 64
@@ -52,7 +52,7 @@ class SharedMemory:
 
     @classmethod
     def open(cls, handle: bytes, size: int) -> Self:
-        """The memory of another process; a `DistBackendError` where it cannot be reached from here."""
+        """The memory of another process; `DistBackendError` if it cannot be opened from here."""
         pid, number, token = handle.decode().split()
         path = f"/proc/{pid}/fd/{number}"
         fd = -1
@@ -78,7 +78,7 @@ class SharedMemory:
         return memoryview(self._map)
 
     def detach(self) -> None:
-        """Close the descriptor that others open the memory by; the memory itself stays."""
+        """Close the descriptor by which others open the memory; the memory itself stays."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -86,7 +86,7 @@ class SharedMemory:
     def close(self) -> None:
         """Unmap the memory; its pages are freed with the last process that has it."""
         self.detach()
-        del self._map  # not closed by force: the traceback of a failure may still hold a view
+        del self._map  # not closed explicitly: the traceback of a failure may still have a view
 
 
 class PrivateMemory:
@@ -102,7 +102,7 @@ class PrivateMemory:
 
     @classmethod
     def create(cls, size: int) -> Self:
-        """Zeroed memory of `size` bytes, known by its handle until it is detached."""
+        """Zeroed memory of `size` bytes, which can be opened by its handle until it is detached."""
         # An anonymous map rather than a bytearray: its pages cost nothing before they are touched.
         memory = cls(secrets.token_bytes(_TOKEN), mmap.mmap(-1, size))
         cls._open[memory.handle] = memory
@@ -128,7 +128,7 @@ class PrivateMemory:
         self._open.pop(self.handle, None)
 
     def close(self) -> None:
-        """Drop the memory; it is freed with the last thread that has it."""
+        """Release the memory; it is freed with the last thread that has it."""
         self.detach()
         del self._map
 

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 
 class Words(Protocol):
-    """Memory that both ranks see, and the counters in it."""
+    """Memory shared by two ranks, and the counters in it."""
 
     layout: Layout
     bytes: Array
@@ -27,17 +27,17 @@ class Words(Protocol):
 
 
 class Ring:
-    """One end of a ring buffer. Its counts only grow; their difference is the number of bytes in the ring."""
+    """One end of a ring buffer. Its counters only grow; their difference is the number of bytes in the ring."""
 
     def __init__(self, group: Words, source: int, target: int) -> None:
         layout = group.layout
         self._group = group
         self._data = group.bytes[layout.ring(source, target)]
         self._size = layout.ring_bytes
-        self._most = layout.ring_bytes // 4  # at a time, so that both ends work at once
+        self._most = layout.ring_bytes // 4  # per call, so that both ends can work at the same time
         self._written = layout.written(source, target)
         self._consumed = layout.consumed(source, target)
-        self._count = 0  # written or taken by this end
+        self._count = 0  # bytes written or taken by this end
 
     def room(self) -> int:
         return self._size - self._count + self._group.read(self._consumed)
@@ -46,7 +46,7 @@ class Ring:
         return self._group.read(self._written) - self._count
 
     def write(self, data: Array) -> int:
-        """Put in what fits; returns the number of bytes."""
+        """Write as many bytes as fit; returns their number."""
         count = min(self.room(), len(data), self._most)
         for ring_part, part in self._parts(count):
             self._data[ring_part] = data[part]
@@ -55,7 +55,7 @@ class Ring:
         return count
 
     def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
+        """Read as many bytes as are there into `data`; returns their number."""
         count = min(self.ready(), len(data), self._most)
         for ring_part, part in self._parts(count):
             data[part] = self._data[ring_part]
@@ -64,7 +64,7 @@ class Ring:
         return count
 
     def _parts(self, count: int) -> list[tuple[slice, slice]]:
-        """The slices of the ring and of the data for the next bytes: one pair, or two around the ring's end."""
+        """The slices of the ring and of the data for the next bytes: one pair, or two if the ring wraps around."""
         at = self._count % self._size
         first = min(count, self._size - at)
         parts = [(slice(at, at + first), slice(0, first))]

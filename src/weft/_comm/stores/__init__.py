@@ -1,1 +1,1 @@
-"""Keys and values that the processes of a job share: in memory, in a file, or served over TCP."""
+"""Key-value stores shared by the processes of a job: in memory, in a file, or served over TCP."""

@@ -1,4 +1,4 @@
-"""A store in a file that the processes of a job share."""
+"""A store in a file that is shared by the processes of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
@@ -29,17 +29,17 @@ from weft.errors import DistStoreError
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-_HEAD = struct.Struct("<II")  # length and checksum of what follows
+_HEAD = struct.Struct("<II")  # length and checksum of the rest of a record
 _MAGIC = b"weft-file-store-2\n"
-_NONCE = 16  # bytes behind it, which no other log has
+_NONCE = 16  # bytes after it, which are different in every log
 _BEGIN = len(_MAGIC) + _NONCE
-_USERS = b"\xffusers"  # no text of UTF-8 is encoded as this
+_USERS = b"\xffusers"  # not valid UTF-8, so no user's key is equal to it
 _CLOSED = b"\xffclosed"
 _OWN = frozenset({_USERS, _CLOSED})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _PROOF = hashlib.sha256().digest_size
-_SMALL = 1 << 20  # bytes of a log that is left as it is
-_WASTE = 4  # times that a longer log may be as long as a new one
+_SMALL = 1 << 20  # bytes; a shorter log is never replaced
+_WASTE = 4  # a longer log is replaced when it is this many times as long as a new one
 
 
 class FileStore(Store):
@@ -54,7 +54,7 @@ class FileStore(Store):
     write, and as soon as a record is read that was not written with this job's key.
     """
 
-    _joins = True  # whether it counts as a user
+    _joins = True  # whether this store counts as a user
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         self._path = os.fspath(file_name)
@@ -128,7 +128,7 @@ class FileStore(Store):
             return read(self._log.table())
 
     def _await_values(self, keys: list[bytes], timeout: timedelta) -> list[bytes]:
-        """The values of the keys. File systems send no notice of changes made by other hosts, so the file is polled."""
+        """Wait for the values of the keys. The file is polled: file systems do not report changes by other hosts."""
         deadline = Deadline(timeout.total_seconds())
         for pause in _pauses():
             with self._mutex:
@@ -154,15 +154,15 @@ def _close(log: _Log, world_size: int) -> None:
     try:
         log.leave(world_size)
     except (DistStoreError, OSError):
-        pass  # a full disk or a lost file: nobody is there to be told
+        pass  # a full disk or a lost file, which cannot be reported to anybody
     finally:
         log.close()
 
 
 class _Log:
-    """The file, and the table that its records add up to. Readers need no lock: a record counts once it is whole.
+    """The file, and the table given by its records. Readers need no lock: a record counts once it is complete.
 
-    A log that was replaced by a shorter one has no name any more; by that, processes that have it open notice.
+    A log that was replaced by a shorter one has no name any more; by this, processes that have it open notice it.
     """
 
     def __init__(self, path: str, timeout: timedelta) -> None:
@@ -171,12 +171,12 @@ class _Log:
         self._table = Table()
         self._end = 0
         self._key = job_key()
-        self._proof = b""  # of the previous record; each proof covers all records up to its own
+        self._proof = b""  # the proof of the previous record; each proof covers all records up to its own
         self._compact_at = _SMALL  # the length at which the log is replaced
         self.file = self._opened(timeout)
 
     def _opened(self, timeout: timedelta) -> int:
-        """A file that is still at its path when it is locked; its last user may have removed it in between."""
+        """The file, opened and locked, and still at its path; its last user may have removed it in between."""
         while True:
             self.file = self._open(os.O_CREAT)
             try:
@@ -210,7 +210,7 @@ class _Log:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Start to read at the beginning."""
+        """Prepare to read from the beginning."""
         self._table, self._end, self._proof = Table(), _BEGIN, os.pread(self.file, _BEGIN, 0)
 
     def table(self) -> Table:
@@ -231,7 +231,7 @@ class _Log:
         return self._table
 
     def _news(self) -> bytes:
-        """What stands behind the records that have been read."""
+        """The bytes after the records that have been read."""
         size = os.fstat(self.file).st_size
         if size < self._end:
             raise DistStoreError(
@@ -241,7 +241,7 @@ class _Log:
         return os.pread(self.file, size - self._end, self._end)
 
     def require_undamaged(self, timeout: timedelta) -> None:
-        """Refuse a file in which a record is damaged that others follow: a torn one can only be the last."""
+        """Refuse a file with a damaged record that is followed by others: only the last record can be incomplete."""
         with self._locked(timeout):
             self.table()
             self._refuse_damage()
@@ -255,7 +255,7 @@ class _Log:
             )
 
     def _verified(self, record: bytes) -> list[bytes]:
-        """The fields of a complete record, which must have been written with the job's key, as the next one."""
+        """The fields of a complete record; raises unless it was written with the job's key, as the next record."""
         proof, change = record[:_PROOF], record[_PROOF:]
         if not hmac.compare_digest(proof, self._proof_of(change)):
             raise DistStoreError(
@@ -269,16 +269,16 @@ class _Log:
         return _proof(self._key, self._proof, change)
 
     def _replaced(self) -> bool:
-        """Whether the path now names another log; a log that was removed has no successor."""
+        """Whether another log is now at the path. A log that was removed has no successor."""
         try:
             return not os.fstat(self.file).st_nlink and os.path.exists(self._path)
-        except OSError as error:  # on other hosts of a network file system
+        except OSError as error:  # on another host of a network file system
             if error.errno != errno.ESTALE:
                 raise
             return True
 
     def _reopen(self) -> None:
-        """Go on with the log that took the place of this one."""
+        """Continue with the log that has replaced this one."""
         file = self._open(0)
         os.close(self.file)
         self.file = file
@@ -294,7 +294,7 @@ class _Log:
         """Change the value of a key, with the file locked."""
         with self._locked(timeout):
             table = self.table()
-            self._refuse_damage()  # to write would cut off what follows
+            self._refuse_damage()  # since writing would cut off the records after it
             before = table.values.get(key)
             result = change(table)
             after = table.values.get(key)
@@ -308,17 +308,17 @@ class _Log:
         proof = self._proof_of(change)
         whole = _framed(proof, change)
         try:
-            os.ftruncate(self.file, self._end)  # what a killed writer left
+            os.ftruncate(self.file, self._end)  # remove what a killed writer has left
             if os.pwrite(self.file, whole, self._end) < len(whole):
                 raise OSError(0, "the file system took only a part of the record; is it full?")
         except OSError as error:
-            self._rewind()  # the change did not happen
+            self._rewind()  # the change was not made
             raise DistStoreError(f"FileStore: {self._path!r} cannot be written: {error.strerror}") from error
         self._proof = proof
         self._end += len(whole)
 
     def _compact(self) -> None:
-        """Replace this log by one of the present values; where that cannot be done, this one grows on."""
+        """Replace this log by one of the present values; if that is impossible, this one continues to grow."""
         parts = list(self._compacted())
         self._compact_at = max(_SMALL, _WASTE * sum(map(len, parts)))
         if self._end <= self._compact_at:
@@ -326,7 +326,7 @@ class _Log:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             with suppress(FileNotFoundError):
-                os.unlink(self._successor)  # of a process that was killed
+                os.unlink(self._successor)  # left by a process that was killed
             with open(os.open(self._successor, flags, 0o600), "wb") as file:
                 file.writelines(parts)
             os.replace(self._successor, self._path)
@@ -337,7 +337,7 @@ class _Log:
                 os.unlink(self._successor)
 
     def _compacted(self) -> Iterator[bytes]:
-        """The parts of a log of the present values."""
+        """The parts of a new log of the present values."""
         proof = _header()
         yield proof
         for key, value in self._table.values.items():
@@ -350,11 +350,11 @@ class _Log:
         timeout = timedelta(seconds=10)
         closed = self.change(_CLOSED, lambda table: table.add(_CLOSED, 1), timeout)
         users = self.change(_USERS, lambda table: table.add(_USERS, -1), timeout)
-        self.table()  # in case the log has just been replaced
+        self.table()  # notices whether the log has just been replaced
         if users == 0 and 0 <= world_size <= closed and os.fstat(self.file).st_nlink:
             os.unlink(self._path)
             with suppress(OSError):
-                os.unlink(self._successor)  # of a process that was killed
+                os.unlink(self._successor)  # left by a process that was killed
 
     def close(self) -> None:
         """Close the file."""
@@ -366,11 +366,11 @@ class _Log:
             raise DistStoreError(f"FileStore: the store on {self._path!r} has been closed in this process")
 
     @contextmanager
-    def _locked(self, timeout: timedelta) -> Iterator[None]:
+    def _locked(self, timeout: timedelta) -> Generator[None]:
         self._check_open()
         deadline = Deadline(timeout.total_seconds())
         self._lock(deadline)
-        while self._end and self._replaced():  # by whoever had the lock before
+        while self._end and self._replaced():  # by the previous holder of the lock
             self._reopen()
             self._lock(deadline)
         locked = self.file
@@ -394,7 +394,7 @@ class _Log:
 
 
 def _check_owner(status: os.stat_result, path: str) -> None:
-    """Refuse a file that another user may change."""
+    """Refuse a file that another user can change."""
     mine = status.st_uid == os.geteuid()
     if mine and not status.st_mode & 0o022:
         return

@@ -1,4 +1,4 @@
-"""Clients of a store that are no processes of the job, and are not counted as such."""
+"""Clients of a store that are not processes of the job, and do not count as such."""
 
 from __future__ import annotations
 

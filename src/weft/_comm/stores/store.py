@@ -1,4 +1,4 @@
-"""Stores: keys and values that the processes of a job share."""
+"""Stores: keys and values shared by the processes of a job."""
 
 from __future__ import annotations
 
@@ -31,36 +31,30 @@ class Store:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long `get` and `wait` wait."""
-        if not isinstance(timeout, timedelta):
-            raise ArgumentError(f"set_timeout(): timeout must be a timedelta, not {type(timeout).__name__}")
-        self._timeout = timeout
+        self._timeout = _as_timeout("set_timeout", timeout)
 
     def _timeout_or_default(self, timeout: timedelta | None) -> timedelta:
         """How long a wait with this argument lasts."""
-        if timeout is None:
-            return self._timeout
-        if not isinstance(timeout, timedelta):
-            raise ArgumentError(f"wait(): timeout must be a timedelta, not {type(timeout).__name__}")
-        return timeout
+        return self._timeout if timeout is None else _as_timeout("wait", timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
         """Set the value of a key."""
         raise NotImplementedError
 
     def get(self, key: str) -> bytes:
-        """The value of a key, as soon as there is one."""
+        """The value of a key; waits until there is one."""
         raise NotImplementedError
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number under the key, 0 where there is none; returns the sum."""
+        """Add to the number under the key (0 if there is none); returns the sum."""
         raise NotImplementedError
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Put a value behind that of the key."""
+        """Append to the value of the key."""
         raise NotImplementedError
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of the keys have values; never waits."""
+        """Whether all of the keys have values; does not wait."""
         raise NotImplementedError
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
@@ -68,18 +62,18 @@ class Store:
         raise NotImplementedError
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        """Set `desired_value` where the value is `expected_value`, or where there is none and that is empty.
+        """Set `desired_value` if the value is `expected_value`, or if there is no value and `expected_value` is empty.
 
-        Returns the value after that; `expected_value` where there is none.
+        Returns the present value; `expected_value` if there is none.
         """
         raise NotImplementedError
 
     def delete_key(self, key: str) -> bool:
-        """Forget the key; says whether it was there."""
+        """Remove the key; returns whether it existed."""
         raise NotImplementedError
 
     def num_keys(self) -> int:
-        """How many keys there are; a `TCPStore` and a `FileStore` count one of their own, as in PyTorch."""
+        """The number of keys; as in PyTorch, a `TCPStore` and a `FileStore` count one key of their own."""
         raise NotImplementedError
 
     def list_keys(self) -> list[str]:
@@ -87,11 +81,11 @@ class Store:
         raise NotImplementedError
 
     def values_under(self, prefix: str) -> dict[str, bytes]:
-        """The keys that begin with `prefix` and their values, as they are now; never waits."""
+        """The keys with a prefix, and their values; does not wait."""
         return {key: self.get(key) for key in self.list_keys() if key.startswith(prefix) and self.check([key])}
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of the keys, as soon as all of them have one."""
+        """The values of the keys; waits until all of them have one."""
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
@@ -101,44 +95,50 @@ class Store:
             self.set(key, value)
 
     def queue_push(self, key: str, value: str | bytes) -> None:
-        """Put a value at the end of the key's queue; queues and values of one key have nothing to do with each other.
+        """Append a value to the key's queue. A key's queue and its value are independent of each other.
 
-        `wait` and `check` see a queue that holds something.
+        `wait` and `check` also accept a key whose queue is not empty.
         """
         raise UnsupportedStoreError(_NO_QUEUES)
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        """Take the first value out of the key's queue, as soon as there is one.
+        """Remove and return the first value of the key's queue; waits until there is one.
 
-        Without `block`, an empty queue is a `QueueEmptyError`.
+        Without `block`, an empty queue raises `QueueEmptyError`.
         """
         raise UnsupportedStoreError(_NO_QUEUES)
 
     def queue_len(self, key: str) -> int:
-        """How many values the key's queue holds."""
+        """The number of values in the key's queue."""
         raise UnsupportedStoreError(_NO_QUEUES)
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
-        """Wait until `world_size` callers have come to the barrier under this key; each key serves once."""
+        """Wait until `world_size` callers have reached the barrier with this key. A key can be used once."""
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
         self.wait([f"{key}/last_member"], timeout)
 
     def clone(self) -> Store:
-        """Another client of the same keys; stores of one process only give themselves."""
+        """Another client of the same keys; a store within one process returns itself."""
         raise NotImplementedError
 
     def has_extended_api(self) -> bool:
-        """Whether `append`, `multi_get` and `multi_set` are there."""
+        """Whether the store has `append`, `multi_get` and `multi_set`."""
         return all(
             getattr(type(self), name) is not getattr(Store, name) for name in ("append", "multi_get", "multi_set")
         )
 
     def close(self) -> None:
-        """Give back what the store holds; it cannot be used any more. Also done when nothing refers to it."""
+        """Release the store's resources; it cannot be used any more. Also called when nothing refers to it."""
 
 
-def as_key(key: str) -> bytes:
+def _as_timeout(method: str, timeout: object) -> timedelta:
+    if not isinstance(timeout, timedelta):
+        raise ArgumentError(f"{method}(): timeout must be a timedelta, not {type(timeout).__name__}")
+    return timeout
+
+
+def as_key(key: object) -> bytes:
     """A key as bytes."""
     if isinstance(key, str):
         return key.encode(errors="surrogateescape")
@@ -154,16 +154,18 @@ def as_keys(keys: Sequence[str]) -> list[bytes]:
     return [as_key(key) for key in keys]
 
 
-def as_value(value: str | bytes) -> bytes:
+def as_value(value: object) -> bytes:
     """A value as bytes."""
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, (bytes, bytearray)):
         return bytes(value)
+    if isinstance(value, memoryview):
+        return value.tobytes()
     raise ArgumentError(f"a value must be a str or bytes, not {type(value).__name__}")
 
 
-def as_amount(amount: int) -> int:
+def as_amount(amount: object) -> int:
     """A number to add."""
     if not isinstance(amount, int) or not -(1 << 63) <= amount < 1 << 63:
         raise ArgumentError(f"add(): the amount must be an int of 64 bits, got {amount!r}")
@@ -171,7 +173,7 @@ def as_amount(amount: int) -> int:
 
 
 def paired(keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-    """Refuse keys and values that are not equally many."""
+    """Refuse different numbers of keys and values."""
     if len(keys) != len(values):
         raise DistStoreError(
             f"multi_set: keys and values must be equally many, got {len(keys)} keys and {len(values)} values"
@@ -289,20 +291,24 @@ class HashStore(Store):
 
 
 def is_of_threads(store: Store) -> bool:
-    """Whether all who share a store are threads of this process."""
+    """Whether all users of a store are threads of this process."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return isinstance(store, HashStore)
 
 
+def _as_store(store: object) -> Store:
+    if not isinstance(store, Store):
+        raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
+    return store
+
+
 class PrefixStore(Store):
-    """A part of another store: puts `prefix/` in front of every key."""
+    """A part of another store: adds `prefix/` to every key."""
 
     def __init__(self, prefix: str, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
         self._prefix = prefix
-        self._store = store
+        self._store = _as_store(store)
 
     @property
     def underlying_store(self) -> Store:

@@ -1,4 +1,4 @@
-"""Connections of a client to the server of a `TCPStore`, opened again when the network loses them."""
+"""Connections of a client to the server of a `TCPStore`, which are reopened when the network loses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from weft._comm.deadline import Deadline
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class ConnectionPool:
     """Idle connections to the server. A call that finds none opens another one.
 
-    So a call that waits on the server blocks no other, and its caller reads its answer itself.
+    So a call that waits at the server blocks no other call, and each caller reads its own answer.
     """
 
     def __init__(self, address: tuple[str, int], key: bytes) -> None:
@@ -44,8 +44,8 @@ class ConnectionPool:
         self._closed = False
 
     @contextmanager
-    def link(self, deadline: Deadline) -> Iterator[StoreConnection]:
-        """A connection for one call; it is closed if the call fails, since part of a frame may be on the wire."""
+    def link(self, deadline: Deadline) -> Generator[StoreConnection]:
+        """A connection for one call. If the call fails it is closed, since a part of a frame may have been sent."""
         link = self._take()
         try:
             link.connect(deadline)
@@ -138,7 +138,7 @@ class ConnectionPool:
             self._check_open()
 
     def _warn(self, error: DistNetworkError) -> None:
-        """Log an outage of the network, once for each."""
+        """Log an outage of the network, once."""
         if not self._warned:
             _log.warning("the store at %s cannot be reached, trying again: %s", self.name, error)
         self._warned = True
@@ -151,9 +151,9 @@ class ConnectionPool:
 
 
 class StoreConnection:
-    """A connection to the server, opened again after a loss; it serves one call at a time.
+    """A connection to the server, reopened after a loss; it serves one call at a time.
 
-    Requests that must not be carried out twice are numbered, and the server keeps its latest answer in case such a
+    Requests that must not be executed twice are numbered, and the server keeps its latest answer, in case such a
     request is repeated.
     """
 
@@ -208,7 +208,7 @@ class StoreConnection:
         )
 
     def cancel(self, deadline: Deadline) -> list[bytes]:
-        """End a wait; the answer names the missing keys, or is that of the wait."""
+        """End a wait; returns the missing keys, or the answer of the wait if it has arrived."""
         if self._sock is None:
             raise TimeoutError
         try:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.stores.table import Table
@@ -20,10 +21,10 @@ from weft.errors import DistNetworkError, WeftError
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_MOST_LOST = 1024  # sessions whose connections have ended
+_MOST_LOST = 1024  # sessions that are kept although their connections have ended
 
 JOINED = b"\xffjoined"
-"""The server's own key: how many clients have come. No text of UTF-8 is encoded as this."""
+"""The server's own key: the number of clients that have joined. No user's key is equal to it, since it is not UTF-8."""
 
 
 Lacking = Callable[[Iterable[bytes]], list[bytes]]
@@ -40,15 +41,15 @@ class _Client:
         self.tags: Tags = channel.session.outgoing
         self.out = bytearray()
         self.waits_for: list[bytes] = []  # the keys of a wait that is not answered yet
-        self.lacking: Lacking = list  # those of the keys that it still waits for
+        self.lacking: Lacking = list  # the function that returns those of the keys still missing
         self.answer: Callable[[], bytes] | None = None
-        self.session: _Session | None = None  # where its requests may come again
-        self.once = False  # whether the request that is being answered may
+        self.session: _Session | None = None  # the session, if its requests may be repeated
+        self.once = False  # whether the present request must not be executed twice
 
 
 @dataclass
 class _Session:
-    """A client's latest request that must not be carried out twice, however often connections are lost."""
+    """A client's latest request that must not be executed twice, even if connections are lost."""
 
     name: bytes
     client: _Client
@@ -66,9 +67,9 @@ class StoreServer:
         self.port: int = listener.getsockname()[1]
         self._table = Table()
         self._table.values[JOINED] = b"0"
-        self._waiting: dict[bytes, dict[_Client, None]] = {}  # in the order in which they came
+        self._waiting: dict[bytes, dict[_Client, None]] = {}  # in order of arrival
         self._sessions: dict[bytes, _Session] = {}
-        self._lost: deque[_Session] = deque()  # whose connections have ended; they may come back
+        self._lost: deque[_Session] = deque()  # sessions without a connection; it may be reopened
         self._accepted: deque[Channel] = deque()  # authenticated connections that are not registered yet
         self._joined_changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
@@ -86,7 +87,7 @@ class StoreServer:
             self._thread.join()
 
     def await_clients(self, count: int, deadline: Deadline) -> int:
-        """Wait until so many clients have joined, or the deadline; returns how many have."""
+        """Wait until `count` clients have joined, or until the deadline; returns their number."""
         with self._joined_changed:
             self._joined_changed.wait_for(lambda: self._joined() >= count, deadline.left())
             return self._joined()
@@ -102,13 +103,13 @@ class StoreServer:
                 pass
         finally:
             for entry in list(self._selector.get_map().values()):
-                entry.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
+                (self._wake_receiver if entry.data is None else entry.data.sock).close()
             for channel in self._accepted:
                 channel.sock.close()
             self._selector.close()
 
     def _run_once(self) -> bool:
-        """Handle the next events; false when the server is to stop."""
+        """Handle the next events; False when the server must stop."""
         for entry, _ in self._selector.select():
             if entry.data is not None:
                 self._serve(entry.data)
@@ -125,7 +126,7 @@ class StoreServer:
 
     def _serve(self, client: _Client) -> None:
         if client.sock.fileno() < 0:
-            return  # dropped earlier in this turn
+            return  # it was dropped earlier in this turn
         try:
             if client.out:
                 self._flush(client)
@@ -142,7 +143,7 @@ class StoreServer:
         self._handle(client)
 
     def _handle(self, client: _Client) -> None:
-        """Answer the complete frames; those of a client that reads too slowly wait until it has read."""
+        """Answer the complete frames. If a client reads too slowly, its frames wait until it has read."""
         try:
             while not client.out and client.sock.fileno() >= 0 and (payload := client.frames.next()) is not None:
                 self._request(client, payload)
@@ -196,7 +197,7 @@ class StoreServer:
             if isinstance(error, DistNetworkError):
                 raise
             answer = pack(b"value", str(error).encode())
-        except (TypeError, ValueError) as error:  # too many fields, or no number where one must be
+        except (TypeError, ValueError) as error:  # too many fields, or not a number
             raise DistNetworkError(f"its request {operation!r} is malformed: {error}") from error
         if answer is not None:
             self._reply(client, answer)
@@ -209,13 +210,13 @@ class StoreServer:
             if session.number == number and session.answer is not None:
                 return session.answer
             session.number, session.answer, client.once = number, None, True
-        handler = _HANDLERS.get(operation)
+        handler = self._HANDLERS.get(operation)
         if handler is None or (client.answer is not None and operation != b"cancel"):
             raise DistNetworkError(f"it sent the unknown request {operation[:20]!r}")
         return handler(self, client, *fields)
 
     def _session(self, client: _Client, name: bytes) -> _Session:
-        """The session of that name, which goes on over this connection."""
+        """The session with this name, which continues over this connection."""
         session = self._sessions.setdefault(name, _Session(name, client))
         if session.client is not client:
             before, session.client = session.client, client
@@ -295,7 +296,7 @@ class StoreServer:
         return self._answer_when_set(client, self._table.missing, keys, lambda: _OK)
 
     def _cancel(self, client: _Client) -> bytes | None:
-        """End a wait; no answer if it has been answered meanwhile."""
+        """End a wait; no answer if it was answered meanwhile."""
         if client.answer is None:
             return None
         missing = client.lacking(client.waits_for)
@@ -329,24 +330,25 @@ class StoreServer:
                 self._waiting.pop(key, None)
         client.waits_for, client.answer = [], None
 
+    _HANDLERS: ClassVar[dict[bytes, Callable[..., bytes | None]]] = {
+        b"set": _set,
+        b"add": _add,
+        b"append": _append,
+        b"compare_set": _compare_set,
+        b"delete": _delete,
+        b"check": _check,
+        b"count": _count,
+        b"list": _list,
+        b"get": _get,
+        b"wait": _wait,
+        b"cancel": _cancel,
+        b"join": _join,
+        b"push": _push,
+        b"pop": _pop,
+        b"pop now": _pop_now,
+        b"length": _length,
+        b"under": _under,
+    }
+
 
 _OK = pack(b"ok")
-_HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
-    b"set": StoreServer._set,
-    b"add": StoreServer._add,
-    b"append": StoreServer._append,
-    b"compare_set": StoreServer._compare_set,
-    b"delete": StoreServer._delete,
-    b"check": StoreServer._check,
-    b"count": StoreServer._count,
-    b"list": StoreServer._list,
-    b"get": StoreServer._get,
-    b"wait": StoreServer._wait,
-    b"cancel": StoreServer._cancel,
-    b"join": StoreServer._join,
-    b"push": StoreServer._push,
-    b"pop": StoreServer._pop,
-    b"pop now": StoreServer._pop_now,
-    b"length": StoreServer._length,
-    b"under": StoreServer._under,
-}

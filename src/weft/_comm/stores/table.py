@@ -11,32 +11,32 @@ _MOST = 1 << 63
 
 
 class Table:
-    """Keys and values in memory, and queues of values. Not safe for threads: every store brings its own lock."""
+    """Keys, values and queues in memory. Not thread-safe: every store has its own lock."""
 
     __slots__ = ("queues", "values")
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
-        self.queues: dict[bytes, deque[bytes]] = {}  # none is empty
+        self.queues: dict[bytes, deque[bytes]] = {}  # never empty queues
 
     def unset(self, keys: Iterable[bytes]) -> list[bytes]:
         """Those of the keys that have no value."""
         return [key for key in keys if key not in self.values]
 
     def empty(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Those of the keys whose queue holds nothing."""
+        """Those of the keys whose queue is empty."""
         return [key for key in keys if key not in self.queues]
 
     def missing(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Those of the keys that have neither a value nor a queue that holds something."""
+        """Those of the keys that have neither a value nor a nonempty queue."""
         return self.empty(self.unset(keys))
 
     def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """The keys that begin with `prefix`, and their values."""
+        """The keys with a prefix, and their values."""
         return [entry for entry in self.values.items() if entry[0].startswith(prefix)]
 
     def add(self, key: bytes, amount: int) -> int:
-        """Add to the number under the key, 0 where there is none; returns the sum."""
+        """Add to the number under the key (0 if there is none); returns the sum."""
         value = self.values.get(key, b"0")
         try:
             total = int(value) + amount
@@ -50,13 +50,13 @@ class Table:
         return total
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Put a value behind that of the key."""
+        """Append to the value of the key."""
         self.values[key] = self.values.get(key, b"") + value
 
     def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
-        """Set `desired` where the value is `expected`, or where there is none and `expected` is empty.
+        """Set `desired` if the value is `expected`, or if there is no value and `expected` is empty.
 
-        Returns the value after that; `expected` where there is none.
+        Returns the present value; `expected` if there is none.
         """
         present = self.values.get(key)
         if present == expected or (present is None and not expected):
@@ -65,15 +65,15 @@ class Table:
         return expected if present is None else present
 
     def delete(self, key: bytes) -> bool:
-        """Forget the key; says whether it was there."""
+        """Remove the key; returns whether it existed."""
         return self.values.pop(key, None) is not None
 
     def push(self, key: bytes, value: bytes) -> None:
-        """Put a value at the end of the key's queue."""
+        """Append a value to the key's queue."""
         self.queues.setdefault(key, deque()).append(value)
 
     def pop(self, key: bytes) -> bytes:
-        """Take the first value out of the key's queue, which must hold one."""
+        """Remove and return the first value of the key's queue, which must not be empty."""
         queue = self.queues[key]
         value = queue.popleft()
         if not queue:

@@ -28,7 +28,7 @@ from weft._comm.transport import sockets
 from weft._comm.transport.key import job_key
 from weft.errors import DistNetworkError, DistStoreError, QueueEmptyError, ValueRangeError
 
-_CANCEL_SECONDS = (1.0, 5.0)  # least and most that the server gets to say which keys a wait has missed
+_CANCEL_SECONDS = (1.0, 5.0)  # shortest and longest time for the server to name the keys that a wait has missed
 
 
 class TCPStore(Store):
@@ -162,7 +162,7 @@ class TCPStore(Store):
 
     def clone(self) -> TCPStore:
         """Another client of the same server."""
-        other = TCPStore(*self._pool.address, timeout=self._timeout)  # the master reaches itself under another name
+        other = TCPStore(*self._pool.address, timeout=self._timeout)  # the master's own address may differ from `host`
         other._host = self._host
         return other
 
@@ -182,11 +182,11 @@ class TCPStore(Store):
         return _checked_answer(answer)
 
     def _change(self, operation: bytes, *fields: bytes, deadline: Deadline | None = None) -> list[bytes]:
-        """The answer to a request that must not be carried out twice."""
+        """The answer to a request that must not be executed twice."""
         return self._call(operation, *fields, once=True, deadline=deadline)
 
     def _await(self, operation: bytes, keys: list[bytes], timeout: timedelta, *, once: bool = False) -> list[bytes]:
-        """The answer to a request that the server answers when the keys are there."""
+        """The answer to a request that the server answers when the keys exist."""
         deadline, patience = Deadline(timeout.total_seconds()), max(timeout, self._timeout).total_seconds()
         with self._pool.link(Deadline(patience)) as link:
             try:
@@ -213,7 +213,8 @@ def _checked_answer(answer: list[bytes]) -> list[bytes]:
             raise ValueRangeError(fields[0].decode())
         case b"empty":
             raise QueueEmptyError(QUEUE_EMPTY)
-    raise DistStoreError(b" ".join(fields).decode())
+        case _:
+            raise DistStoreError(b" ".join(fields).decode())
 
 
 # --- servers of this process ------------------------------------------------------------------------------------

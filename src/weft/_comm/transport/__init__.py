@@ -1,1 +1,1 @@
-"""Connections that prove the job's key: sockets, TLS, frames, and the threads that read them."""
+"""Authenticated connections: sockets, TLS, frames, and the threads that read them."""

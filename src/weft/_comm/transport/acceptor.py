@@ -1,8 +1,8 @@
-"""Accepts connections whose peers prove the job's key: one thread for the listening sockets of a service.
+"""Accepts connections and authenticates their peers, with one thread for all listening sockets of a service.
 
-Up to `MAX_UNAUTHENTICATED` peers may be proving the key at a time. Further ones wait in the system's queue until one
-of those is through; after a tenth of a second the oldest is closed to make room. So half-open connections keep nobody
-out, and take no more than that many file descriptors.
+Up to `MAX_UNAUTHENTICATED` peers may be authenticating at a time. Further ones wait in the system's queue until one of
+these is done; after a tenth of a second, the oldest one is closed to make room. So half-open connections cannot block
+others, and use no more file descriptors than that.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from weft.errors import DistNetworkError
 _log = logging.getLogger(__name__)
 
 MAX_UNAUTHENTICATED = 64
-"""Peers that may be proving the key at a time."""
+"""The number of peers that may be authenticating at a time."""
 
 _GRACE_SECONDS = (
     0.1  # seconds that a connection has before others may push it out, and for which a full table of files is left
 )
-_LOG_INTERVAL = 1.0  # seconds between two lines of the log
+_LOG_INTERVAL = 1.0  # seconds between two log lines
 _CHUNK = 1 << 14
-_PYTORCH = b"\0\xce\xf7\x85\x3c"  # what the client of PyTorch's own TCPStore sends first
+_PYTORCH = b"\0\xce\xf7\x85\x3c"  # the first bytes from a client of PyTorch's TCPStore
 
 
 class Channel(NamedTuple):
@@ -70,9 +70,9 @@ class _Unauthenticated:
 class Acceptor:
     """Accepts connections at listening sockets, which it owns, until it is closed.
 
-    `on_accept(channel)`, which must not block, gets each connection whose peer has proved the key for `service`, and
-    owns its non-blocking socket. With a `context`, peers over TCP must speak TLS. Other connections are closed, and
-    the log says why.
+    `on_accept(channel)`, which must not block, is called with each connection whose peer has proved the key for
+    `service`; it then owns the non-blocking socket. With a `context`, peers over TCP must use TLS. Other connections
+    are closed, and the reason is logged.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Acceptor:
         self._seconds = seconds
         self._log_lines = _RateLimitedLog(f"{service.kind} on port {listeners[0].getsockname()[1]}")
         self._unauthenticated: dict[socket.socket, _Unauthenticated] = {}  # oldest first
-        self._paused_until: float | None = None  # when listeners are watched again
+        self._paused_until: float | None = None  # when the listeners are watched again
         self._selector = selectors.DefaultSelector()
         self._stop_sender, self._stop_receiver = socket.socketpair()
         self._selector.register(self._stop_receiver, selectors.EVENT_READ)
@@ -104,7 +104,7 @@ class Acceptor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, and close the connections that are not authenticated."""
+        """Stop listening, and close the connections that are not authenticated yet."""
         self._stop_sender.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -162,7 +162,7 @@ class Acceptor:
             sock, _ = listener.accept()
         except (BlockingIOError, ConnectionError):  # the peer has closed it
             return
-        except OSError as error:  # too many open files: close one that has proved nothing
+        except OSError as error:  # too many open files: close a connection that is not authenticated
             self._log_lines.say(f"a connection was not taken: {error}")
             if self._unauthenticated:
                 self._reject(next(iter(self._unauthenticated.values())), "there are too many open files")
@@ -171,7 +171,7 @@ class Acceptor:
         self._add(sock)
 
     def _pause(self, until: float) -> None:
-        """Leave new connections in the system's queue."""
+        """Leave new connections in the system's queue until a time."""
         self._paused_until = until
         for listener in self._listeners:
             self._selector.unregister(listener)
@@ -241,7 +241,7 @@ class Acceptor:
             self._on_accept(channel)
         except Exception as error:
             connection.sock.close()
-            if not isinstance(error, OSError):  # else it has gone
+            if not isinstance(error, OSError):  # otherwise the peer has gone
                 _log.exception("%s: a peer was not served", self._service.kind)
 
     def _send_frame(self, connection: _Unauthenticated, payload: bytes) -> None:
@@ -256,13 +256,13 @@ class Acceptor:
     # --- closing --------------------------------------------------------------------------------------------------
 
     def _reject(self, connection: _Unauthenticated, why: str = "", payload: bytes | None = None) -> None:
-        """Close a connection; who reads the `payload` that says so finds the reason logged here."""
+        """Close a connection and log why. A `payload`, if given, tells the peer."""
         if connection.sock not in self._unauthenticated:
             return
         if why:
             self._log_lines.say(f"{peer_name(connection.sock)} was sent away: {why}")
         if payload is not None:
-            with suppress(OSError):  # it has gone
+            with suppress(OSError):  # the peer has gone
                 connection.sock.sendall(_encrypted(connection, payload))
         self._remove(connection)
         connection.sock.close()
@@ -278,7 +278,7 @@ def _encrypted(connection: _Unauthenticated, payload: bytes) -> bytes:
 
 
 class _RateLimitedLog:
-    """Lines of the log about one service, at a bounded rate."""
+    """Log lines about one service, at a limited rate."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -286,7 +286,7 @@ class _RateLimitedLog:
         self._left_out = 0
 
     def say(self, text: str) -> None:
-        """Log a line, unless one was logged a moment ago; the next one says how many were left out."""
+        """Log a line, unless one was logged just before; the next line has the number of those left out."""
         now = monotonic()
         if now < self._next:
             self._left_out += 1

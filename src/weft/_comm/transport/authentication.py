@@ -1,9 +1,9 @@
-"""How two peers of a connection prove to each other that they have the job's key.
+"""Mutual authentication: two peers of a connection prove to each other that they know the job's key.
 
-The server sends a nonce. The client answers with its own nonce, the service and the listener that it wants, a text that
-identifies it, and an HMAC-SHA256 over all of that; the server answers with an HMAC, too. So a proof is good for this
-listener and this connection alone: a man in the middle can forward it, but not use it elsewhere. Later frames carry
-tags under keys that are derived from the job's key and both nonces, so they cannot be forged either. Nothing is
+The server sends a nonce. The client answers with its own nonce, the service and listener that it wants, a text that
+identifies it, and an HMAC-SHA256 of all this; the server answers with an HMAC, too. So a proof is valid only for this
+listener and this connection: an attacker in the middle can forward it, but not use it elsewhere. Later frames have
+tags, with keys that are derived from the job's key and both nonces, so they cannot be forged either. Nothing is
 encrypted.
 """
 
@@ -22,19 +22,19 @@ from weft._comm.transport.wire import Connection, pack, receive_alone, send, unp
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 
 MOST_PROOF_BYTES = 1024
-"""The longest frame of a peer that has not proved the key."""
+"""The longest frame of a peer that is not authenticated."""
 
 PROOF_SECONDS = 10.0
 """How long a server waits for a peer's proof."""
 
 _MAGIC = b"weft protocol 2\n"
-_OLD = b"weft-job-key-"  # how the first protocol began
+_OLD = b"weft-job-key-"  # the first bytes of the first version of the protocol
 _NONCE = 32
 _WELCOME, _REFUSED = b"welcome", b"refused"
 
 
 class Service(NamedTuple):
-    """A listening service: its kind, such as `store`, and which one: a port, or a token that only its clients know."""
+    """A listening service: its kind, such as `store`, and a port, or a token that only its clients know."""
 
     kind: str
     listener: str
@@ -59,9 +59,9 @@ class Session(NamedTuple):
 class HandshakeReply:
     """The server's answer to a client's proof.
 
-    session   of the connection, if the proof is right
+    session   the session of the connection, if the proof is right
     identity  the text that the client has sent with it
-    refusal   why it is refused
+    refusal   the reason of a refusal
     """
 
     payload: bytes
@@ -71,7 +71,7 @@ class HandshakeReply:
 
 
 class ServerHandshake:
-    """The server's side: send `greeting`, hand the client's frame to `answer`, and send the payload of that."""
+    """The server's side: send `greeting`, pass the client's frame to `answer`, and send its payload."""
 
     def __init__(self, key: bytes, service: Service) -> None:
         self._key = key
@@ -80,7 +80,7 @@ class ServerHandshake:
         self.greeting = _MAGIC + self._nonce
 
     def answer(self, payload: bytes) -> HandshakeReply:
-        """What to answer; `DistNetworkError` where the frame is no proof."""
+        """The answer to a frame; `DistNetworkError` if the frame is not a proof."""
         nonce, called, identity, proof = _fields(payload, 4)
         if not hmac.compare_digest(proof, _mac(self._key, b"client", self._nonce, nonce, called, identity)):
             return HandshakeReply(pack(_REFUSED), refusal="it has another job key")
@@ -93,10 +93,10 @@ class ServerHandshake:
 
 
 def authenticate(sock: Connection, key: bytes, service: Service, deadline: Deadline, identity: str = "") -> Session:
-    """Prove the key to the service at the other end, send it `identity`, and have it prove the key in turn.
+    """Prove the key to the service at the other end, send it `identity`, and verify its proof.
 
-    `JobKeyError` naming the peer when it has another key or speaks no, or an older, protocol of Weft's; `PeerGoneError`
-    when it is another listener; `DistNetworkError` when it has gone; `TimeoutError` when it is silent.
+    `JobKeyError`, which names the peer, if it has another key or another version of the protocol, or is not of Weft;
+    `PeerGoneError` if it is another listener; `DistNetworkError` if it has gone; `TimeoutError` if it is silent.
     """
     server_nonce, client_nonce = (
         _nonce_of(sock, receive_alone(sock, MOST_PROOF_BYTES, deadline)),
@@ -128,7 +128,7 @@ def _fields(payload: bytes, count: int) -> list[bytes]:
 
 
 def wrong_key(sock: Connection) -> JobKeyError:
-    """The error; `weft run` derives keys from the name of the job, so that names may be what differs."""
+    """The error for a wrong key. `weft run` derives keys from the job's name, so the names may differ."""
     return JobKeyError(
         f"{peer_name(sock)} has another job key; give all processes of a job the same WEFT_JOB_KEY (or "
         "WEFT_JOB_KEY_FILE), and all nodes the same --rdzv-id"
@@ -141,7 +141,7 @@ def peer_name(sock: Connection) -> str:
         address = sock.getpeername()
     except OSError:
         return "a peer that has gone"
-    return address_text(*address[:2]) if isinstance(address, tuple) else "a process of this host"
+    return "a process of this host" if isinstance(address, (str, bytes)) else address_text(*address[:2])
 
 
 def _session(key: bytes, transcript: tuple[bytes, ...], *, server: bool) -> Session:
@@ -150,11 +150,11 @@ def _session(key: bytes, transcript: tuple[bytes, ...], *, server: bool) -> Sess
 
 
 def trusted_session_pair() -> tuple[Session, Session]:
-    """Sessions for both ends of a connection that nobody else can reach, so that no proof is needed."""
+    """Sessions for both ends of a connection that nobody else can reach, without proofs."""
     one, other = secrets.token_bytes(_NONCE), secrets.token_bytes(_NONCE)
     return Session(Tags(one), Tags(other)), Session(Tags(other), Tags(one))
 
 
 def _mac(key: bytes, role: bytes, *transcript: bytes) -> bytes:
-    """The HMAC of all fields exchanged, and of the role, so that an answer cannot be reflected to its sender."""
+    """The HMAC of all exchanged fields and the role, so that an answer cannot be reflected to its sender."""
     return hmac.digest(key, _MAGIC + pack(role, *transcript), hashlib.sha256)

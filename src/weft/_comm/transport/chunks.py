@@ -1,7 +1,7 @@
-"""Long buffers that travel in chunks, over several connections where there are some, and assembled where they arrive.
+"""Long buffers sent in chunks, over several connections if there are some, and assembled by the receiver.
 
 A frame names its long buffers, and is delivered when all of them are complete. Chunks have low priority: a connection
-sends one when it has nothing else to send, so short frames are not held up.
+sends one when it has nothing else to send, so short frames do not wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 _SIZE = 512 << 10  # bytes of a chunk
 _MOST = 1 << 42  # bytes of a buffer
-_PAIR = struct.Struct("<QQ")  # a buffer's number and its bytes; where in it a chunk begins, and its bytes
+_PAIR = struct.Struct("<QQ")  # a buffer's number and length; or a chunk's start in the buffer, and its length
 
 
 class PendingFrame:
@@ -36,7 +36,7 @@ class PendingFrame:
 
 
 class _PartialBuffer:
-    """A buffer that is not complete: some chunks have arrived, or the frame that names it."""
+    """A buffer that is not complete: some of its chunks have arrived, or the frame that names it."""
 
     __slots__ = ("data", "frame", "left")
 

@@ -1,4 +1,4 @@
-"""The job's key, a secret that its processes share."""
+"""The job's key: a secret shared by its processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LEAST_BYTES = 16  # of a key
 
 
 def job_key() -> bytes:
-    """The key of this job: WEFT_JOB_KEY, the file that WEFT_JOB_KEY_FILE names, or the user's own.
+    """The key of this job: WEFT_JOB_KEY, the file named by WEFT_JOB_KEY_FILE, or the user's own key.
 
-    The user's own is kept in `~/.cache/weft/job.key` and made on first use, so that processes of one user trust each
-    other without being told. `DistNetworkError` when a file cannot be read, is another user's or open to others, and
-    when the key is shorter than 16 bytes.
+    The user's own key is in `~/.cache/weft/job.key`, and is created on first use, so that processes of one user trust
+    each other without configuration. `DistNetworkError` if a file cannot be read, belongs to another user or is
+    readable by others, and if the key is shorter than 16 bytes.
     """
     if text := os.environ.get("WEFT_JOB_KEY"):
         return _checked(os.fsencode(text).strip(), "WEFT_JOB_KEY")
@@ -35,7 +35,7 @@ def fingerprint() -> str:
 
 
 def _checked(key: bytes, source: str) -> bytes:
-    """The key, unless it is too short: with one proof, an attacker can try keys as fast as they are hashed."""
+    """The key; raises if it is too short: an attacker with one proof can try keys as fast as they are hashed."""
     if len(key) < _LEAST_BYTES:
         raise DistNetworkError(
             f"the job's key in {source} has {len(key)} bytes, and needs at least {_LEAST_BYTES}; make one with "
@@ -45,7 +45,7 @@ def _checked(key: bytes, source: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """The key in a file, which must belong to the user and be closed to others, as for ssh."""
+    """The key in a file. As for ssh, the file must belong to the user and not be readable by others."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # a pipe would wait
             _check_owner(os.fstat(file.fileno()), str(path))
@@ -71,7 +71,7 @@ def _check_owner(status: os.stat_result, path: str) -> None:
 
 
 def _own(path: Path) -> bytes:
-    """The user's key. It is linked into place when whole, so that racing processes all read the first one's."""
+    """The user's key. The complete file is linked into place, so that concurrent processes all read the first one."""
     if not path.exists():
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
@@ -81,7 +81,7 @@ def _own(path: Path) -> bytes:
             try:
                 os.link(part, path)
             except FileExistsError:
-                pass  # another process was faster
+                pass  # another process has done it
             finally:
                 part.unlink()
         except OSError as error:

@@ -1,11 +1,11 @@
 """Frames to and from one peer, over a connected socket that has proved the job's key.
 
-A frame has a kind, a number, a body, and buffers: memory that travels beside the body. An authentication tag over all
-of it is checked before it is delivered, so a forged or damaged frame closes its pipe and harms nothing else. A pipe may
-have lanes, further connections to the same peer, for long buffers.
+A frame has a kind, a number, a body, and buffers, which are sent after the body without being copied. Its
+authentication tag is checked before it is delivered, so a forged or damaged frame only closes its pipe. A pipe may have
+lanes: further connections to the same peer, for long buffers.
 
-Sending never blocks: bytes that the system does not take are queued, and the reactor sends them when there is room.
-One thread reads at a time, the one with the reader lock: a caller that waits for its answer, or one of the reactor.
+Sending never blocks: bytes that the system does not take are queued, and sent by the reactor when there is room. One
+thread reads at a time, the one with the reader lock: a caller that waits for its answer, or one of the reactor.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _buffers(view: memoryview, start: int, stop: int, count: int) -> tuple[int, 
     end = at = stop - sum(sizes)
     if end < start + 8 * count:
         raise DistNetworkError("it sent a malformed frame")
-    buffers = []
+    buffers: list[memoryview] = []
     for size in sizes:
         buffers.append(view[at : at + size])
         at += size

@@ -269,7 +269,8 @@ class Reactor:
 
     def _next_event(self) -> list[tuple[int, int]]:
         """Wait for an event; spin first, as the next one of a dialogue comes at once."""
-        poll, events = self._epoll.poll, []
+        poll = self._epoll.poll
+        events: list[tuple[int, int]] = []
         spin(lambda: events.extend(poll(0, 1)) or events)
         return events or poll(-1, 1)
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError, PeerGoneError
@@ -22,7 +23,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USE
 
 _CREDENTIALS = struct.Struct("iII")  # process, user and group
 
-Address = tuple[socket.AddressFamily, tuple]
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]  # host and port, and more in IPv6
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -82,7 +83,8 @@ def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> 
     _check_port(port, 1)
     if not host:
         raise DistNetworkError("the host to connect to is empty; give its name or address")
-    pause, tried = _FIRST_PAUSE, {}
+    pause = _FIRST_PAUSE
+    tried: dict[str, str] = {}
     while True:
         refused = True
         for address in _addresses(host, port, deadline, tried):

@@ -1,4 +1,4 @@
-"""Message authentication codes of frames: they prove that all frames come from the peer, unchanged and in order."""
+"""Authentication tags of frames: they prove that all frames come from the peer, unchanged and in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SIZE = 16
 """Bytes of a tag."""
 
 _POSITION = struct.Struct("<QQ")  # the number of a frame, and its bytes
-_LONG = 1 << 12  # bytes from which on SHA-256, which processors compute, is quicker than BLAKE2
+_LONG = 1 << 12  # bytes from which on SHA-256, for which processors have instructions, is faster than BLAKE2
 
 
 class Tags:
-    """The tags of one direction of a connection, for one frame after the other: BLAKE2b with a key (RFC 7693).
+    """The tags of one direction of a connection, for successive frames: keyed BLAKE2b (RFC 7693).
 
-    Long parts enter by their SHA-256 (FIPS 180-4). Not for several threads at a time.
+    For long parts, their SHA-256 (FIPS 180-4) is used instead. Not thread-safe.
     """
 
     __slots__ = ("_keyed", "_next")

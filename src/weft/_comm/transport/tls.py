@@ -82,7 +82,7 @@ class Tls:
 
         With `most`, at most so many of them; the rest comes with the next call.
         """
-        pieces = []
+        pieces: list[bytes] = []
         with self._lock:
             self._in.write(data)
             try:

@@ -41,7 +41,8 @@ def pack(*fields: bytes) -> bytes:
 
 def unpack(payload: bytes) -> list[bytes]:
     """The fields of a payload; `DistNetworkError` when their lengths do not fit into it."""
-    fields, at, end = [], 0, len(payload)
+    fields: list[bytes] = []
+    at, end = 0, len(payload)
     while at < end:
         if at + 4 > end:
             raise DistNetworkError("a frame ends in the middle of a field's length")

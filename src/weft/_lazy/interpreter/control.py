@@ -66,7 +66,11 @@ def _scan(params: Params, ins: Types, outs: Types) -> Function:
 def _cond(params: Params, ins: Types, outs: Types) -> Function:
     branches = [interpreted(branch).run for branch in params["branches"]]
     last = len(branches) - 1
-    return lambda index, *operands: branches[min(max(int(index), 0), last)](operands)
+
+    def branch(index: Array, *operands: Array) -> Sequence[Array]:
+        return branches[min(max(int(index), 0), last)](operands)
+
+    return branch
 
 
 @primitive("platform_index")

@@ -6,18 +6,18 @@ from operator import methodcaller
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Params, Types, is_float, is_integer, primitive, wide
+from weft._lazy.interpreter.table import Array, Params, Types, Unary, is_float, is_integer, primitive, wide
 
 
 @primitive("convert_element_type", broadcasts=True)
-def _convert(params: Params, ins: Types, outs: Types) -> Function:
+def _convert(params: Params, ins: Types, outs: Types) -> Unary:
     source, target = ins[0].dtype, outs[0].dtype
     if is_float(source) and is_integer(target):
         return lambda x: _saturated(wide(x), target)
     if target.kind == "b":
         return lambda x: np.not_equal(x, np.zeros((), source))
     if source.kind == "c" and target.kind != "c":
-        return lambda x: x.real.astype(target)
+        return lambda x: np.real(x).astype(target)
     return methodcaller("astype", target)
 
 
@@ -31,7 +31,7 @@ def _saturated(x: Array, target: np.dtype) -> Array:
 
 
 @primitive("bitcast_convert_type", view=True)
-def _bitcast(params: Params, ins: Types, outs: Types) -> Function:
+def _bitcast(params: Params, ins: Types, outs: Types) -> Unary:
     (_, source), (shape, target) = ins[0], outs[0]
     if source.itemsize == target.itemsize:
         return methodcaller("view", target)
@@ -41,7 +41,7 @@ def _bitcast(params: Params, ins: Types, outs: Types) -> Function:
 
 
 @primitive("reduce_precision", broadcasts=True)
-def _reduce_precision(params: Params, ins: Types, outs: Types) -> Function:
+def _reduce_precision(params: Params, ins: Types, outs: Types) -> Unary:
     dtype = outs[0].dtype
     exponent_bits, mantissa_bits = params["exponent_bits"], params["mantissa_bits"]
     return lambda x: _reduced(wide(x), exponent_bits, mantissa_bits).astype(dtype)

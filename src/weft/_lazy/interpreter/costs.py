@@ -74,7 +74,8 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
     interpreting = _STEP + _NUMBER.get(name, _NUMBER_ANY) * numbers
     if name == "conv_general_dilated":
         out, kernel = (flat.types[number].shape for number in (equation.outs[0], equation.ins[1]))
-        interpreting += _PRODUCT * prod(out) * prod(kernel) / kernel[params["dimension_numbers"].rhs_spec[0]]
+        features: int = params["dimension_numbers"].rhs_spec[0]
+        interpreting += _PRODUCT * prod(out) * prod(kernel) / kernel[features]
     return Costs(compiling, interpreting)
 
 

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
 from weft._lazy.interpreter.table import (
     Array,
+    Binary,
     Bind,
     Function,
     Params,
     Types,
+    Unary,
     is_float,
     is_integer,
     primitive,
     widened,
 )
 
+F = TypeVar("F", bound=Function)
 entry = partial(primitive, broadcasts=True)
 
 
-def elementwise(*names: str) -> Callable[[Function], Function]:
+def elementwise(*names: str) -> Callable[[F], F]:
     """Enter a function that has no parameters, and gets 16-bit floats in float32."""
 
-    def enter(function: Function) -> Function:
+    def enter(function: F) -> F:
         entry(*names)(lambda _, ins, outs: widened(function, ins, outs))
         return function
 
@@ -84,7 +89,7 @@ for _name, _function in {
 
 
 @entry("mul")
-def _mul(params: Params, ins: Types, outs: Types) -> Function:
+def _mul(params: Params, ins: Types, outs: Types) -> Binary:
     wider = outs[0].dtype
     if wider == ins[0].dtype:
         return widened(np.multiply, ins, outs)
@@ -104,7 +109,7 @@ def _quotient(x: Array, y: Array) -> Array:
 
 
 @entry("rem")
-def _rem(params: Params, ins: Types, outs: Types) -> Function:
+def _rem(params: Params, ins: Types, outs: Types) -> Binary:
     if is_integer(ins[0].dtype):
         return lambda x, y: np.where(y == 0, x, np.fmod(x, y))
     return widened(np.fmod, ins, outs)
@@ -136,7 +141,7 @@ def _twice(multiply: Function, x: Array) -> Array:
 
 
 @entry("pow")
-def _pow(params: Params, ins: Types, outs: Types) -> Function:
+def _pow(params: Params, ins: Types, outs: Types) -> Binary:
     base, exponent = (t.dtype for t in ins)
     function = widened(np.power, ins, outs)
     if is_integer(exponent):
@@ -179,7 +184,7 @@ def _round_away(x: Array) -> Array:
 
 
 @entry("nextafter")
-def _nextafter(params: Params, ins: Types, outs: Types) -> Function:
+def _nextafter(params: Params, ins: Types, outs: Types) -> Binary:
     if ins[0].dtype == np.float16:  # whose function takes one zero for the other
         return lambda x, y: np.where(x == y, y, np.nextafter(x, y))
     return np.nextafter
@@ -200,7 +205,7 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
 def _shifts_right(kind: str) -> Bind:
     """How shifts to the right are bound, of integers taken for signed or unsigned ones."""
 
-    def bind(params: Params, ins: Types, outs: Types) -> Function:
+    def bind(params: Params, ins: Types, outs: Types) -> Binary:
         dtype = ins[0].dtype
         if dtype.kind == kind:
             return np.right_shift
@@ -215,7 +220,7 @@ entry("shift_right_logical")(_shifts_right("u"))
 
 
 @entry("population_count")
-def _population_count(params: Params, ins: Types, outs: Types) -> Function:
+def _population_count(params: Params, ins: Types, outs: Types) -> Unary:
     bits, dtype = _unsigned(ins[0].dtype), outs[0].dtype
     return lambda x: np.bitwise_count(x.view(bits)).astype(dtype)
 
@@ -241,8 +246,8 @@ def _length(x: Array) -> Array:
 # --- order ----------------------------------------------------------------------------------------------------
 
 
-def _total_order(compare: Function) -> Bind:
-    def bind(params: Params, ins: Types, outs: Types) -> Function:
+def _total_order(compare: Binary) -> Bind:
+    def bind(params: Params, ins: Types, outs: Types) -> Binary:
         if not is_float(ins[0].dtype):
             return compare
         return lambda x, y: compare(_rank(x), _rank(y))
@@ -263,17 +268,27 @@ for _name, _function in {"eq_to": np.equal, "le_to": np.less_equal, "lt_to": np.
 @entry("select_n")
 def _select_n(params: Params, ins: Types, outs: Types) -> Function:
     if len(ins) == 2:
-        return lambda which, case: case.copy()
-    if ins[0].dtype.kind == "b":
-        return lambda which, no, yes: np.where(which, yes, no)
-    return lambda which, *cases: np.choose(which, cases, mode="clip")
+        return _only_case
+    return _yes_or_no if ins[0].dtype.kind == "b" else _case
+
+
+def _only_case(_: Array, case: Array) -> Array:
+    return case.copy()
+
+
+def _yes_or_no(which: Array, no: Array, yes: Array) -> Array:
+    return np.where(which, yes, no)
+
+
+def _case(which: Array, *cases: Array) -> Array:
+    return np.choose(which, cases, mode="clip")
 
 
 # --- complex numbers ------------------------------------------------------------------------------------------
 
 
 @entry("conj")
-def _conj(params: Params, ins: Types, outs: Types) -> Function:
+def _conj(params: Params, ins: Types, outs: Types) -> Unary:
     dtype = outs[0].dtype
     return np.conjugate if ins[0].dtype == dtype else lambda x: x.astype(dtype)
 
@@ -291,10 +306,10 @@ def _complex(params: Params, ins: Types, outs: Types) -> Function:
 
 
 @primitive("real", view=True)
-def _real(params: Params, ins: Types, outs: Types) -> Function:
-    return lambda x: x.real
+def _real(params: Params, ins: Types, outs: Types) -> Unary:
+    return attrgetter("real")
 
 
 @primitive("imag", view=True)
-def _imag(params: Params, ins: Types, outs: Types) -> Function:
-    return lambda x: x.imag
+def _imag(params: Params, ins: Types, outs: Types) -> Unary:
+    return attrgetter("imag")

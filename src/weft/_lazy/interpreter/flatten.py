@@ -155,7 +155,7 @@ def _inline_solve(flat: FlatTrace, params: Mapping[str, Any], ins: list[int]) ->
 
 def _drop_unused(flat: FlatTrace) -> None:
     live = set(flat.outputs)
-    kept = []
+    kept: list[Equation] = []
     for equation in reversed(flat.equations):
         if not live.isdisjoint(equation.outs):
             live.update(equation.ins)
@@ -175,7 +175,7 @@ def _drop_broadcasts(flat: FlatTrace) -> None:
             users.setdefault(number, []).append(equation)
     narrow: dict[int, tuple[int, ...]] = {}
     renamed: dict[int, int] = {}
-    kept = []
+    kept: list[Equation] = []
     for equation in flat.equations:
         shape = _placed(flat, equation) if equation.name == "broadcast_in_dim" else None
         if shape is not None and _spread_by_users(flat, equation.outs[0], shape, users, narrow):

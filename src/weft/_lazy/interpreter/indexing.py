@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Bind, Function, MissingPrimitive, Params, Type, Types, primitive
+from weft._lazy.interpreter.table import Array, Binary, Bind, Function, MissingPrimitive, Params, Type, Types, primitive
 
 # --- one place ------------------------------------------------------------------------------------------------
 
@@ -24,7 +24,11 @@ def _corner(starts: Sequence[Array], most: Sequence[int], sizes: Sequence[int]) 
 def _dynamic_slice(params: Params, ins: Types, outs: Types) -> Function:
     sizes = params["slice_sizes"]
     most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]
-    return lambda x, *starts: x[(*_corner(starts, most, sizes), ...)]
+
+    def read(x: Array, *starts: Array) -> Array:
+        return x[(*_corner(starts, most, sizes), ...)]
+
+    return read
 
 
 @primitive("dynamic_update_slice")
@@ -132,7 +136,7 @@ def _drops_out_of_bounds(params: Params) -> bool:
 
 
 @primitive("gather")
-def _gather(params: Params, ins: Types, outs: Types) -> Function:
+def _gather(params: Params, ins: Types, outs: Types) -> Binary:
     numbers = params["dimension_numbers"]
     windows = _windows(
         ins[0],
@@ -162,7 +166,7 @@ def _gather(params: Params, ins: Types, outs: Types) -> Function:
     return gather
 
 
-def _reader(windows: _Windows) -> Function:
+def _reader(windows: _Windows) -> Callable[[Array, Sequence[Array]], Array]:
     """What reads windows: by batch and window, all dims of both."""
     whole = (*windows.batch, *windows.sizes)
     rows = windows.indexed[0] if len(windows.indexed) == 1 and not windows.batching else None
@@ -179,7 +183,7 @@ def _reader(windows: _Windows) -> Function:
     return lambda x, starts: x.reshape(-1).take(windows.positions(starts))
 
 
-def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[int]) -> Function:
+def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[int]) -> Callable[[Array], Array]:
     """What brings windows into the shape of the result."""
     kept = [size for d, size in enumerate(windows.sizes) if d not in dropped]
     shape = (*windows.batch, *kept)
@@ -239,7 +243,7 @@ def _write_one(
 def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
     """The windows that a scatter writes, and the order of the updates' dims by batch and window."""
     batching = numbers.operand_batching_dims
-    window_dims = iter(numbers.update_window_dims)
+    window_dims: Iterator[int] = iter(numbers.update_window_dims)
     single = (*numbers.inserted_window_dims, *batching)
     sizes = [1 if d in single else updates.shape[next(window_dims)] for d in range(len(operand.shape))]
     windows = _windows(

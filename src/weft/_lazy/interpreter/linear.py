@@ -102,7 +102,11 @@ def _permuted(pivots: Array, size: int) -> Array:
 @primitive("lu_pivots_to_permutation")
 def _lu_pivots_to_permutation(params: Params, ins: Types, outs: Types) -> Function:
     size = params["permutation_size"]
-    return _only(_batched(lambda pivots: [_permuted(pivots, size)], ins, outs, len(ins[0].shape) - 1))
+
+    def permutation(pivots: Array) -> Sequence[Array]:
+        return [_permuted(pivots, size)]
+
+    return _only(_batched(permutation, ins, outs, len(ins[0].shape) - 1))
 
 
 # --- QR -------------------------------------------------------------------------------------------------------
@@ -111,19 +115,31 @@ def _lu_pivots_to_permutation(params: Params, ins: Types, outs: Types) -> Functi
 @primitive("geqrf")
 def _geqrf(params: Params, ins: Types, outs: Types) -> Function:
     geqrf = _routine("geqrf", ins[0].dtype)
-    return _batched(lambda a: geqrf(a)[:2], ins, outs, len(ins[0].shape) - 2)
+
+    def factor(a: Array) -> Sequence[Any]:
+        return geqrf(a)[:2]
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
 
 
 @primitive("geqp3")
 def _geqp3(params: Params, ins: Types, outs: Types) -> Function:
     geqp3 = _routine("geqp3", ins[0].dtype)
-    return _batched(lambda a, _: geqp3(a)[:3], ins, outs, len(ins[0].shape) - 2)
+
+    def factor(a: Array, _: Array) -> Sequence[Any]:
+        return geqp3(a)[:3]
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
 
 
 @primitive("householder_product")
 def _householder_product(params: Params, ins: Types, outs: Types) -> Function:
     orgqr = _routine("orgqr", ins[0].dtype)
-    return _only(_batched(lambda a, taus: orgqr(a, taus)[:1], ins, outs, len(ins[0].shape) - 2))
+
+    def product(a: Array, taus: Array) -> Sequence[Any]:
+        return orgqr(a, taus)[:1]
+
+    return _only(_batched(product, ins, outs, len(ins[0].shape) - 2))
 
 
 @primitive("qr")

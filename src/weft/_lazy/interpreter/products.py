@@ -11,10 +11,13 @@ import numpy as np
 
 from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
 
+_Dims = tuple[int, ...]
+
 
 @primitive("dot_general")
 def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
-    (left, right), (left_batch, right_batch) = params["dimension_numbers"]
+    numbers: tuple[tuple[_Dims, _Dims], tuple[_Dims, _Dims]] = params["dimension_numbers"]
+    (left, right), (left_batch, right_batch) = numbers
     shape, dtype = outs[0]
     inner = computed_in(np.result_type(*[computed_in(t.dtype) for t in (*ins, outs[0])]))
     as_left = _as_matrices(ins[0].shape, left_batch, left, inner, last=True)

@@ -12,7 +12,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, is_key, primitive
+from weft._lazy.interpreter.table import (
+    Array,
+    Binary,
+    Function,
+    MissingPrimitive,
+    Params,
+    Types,
+    Unary,
+    is_key,
+    primitive,
+)
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -56,17 +66,21 @@ def _require_threefry(params: Params) -> None:
 
 @primitive("threefry2x32")
 def _threefry(params: Params, ins: Types, outs: Types) -> Function:
-    return lambda k0, k1, x, y: _hashed((k0, k1), (x, y))
+    return _threefry_of
+
+
+def _threefry_of(k0: Array, k1: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    return _hashed((k0, k1), (x, y))
 
 
 @primitive("random_wrap", view=True)
-def _random_wrap(params: Params, ins: Types, outs: Types) -> Function:
+def _random_wrap(params: Params, ins: Types, outs: Types) -> Unary:
     _require_threefry(params)
     return lambda words: np.ascontiguousarray(words).view(np.uint64)[..., 0]
 
 
 @primitive("random_unwrap", view=True)
-def _random_unwrap(params: Params, ins: Types, outs: Types) -> Function:
+def _random_unwrap(params: Params, ins: Types, outs: Types) -> Unary:
     _require_threefry(params)
     return lambda keys: np.ascontiguousarray(keys)[..., None].view(np.uint32).reshape(*keys.shape, 2)
 
@@ -84,14 +98,14 @@ def _random_seed(params: Params, ins: Types, outs: Types) -> Function:
 
 
 @primitive("random_fold_in")
-def _random_fold_in(params: Params, ins: Types, outs: Types) -> Function:
+def _random_fold_in(params: Params, ins: Types, outs: Types) -> Binary:
     _require_threefry(params)
     zero = np.zeros((), np.uint32)
     return lambda keys, data: _keys(*_hashed(_words(keys), (zero, data.astype(np.uint32))))
 
 
 @primitive("random_split")
-def _random_split(params: Params, ins: Types, outs: Types) -> Function:
+def _random_split(params: Params, ins: Types, outs: Types) -> Unary:
     _require_threefry(params)
     shape = tuple(params["shape"])
     return lambda keys: _keys(*_hashed(_words(keys, len(shape)), _counters(shape)))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from weft._lazy.interpreter.evaluate import interpreted
-from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, computed_in, primitive, wide
+from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, Unary, computed_in, primitive, wide
 
 
 def lowest(dtype: np.dtype) -> object:
@@ -26,11 +27,12 @@ def highest(dtype: np.dtype) -> object:
 def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.dtype], object]) -> Bind:
     """How reductions are bound: by a function, one for bools, and what there is where nothing is reduced."""
 
-    def bind(params: Params, ins: Types, outs: Types) -> Function:
-        (shape, dtype), axes = ins[0], tuple(params["axes"])
+    def bind(params: Params, ins: Types, outs: Types) -> Unary:
+        shape, dtype = ins[0]
+        axes: tuple[int, ...] = tuple(params["axes"])
         inner = computed_in(dtype)
         reduce = (of_bools if of_bools is not None and dtype.kind == "b" else function).reduce
-        options = {"axis": axes, "dtype": inner}
+        options: dict[str, Any] = {"axis": axes, "dtype": inner}
         if not prod(shape[axis] for axis in axes):
             options["initial"] = start(inner)
         if inner == dtype:
@@ -40,20 +42,17 @@ def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.
     return bind
 
 
-for _name, _function, _of_bools, _start in (
-    ("reduce_sum", np.add, None, lambda dtype: 0),
-    ("reduce_prod", np.multiply, None, lambda dtype: 1),
-    ("reduce_max", np.maximum, np.logical_or, lowest),
-    ("reduce_min", np.minimum, np.logical_and, highest),
-    ("reduce_and", np.bitwise_and, np.logical_and, lambda dtype: np.invert(np.zeros((), dtype))),
-    ("reduce_or", np.bitwise_or, np.logical_or, lambda dtype: 0),
-    ("reduce_xor", np.bitwise_xor, np.logical_xor, lambda dtype: 0),
-):
-    primitive(_name)(_reduces(_function, _of_bools, _start))
+primitive("reduce_sum")(_reduces(np.add, None, lambda _: 0))
+primitive("reduce_prod")(_reduces(np.multiply, None, lambda _: 1))
+primitive("reduce_max")(_reduces(np.maximum, np.logical_or, lowest))
+primitive("reduce_min")(_reduces(np.minimum, np.logical_and, highest))
+primitive("reduce_and")(_reduces(np.bitwise_and, np.logical_and, lambda dtype: np.invert(np.zeros((), dtype))))
+primitive("reduce_or")(_reduces(np.bitwise_or, np.logical_or, lambda _: 0))
+primitive("reduce_xor")(_reduces(np.bitwise_xor, np.logical_xor, lambda _: 0))
 
 
 def _finds(function: Function) -> Bind:
-    def bind(params: Params, ins: Types, outs: Types) -> Function:
+    def bind(params: Params, ins: Types, outs: Types) -> Unary:
         (axis,), dtype = params["axes"], outs[0].dtype
         return lambda x: function(wide(x), axis).astype(dtype)
 
@@ -67,7 +66,7 @@ primitive("argmin")(_finds(np.argmin))
 def _runs(accumulate: Function) -> Bind:
     """How running reductions are bound, from either end."""
 
-    def bind(params: Params, ins: Types, outs: Types) -> Function:
+    def bind(params: Params, ins: Types, outs: Types) -> Unary:
         dtype, axis = ins[0].dtype, params["axis"]
         inner = computed_in(dtype)
         backwards = (*[slice(None)] * axis, slice(None, None, -1))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
+from types import EllipsisType
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Params, Types, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, Unary, primitive
 
 
 @primitive("reshape", view=True)
-def _reshape(params: Params, ins: Types, outs: Types) -> Function:
+def _reshape(params: Params, ins: Types, outs: Types) -> Unary:
     sizes, order = params["new_sizes"], params["dimensions"]
     if order is not None:
         return lambda x: x.transpose(order).reshape(sizes)
@@ -30,7 +31,7 @@ def _transpose(params: Params, ins: Types, outs: Types) -> Function:
 
 
 @primitive("broadcast_in_dim", view=True)
-def _broadcast_in_dim(params: Params, ins: Types, outs: Types) -> Function:
+def _broadcast_in_dim(params: Params, ins: Types, outs: Types) -> Unary:
     """A view with strides of zero, made directly where that can be: `np.broadcast_to` takes six times as long."""
     shape, dtype = outs[0]
     dims = params["broadcast_dimensions"]
@@ -65,7 +66,7 @@ def _slice(params: Params, ins: Types, outs: Types) -> Function:
     return itemgetter((*map(slice, starts, limits, strides), ...))
 
 
-def _each(keys: Sequence[tuple[object, ...]]) -> Function:
+def _each(keys: Sequence[tuple[slice | int | EllipsisType, ...]]) -> Unary:
     """The parts of an array at several places, as a sequence."""
     return itemgetter(*keys) if len(keys) > 1 else lambda x: [x[key] for key in keys]
 
@@ -104,7 +105,7 @@ def _tile(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("iota")
 def _iota(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = outs[0]
-    dim = params["dimension"]
+    dim: int = params["dimension"]
     counted = np.arange(shape[dim]).astype(dtype)
     return lambda: np.broadcast_to(counted.reshape([-1 if d == dim else 1 for d in range(len(shape))]), shape)
 

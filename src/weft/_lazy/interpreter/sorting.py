@@ -13,7 +13,11 @@ def _sort(params: Params, ins: Types, outs: Types) -> Function:
     dim, keys = params["dimension"], params["num_keys"]
     if len(ins) == 1:
         dtype = ins[0].dtype
-        return lambda x: [np.sort(wide(x), dim, "stable").astype(dtype, copy=False)]
+
+        def sort_one(x: Array) -> list[Array]:
+            return [np.sort(wide(x), dim, "stable").astype(dtype, copy=False)]
+
+        return sort_one
 
     def sort(*arrays: Array) -> list[Array]:
         by = [part for x in arrays[:keys] for part in _parts(wide(x))]
@@ -32,7 +36,7 @@ def _parts(x: Array) -> list[Array]:
 def _top_k(params: Params, ins: Types, outs: Types) -> Function:
     """The largest along a dim, NaN first; of equal ones, those with smaller indices."""
     k, ndim = params["k"], len(ins[0].shape)
-    axis = params.get("axis", ndim - 1)
+    axis: int = params.get("axis", ndim - 1)
     size = ins[0].shape[axis]
     backwards = (*[slice(None)] * axis, slice(None, None, -1))
     first = (*[slice(None)] * axis, slice(k))

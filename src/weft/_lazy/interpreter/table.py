@@ -17,6 +17,8 @@ Array = np.ndarray
 Params = Mapping[str, Any]
 Function = Callable[..., Any]
 """Arrays -> an array, or for primitives with several results a sequence of arrays."""
+Unary = Callable[[Array], Any]
+Binary = Callable[[Array, Array], Any]
 
 
 class Type(NamedTuple):
@@ -94,9 +96,10 @@ def widened(function: Function, ins: Types, outs: Types) -> Function:
     target = outs[0].dtype
     if not is_half(target):
         return lambda *xs: function(*map(wide, xs))
-    if len(ins) == 1:
-        return lambda x: function(wide(x)).astype(target)
-    return lambda *xs: function(*map(wide, xs)).astype(target)
+    if len(ins) > 1:
+        return lambda *xs: function(*map(wide, xs)).astype(target)
+    unary: Unary = lambda x: function(wide(x)).astype(target)  # noqa: E731
+    return unary
 
 
 def wide(array: Array) -> Array:

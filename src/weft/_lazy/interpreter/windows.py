@@ -81,7 +81,8 @@ def _conv(params: Params, ins: Types, outs: Types) -> Function:
     numbers = params["dimension_numbers"]
     dtype = outs[0].dtype
     inner = computed_in(np.result_type(*[computed_in(t.dtype) for t in (*ins, outs[0])]))
-    sizes = [ins[1].shape[d] for d in numbers.rhs_spec[2:]]
+    space: Sequence[int] = numbers.rhs_spec[2:]
+    sizes = [ins[1].shape[d] for d in space]
     grid = _Grid(params["padding"], params["lhs_dilation"], sizes, params["window_strides"], params["rhs_dilation"])
     features, batches = params["feature_group_count"], params["batch_group_count"]
     order = np.argsort(numbers.out_spec)
@@ -129,7 +130,7 @@ def _reduction_grid(params: Params) -> _Grid:
 
 def _start(name: str, dtype: np.dtype) -> Any:
     """What windows are padded with."""
-    return {"sum": lambda _: 0, "max": lowest, "min": highest}[name](dtype)
+    return 0 if name == "sum" else {"max": lowest, "min": highest}[name](dtype)
 
 
 def _enter_window(name: str, combine: np.ufunc) -> None:

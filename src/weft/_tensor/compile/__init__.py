@@ -1,4 +1,4 @@
-"""Capturing functions: `compile`."""
+"""`compile`: capturing functions and replaying them."""
 
 from weft._tensor.compile.compiled import Compiled as Compiled
 from weft._tensor.compile.compiled import compile as compile

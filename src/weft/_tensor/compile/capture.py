@@ -1,4 +1,4 @@
-"""What a function touches while it is captured, and where a replay finds it again."""
+"""What a function uses while it is captured, and where a replay finds it again."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from weft._tensor.tensor import Tensor
 
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], TensorBase]
-"""Finds a tensor, given the call's tensor arguments."""
+"""Finds a tensor, given the tensor arguments of a call."""
 TapeLocator = Callable[[Arguments], Tape]
-"""Finds the `Tape` in which a leaf collects its gradient."""
+"""Finds the `Tape` in which a leaf accumulates its gradient."""
 
 
 class Capture:
-    """What a function touched while it was recorded: the ambient `capture` while it runs.
+    """What a function has used while it was recorded: the ambient `capture` while it runs.
 
-    region    the values that it recorded
-    locators  of the tensors that a replay finds anew: arguments, gradients from outside, and what they are views of
-    state     the other tensors that it read
-    kinds     of the tensors that were there, by identity
-    same      pairs of inputs that were one value
-    written   tensors from outside that got a new value in place
-    held      leaves whose `.grad` it looked at, and that gradient
-    left      leaves whose `.grad` it changed, that gradient before, and whether that mattered
+    region    the values that it has recorded
+    locators  for tensors that a replay finds anew: arguments, gradients from outside, and their bases
+    state     the other tensors that it has read
+    kinds     the kinds of the tensors from outside, by identity
+    same      pairs of inputs that were the same value
+    written   tensors from outside that have been written in place
+    held      leaves whose `.grad` it has read, and that gradient
+    left      leaves whose `.grad` it has changed, the gradient before, and whether the result depends on that
     drawn     generators, and the two numbers of each draw
-    prevented what speaks against a replay, or ""
+    prevented the reason why there can be no replay, or ""
     """
 
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
@@ -69,7 +69,7 @@ class Capture:
     # --- tensors ------------------------------------------------------------------------------------------------
 
     def is_inside(self, value: Value) -> bool:
-        """Whether the function has made a value."""
+        """Whether the function has recorded a value."""
         region = self.region
         if self._counted < len(region):
             self._inside.update([id(v) for v in region[self._counted :]])
@@ -77,12 +77,12 @@ class Capture:
         return id(value) in self._inside
 
     def creates_leaf(self, value: Value) -> None:
-        """The function makes a leaf of elements that Python has; the snapshot knows where those come from."""
+        """Called when the function creates a leaf from Python's data; the snapshot covers the data's origin."""
         self._inside.add(id(value))
         self._leaves.append(value)
 
     def read(self, tensor: TensorBase, value: Value) -> None:
-        """An operator reads a tensor."""
+        """Called when an operator reads a tensor."""
         key = id(tensor)
         if key not in self.locators and key not in self.state and not self.is_inside(value):
             self.state[key] = tensor
@@ -98,7 +98,7 @@ class Capture:
             self.same.append((first, source))
 
     def _find_anew(self, tensor: TensorBase, locator: Locator) -> None:
-        """Have a replay find a tensor by its locator, and from it what it is a view of."""
+        """Let a replay find a tensor, and through it its base, by the tensor's locator."""
         if id(tensor) in self.locators:
             return
         self.locators[id(tensor)] = locator
@@ -114,30 +114,30 @@ class Capture:
                 self._comes_from(value, lambda arguments, at=at, i=i: locator(arguments)._alias.steps[at][1][i])  # pyright: ignore[reportOptionalMemberAccess]
 
     def locator_of(self, tensor: TensorBase) -> Locator:
-        """Where a replay finds a tensor from outside."""
+        """The locator of a tensor from outside."""
         return self.locators.get(id(tensor)) or (lambda _: tensor)
 
     def is_outside(self, tensor: TensorBase) -> bool:
-        """Whether a tensor was there before the function ran."""
+        """Whether a tensor existed before the function ran."""
         key = id(tensor)
         if any(key in table for table in (self.locators, self.state, self.written)):
             return True
         return key in self.snapshot.tensors and key not in self._created
 
     def wrote(self, tensor: TensorBase, old: Value) -> None:
-        """A tensor got a new value in place. Those that the function has made do not count."""
+        """Called when a tensor was written in place. Tensors that the function has created do not count."""
         if not self.is_inside(old):
             self.written.setdefault(id(tensor), tensor)
 
     def changes(self, tensor: TensorBase, what: str) -> None:
-        """A tensor is about to change in another way than by its elements."""
+        """Called when something of a tensor other than its elements will change."""
         if id(tensor) in self.written or not self.is_inside(tensor._read()):
             self.prevent(f"changes {what} at {user_site()}")
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
     def reads_grad(self, tape: Tape) -> None:
-        """A leaf's `.grad` is looked at. What a replay finds there may be another tensor."""
+        """Called when a leaf's `.grad` is read. A replay may find another tensor there."""
         grad = tape.grad
         if (
             self._is_inner_leaf(tape)
@@ -152,7 +152,7 @@ class Capture:
             self._find_anew(grad, lambda arguments: holder(arguments).grad)
 
     def writes_grad(self, tape: Tape, *, reads: bool) -> None:
-        """A leaf's `.grad` is about to change; `reads` where the outcome depends on what it is now."""
+        """Called when a leaf's `.grad` will change; `reads` if the result depends on the present gradient."""
         if reads:
             self.reads_grad(tape)
         self.left.setdefault(id(tape), (self._holder_of(tape), tape, tape.grad, reads))
@@ -167,49 +167,53 @@ class Capture:
     # --- everything else ----------------------------------------------------------------------------------------
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
-        """A random operator takes a draw; every replay takes another one."""
+        """The seed and number of a random draw, as inputs; every replay takes another draw."""
         seed, offset = map(number, generator.draw())
         self.drawn.append((generator, seed, offset))
         return seed, offset
 
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number that every replay reads anew."""
+        """Make a number an input, which every replay reads anew by `getter`."""
         self.sources[value] = lambda _: number(getter())
 
     def called(self, *things: Any) -> None:
-        """A module runs: a replay needs what its call reads to be unchanged."""
+        """Called when a module runs: for a replay, everything that its call reads must be unchanged."""
         for thing in things:
             if thing not in self.snapshot:
                 self._reach(thing, type(thing).__name__)
 
     def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
-        """An optimizer steps; a replay holds while `depends_on` says the same, and `things` hold the same objects."""
+        """Called for an optimizer's step.
+
+        A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects.
+        the same objects.
+        """
         self.optimizers.setdefault(id(things[0]), (depends_on, depends_on()))
         for thing in things:
             self._reach(thing, "optimizer.state")
 
     def _reach(self, thing: Any, label: str) -> None:
-        """Add an object that the function uses, and may have made, to the snapshot."""
+        """Add an object that the function uses to the snapshot; the function may have created it."""
         count = len(self.snapshot.tensors)
         self.snapshot.add(thing, label)
         new = islice(self.snapshot.tensors.items(), count, None)
         self._created.update([key for key, x in new if x._value is not None and self.is_inside(x._value)])
 
     def user_derivative(self, name: str) -> None:
-        """An `autograd.Function` is applied; if gradients flow through it, the capture is thrown away in the end."""
+        """Called when an `autograd.Function` is applied. If gradients flow through it, the capture is discarded."""
 
     def needs_value(self, what: str = "a tensor's value") -> None:
-        """The function looks at a value, or meets other processes: what follows may depend on it."""
+        """Called when the function reads a value, or communicates: later results may depend on it."""
         self.prevent(f"needs {what} at {user_site()}")
 
     def prevent(self, why: str) -> None:
-        """There can be no replay, because of what the function does."""
+        """Note the reason why there can be no replay."""
         self.prevented = self.prevented or why
 
     # --- at the end ---------------------------------------------------------------------------------------------
 
     def new_grads(self) -> list[tuple[TapeLocator, Tape]]:
-        """The leaves whose `.grad` a replay sets: not those of leaves that the function has made and nobody holds."""
+        """The leaves whose `.grad` a replay sets; leaves created by the function that nobody holds are left out."""
         changed = [(h, tape) for h, tape, before, reads in self.left.values() if not reads or tape.grad is not before]
         return [(holder, tape) for holder, tape in changed if not self._is_inner_leaf(tape)]
 
@@ -227,7 +231,7 @@ class Capture:
 
 
 def _tape_of(tensor: TensorBase) -> Tape:
-    """The record in which a leaf collects its gradient."""
+    """The `Tape` in which a leaf accumulates its gradient."""
     if tensor._tape is None:
         tensor._tape = Tape(leaf=True)
     return tensor._tape

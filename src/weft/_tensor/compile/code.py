@@ -1,4 +1,4 @@
-"""What functions name: the globals and attributes that stand in their code, and whose code it is."""
+"""The names in functions' code (globals and attributes), and whether code belongs to a library or to the user."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OF_THE_MODULE = {f"{verb}_{space}" for verb in ("LOAD", "STORE", "DELETE") for 
 
 
 class Names(NamedTuple):
-    """What a piece of code names, functions that it defines included.
+    """The names in a piece of code, including functions defined in it.
 
-    globals      names that it reads or writes in the module
-    attributes   names after a dot, and texts that are identifiers (for `getattr(x, "name")`)
-    inner        the code of functions that it defines
-    any          whether it finds attributes by names that it computes
+    globals      names of the module that it reads or writes
+    attributes   names after a dot, and strings that are identifiers (for `getattr(x, "name")`)
+    inner        the code of functions defined in it
+    any          whether it accesses attributes by computed names
     """
 
     globals: frozenset[str]
@@ -36,7 +36,7 @@ class Names(NamedTuple):
 
 @lru_cache(maxsize=4096)  # key: the code
 def names_in(code: CodeType) -> Names:
-    """What a piece of code names."""
+    """The names in a piece of code."""
     in_module: set[str] = set()
     attributes: set[str] = set()
     inner: set[CodeType] = set()
@@ -56,29 +56,29 @@ def names_in(code: CodeType) -> Names:
 
 
 def is_own(filename: str) -> bool:
-    """Whether a source file is this package's, or jax's, which it runs."""
+    """Whether a source file belongs to this package, or to jax, which this package runs."""
     return filename.startswith((_OWN_FOLDER, "<weft")) or "/jax/" in filename
 
 
 def is_library(filename: str) -> bool:
-    """Whether a source file is the standard library's, this package's or another installed one's."""
+    """Whether a source file belongs to the standard library, to this package or to another installed one."""
     return is_own(filename) or filename.startswith(("<frozen", *_LIBRARIES))
 
 
 def runs_own(frame: FrameType) -> bool:
-    """Whether a frame runs code of this package's or jax's, generated code included."""
+    """Whether a frame runs code of this package or of jax, including generated code."""
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
     return package in (_OWN, "jax", "jaxlib") or is_own(frame.f_code.co_filename)
 
 
 def runs_library(frame: FrameType) -> bool:
-    """Whether a frame runs a library's code; code that was generated outside of all modules counts."""
+    """Whether a frame runs a library's code, including code generated outside of all modules."""
     return is_library(frame.f_code.co_filename) or is_library_module(frame.f_globals.get("__name__", "builtins"))
 
 
 @lru_cache(maxsize=4096)  # key: the module's name
 def is_library_module(name: str) -> bool:
-    """Whether a module is a library's; one that has no file is, unless it is what the user runs."""
+    """Whether a module belongs to a library. A module without a file does, unless it is the user's main program."""
     if name == "__main__" or name not in sys.modules:
         return False
     filename = getattr(sys.modules[name], "__file__", None)
@@ -86,17 +86,17 @@ def is_library_module(name: str) -> bool:
 
 
 def is_own_class(kind: type) -> bool:
-    """Whether a class is this package's."""
+    """Whether a class belongs to this package."""
     return kind.__module__.partition(".")[0] == _OWN
 
 
 def is_users_class(kind: type) -> bool:
-    """Whether a class is the user's."""
+    """Whether a class belongs to the user."""
     return not is_library_module(kind.__module__)
 
 
 def stores(codes: Iterator[CodeType], name: str) -> str:
-    """`file:line` of the first store under a name, or ""."""
+    """`file:line` of the first assignment to a name, or ""."""
     for code in codes:
         line: Any = None
         for instruction in dis.get_instructions(code):

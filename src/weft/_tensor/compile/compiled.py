@@ -1,11 +1,11 @@
 """`weft.compile`: run a function once, then replay what it recorded as one operator.
 
-A capture (`capture.py`) tells the function's tensors apart by where they come from: arguments, tensors that it reads
-from outside (state), numbers that must be read anew (learning rates), random draws, and constants. A replay
-(`replay.py`) fetches the current values of the first four, records one application, and puts its outputs where the
-function had put them: its results, tensors that it wrote in place, and gradients that it left behind. It is used while
-the Python state that the function can reach is as it was (`snapshot.py`); a function that changes Python state, or does
-what cannot be repeated (`watch.py`), is run as it is.
+A capture (`capture.py`) distinguishes the function's tensors by their origin: arguments, tensors that it reads from
+outside (state), numbers that must be read anew (learning rates), random draws, and constants. A replay (`replay.py`)
+fetches the current values of the first four and records one application. It puts the outputs where the function had put
+them: results, tensors written in place, and gradients. A replay is valid while the Python state that the function can
+reach is unchanged (`snapshot.py`). A function that changes Python state, or does what cannot be repeated (`watch.py`),
+is run without capturing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODES = ("grad", "inference", "anomaly", "autocast")
 
 
 class _CallArguments:
-    """The arguments of a call: `picture` has their structure, `objects` what is neither tensor, number nor text."""
+    """The arguments of a call: `picture` is their structure, `objects` those that are no tensors, numbers or texts."""
 
     def __init__(self, args: Any, kwargs: Any) -> None:
         self.args = args
@@ -48,7 +48,7 @@ class _CallArguments:
         self.picture = flatten((args, kwargs), self.tensors, self.objects)
 
     def is_as_it_was(self) -> bool:
-        """Whether containers among the arguments hold what they held."""
+        """Whether containers among the arguments have the same contents as before."""
         now = _CallArguments(self.args, self.kwargs)
         return same_things(self.tensors, now.tensors) and self.picture == now.picture
 
@@ -56,9 +56,9 @@ class _CallArguments:
 class _CacheEntry:
     """The replays of calls that differ only in the state that the function reads.
 
-    settling   whether the last capture found that the function changed what it reads, such as an optimizer's state,
-               which it makes only once
-    failures   how often no capture was possible
+    settling   whether the function changed its own state during the last capture, as an optimizer does when it creates
+               its state
+    failures   the number of captures that have failed
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class _CacheEntry:
 
 
 class Compiled:
-    """A function that is captured once per kind of call and replayed afterwards.
+    """A function that is captured once per kind of call, and then replayed.
 
-    Calls are told apart by the types, gradient flags and paths of tensor arguments and how they share storage, the
-    other arguments' values, modes and defaults, and the state that the function can reach.
+    The kind of a call consists of: the types, gradient flags and view paths of tensor arguments, and which of them
+    share storage; the values of other arguments; modes and defaults; and the state that the function can reach.
     """
 
     _read_by_calls = ()
@@ -114,7 +114,7 @@ class Compiled:
     # --- capturing ----------------------------------------------------------------------------------------------
 
     def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Any:
-        """Run the function, and capture it if that can be; `why` says what has changed since the last capture."""
+        """Run the function, and capture it if that is possible; `why` is what has changed since the last capture."""
         self.__dict__["_runs"] += 1
         if entry.failures >= _MOST_FAILURES:
             return self._function(*call.args, **call.kwargs)
@@ -146,7 +146,7 @@ class Compiled:
         return result
 
     def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: Capture, result: Any, why: str) -> None:
-        """Make a replay of a capture, unless it would not do what the function does."""
+        """Make a replay of a capture, unless it would not do the same as the function."""
         snapshot = capture.snapshot
         if snapshot.opaque:
             capture.prevent(f"reads {snapshot.opaque}")
@@ -203,7 +203,7 @@ class Compiled:
             self._warned.add(topic)
             warn_user(f"weft.compile: {message}")
 
-    # --- standing for the function ------------------------------------------------------------------------------
+    # --- the function's attributes ------------------------------------------------------------------------------
 
     @property
     def _name(self) -> str:
@@ -223,7 +223,7 @@ class Compiled:
         return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles by name what its module has under its name, as functions are; all else with its function."""
+        """Pickled by name if its module has it under its name, as functions are; otherwise with its function."""
         name = self.__dict__.get("__qualname__", "")
         value: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
@@ -232,7 +232,7 @@ class Compiled:
 
 
 class _BoundMethod:
-    """A compiled function looked up on an instance."""
+    """A compiled function accessed on an instance."""
 
     _read_by_calls = ("_compiled", "_instance")
 
@@ -254,12 +254,12 @@ def compile(
     options: Any = None,
     disable: bool = False,
 ) -> Any:
-    """Capture a function or module once per kind of call, and replay it without Python per operator.
+    """Capture a function or module once per kind of call, and replay it without running its Python code.
 
-    State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is
-    fetched anew in every call; when Python state that it can reach has changed, it is captured again. A function that
-    looks at values, changes Python state or does input and output runs uncaptured with a warning, or raises
-    `CompileError` with `fullgraph`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
+    State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
+    anew in every call. If Python state that it can reach has changed, it is captured again. A function that reads
+    values, changes Python state or does input and output is run without capturing, with a warning; with `fullgraph` it
+    raises `CompileError`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
     """
     del dynamic, backend, mode, options
     if model is not None and not callable(model):
@@ -268,7 +268,7 @@ def compile(
         return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
     if disable:
         return model
-    around = getattr(type(model), "_compiled", None)  # what a replica does around its module stays outside
+    around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
     return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
 
 
@@ -278,7 +278,7 @@ def _modes() -> tuple[Any, ...]:
 
 
 def _refresh(result: Any, capture: Capture) -> None:
-    """Read views that the function leaves behind, so that what they show after the last write is captured, too."""
+    """Read views that outlive the function, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
     flatten_result(result, left, [], lambda thing: thing in capture.snapshot)
     for tensor in (*left, *[tape.grad for _, tape in capture.new_grads() if tape.grad is not None]):
@@ -286,8 +286,8 @@ def _refresh(result: Any, capture: Capture) -> None:
 
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
-    """Whether somebody holds values of the region that a replay would not give anew."""
-    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # that it has made
+    """Whether values of the region are still held that a replay would not produce."""
+    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # of its own leaves
     tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
     grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
     handles = [*results, *capture.written.values(), *grads]
@@ -295,7 +295,7 @@ def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     views = [ref() for root in roots.values() for ref in root._views or ()]
     expected = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
     left = escaping(capture.region) - expected
-    if left:  # or garbage holds them
+    if left:  # unless only garbage holds them
         gc.collect()
         left = escaping(capture.region) - expected
     return bool(left)

@@ -1,4 +1,4 @@
-"""How tensors of one call resemble those of another: types, paths of views, and what shares storage."""
+"""Keys by which tensors of one call resemble those of another: types, paths of views, and shared storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.errors import ValueRangeError
 
 
 def kind_of(tensor: TensorBase) -> Any:
-    """Equal for tensors that a captured program can take for each other."""
+    """A key that is equal for tensors which a captured program can take for each other."""
     try:
         value = tensor._read()
     except ValueRangeError:  # a parameter that has no elements yet
@@ -26,13 +26,13 @@ def kind_of(tensor: TensorBase) -> Any:
 
 
 def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, Any]) -> tuple[int, ...]:
-    """For each tensor, what shares its storage: one that is `outside` (by identity), or the first of the tensors."""
+    """For each tensor, the number of what shares its storage: one that is `outside`, or the first of these tensors."""
     first: dict[int, int] = {}
     roots = [id(owner_of(tensor)) for tensor in tensors]
     return tuple([root if root in outside else first.setdefault(root, -at) for at, root in enumerate(roots)])
 
 
 def places_of_first(tensors: Sequence[TensorBase]) -> tuple[int, ...]:
-    """For each tensor, where it stands for the first time."""
+    """For each tensor, the place of its first occurrence."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(id(tensor), at) for at, tensor in enumerate(tensors)])

@@ -1,4 +1,4 @@
-"""A captured call: one operator, where its inputs come from, and where its outputs go."""
+"""A captured call: one operator, the origin of its inputs, and the destination of its outputs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import attach, set_value
 
 Reference = tuple[int, int]
-"""A tensor of a replay: (0, n) is the n-th that is there before it, (1, n) the n-th that it makes."""
+"""A tensor of a replay: (0, n) is the n-th that exists before it, (1, n) the n-th that it creates."""
 Find = Callable[[Sequence[Value], Arguments], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """How to make a tensor that the function had made.
+    """How to create a tensor that the function has created.
 
-    output   the number of the output that holds its value
-    leaf     whether it is a leaf that collects a gradient, and `grad` the one that it has already
-    base     what it is a view of, where it is one, by the path of `steps`; `tracked` as in `Alias`
+    output   the number of the output that is its value
+    leaf     whether it is a leaf that accumulates a gradient; `grad` is the gradient that it already has
+    base     the base, if it is a view, with the path `steps`; `tracked` is as in `Alias`
     """
 
     output: int
@@ -47,7 +47,7 @@ class _Maker:
     def make(
         self, outputs: Sequence[Value], arguments: Arguments, tables: tuple[Sequence[TensorBase], list[Tensor]]
     ) -> Tensor:
-        """The tensor, given the outputs, and the tensors that were there and that are made already."""
+        """The tensor, given the outputs, and the tables of existing and created tensors."""
         value = outputs[self.output]
         tensor = wrap(value)
         if self.leaf:
@@ -63,7 +63,7 @@ class _Maker:
 
 
 class _Outputs:
-    """Collects the values that a replay computes and the tensors that it makes of them."""
+    """Collects the values that a replay computes, and the tensors that it creates from them."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -74,14 +74,14 @@ class _Outputs:
         self._references: dict[int, Reference] = {}
 
     def number(self, value: Value) -> int:
-        """The number of the output that holds a value."""
+        """The number of the output for a value."""
         if value not in self._numbers:
             self._numbers[value] = len(self.values)
             self.values.append(value)
         return self._numbers[value]
 
     def refer(self, tensor: TensorBase) -> Reference:
-        """The reference by which a replay finds or makes a tensor."""
+        """The reference with which a replay finds or creates a tensor."""
         key = id(tensor)
         if key not in self._references:
             if self._capture.is_outside(tensor):
@@ -123,7 +123,7 @@ class _Outputs:
 
 
 class Replay:
-    """One captured call: the operator, where its inputs come from, and where its outputs go."""
+    """One captured call: the operator, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
         self, capture: Capture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
@@ -150,7 +150,7 @@ class Replay:
         self._guard(capture, arguments)
 
     def _guard(self, capture: Capture, arguments: Arguments) -> None:
-        """Note what must be unchanged for a replay."""
+        """Store what must be unchanged for a replay."""
         tensors = {**capture.snapshot.tensors, **capture.state}
         for key in [key for key in tensors if key in capture.locators]:
             del tensors[key]
@@ -166,7 +166,7 @@ class Replay:
         self._sharing = sharing([*arguments, *[g for _, g in held if g is not None]], self._outside)
 
     def difference(self, arguments: Arguments) -> str:
-        """What has changed since the function was captured, in words, or ""."""
+        """What has changed since the capture, as a text, or ""."""
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
                 return f"the type of a tensor of shape {list(tensor.shape)}"
@@ -183,7 +183,7 @@ class Replay:
         return changed and f"`{changed}`"
 
     def run(self, arguments: Arguments) -> Any:
-        """Record the operator on current values; hand out its outputs."""
+        """Record the operator with the current values, and distribute its outputs."""
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
         inputs = [source(arguments) for source in self._sources]
@@ -210,7 +210,7 @@ class Replay:
 
 
 def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[Value]) -> bool:
-    """Whether gradients are to flow to leaves that the function has made: in a replay they flow to its inputs alone."""
+    """Whether gradients should flow to leaves created by the function: a replay passes them only to its inputs."""
     if any(map(is_taped, left.values)) and all(x.tape is None for x in inputs):
         return True
     leaves = {left.values[maker.output] for maker in left.makers if maker.leaf}

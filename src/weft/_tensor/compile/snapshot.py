@@ -1,9 +1,9 @@
 """A snapshot of the Python state that a function can reach.
 
-A capture repeats what the function computed, not the Python code that led there. It is valid while that code would do
-the same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are
-unchanged. What it can read follows from its code: the names in it, and in the user's functions that it can reach.
-Libraries are taken not to change. A comparison before and after the function has run tells what it has changed.
+A capture repeats what the function has computed, not its Python code. It is valid while that code would do the same:
+while the globals, closed-over variables, defaults, attributes and containers that the function can read are unchanged.
+What it can read follows from the names in its code, and in the code of the user's functions that it can reach.
+Libraries are assumed not to change. A comparison before and after a run tells what the function has changed.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _IMMUTABLE = (
     CodeType,
 )
 _MOST_PARTS = 20_000
-_MOST_BYTES = 1 << 16  # of an array that is compared in every call
+_MOST_BYTES = 1 << 16  # largest array that is compared in every call
 _CONSTRUCTORS = ("__new__", "__init__", "__post_init__")
 _MISSING = object()
-_UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # gone, or changed by another thread meanwhile
+_UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # removed, or changed by another thread meanwhile
 
 _COPIES: dict[type, Callable[[Any], Any]] = {
     set: frozenset,
@@ -69,11 +69,11 @@ _COPIES: dict[type, Callable[[Any], Any]] = {
     np.random.Generator: lambda generator: repr(generator.bit_generator.state),
     np.random.RandomState: lambda generator: repr(generator.get_state()),
 }
-"""How to copy what has no parts that could be compared by identity."""
+"""Functions that copy objects whose parts cannot be compared by identity."""
 
 
 class _Parts:
-    """The objects at a location: `read()` gives the current ones, `labels` say where each of them was."""
+    """The objects at a location: `read()` gives the current ones, `labels` their names."""
 
     __slots__ = ("labels", "location", "objects", "read")
 
@@ -109,40 +109,40 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 class Snapshot:
-    """What can be reached from some objects.
+    """The state that can be reached from some objects.
 
-    tensors  by identity
-    opaque   what is reached and cannot be compared, in words; then nothing is known about changes
+    tensors  the tensors, by identity
+    opaque   the first thing that cannot be compared, as a text; then changes cannot be detected
     """
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.opaque = ""
-        self._seen: dict[int, Any] = {}  # which keeps them alive, so that an identity stands for one object
+        self._seen: dict[int, Any] = {}  # keeps objects alive, so that identities stay unique
         self._parts: list[_Parts] = []
         self._reads: list[Callable[[], Iterable[Any]]] = []
-        self._objects: list[Any] = []  # of all parts
-        self._containers: list[Sized] = []  # whose length matters, and where they are
+        self._objects: list[Any] = []  # those of all parts
+        self._containers: list[Sized] = []  # those whose length matters
         self._places: list[str] = []
         self._lengths: list[int] = []
         self._copies: list[tuple[str, Callable[[], Any], Any]] = []
         self._names: set[str] = {"forward"}
         self._all_names = False
         self._codes: dict[CodeType, None] = {}
-        self._picked: dict[tuple[int, int], set[str]] = {}  # names by object and namespace
-        self._holders: list[tuple[Any, str]] = []  # of attributes
+        self._picked: dict[tuple[int, int], set[str]] = {}  # names, by object and namespace
+        self._holders: list[tuple[Any, str]] = []  # objects with attributes
         self._waiting: list[tuple[Any, str, bool]] = []
 
     def __contains__(self, thing: Any) -> bool:
         return id(thing) in self._seen
 
     def add(self, thing: Any, label: str) -> None:
-        """Reach an object, and everything that is read through it."""
+        """Add an object, and everything that is read through it."""
         self._waiting.append((thing, label, False))
         self._reach()
 
     def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
-        """Reach what newly run code names; returns which closed-over variables cannot be seen, in words, or ""."""
+        """Add what newly executed code names; returns the closed-over variables that cannot be read, or ""."""
         if code in self._codes:
             return ""
         unseen = f"the variables around `{code.co_qualname}`" if code.co_freevars else ""
@@ -151,7 +151,7 @@ class Snapshot:
         return unseen
 
     def difference(self) -> str:
-        """What has changed since, in words; "" if nothing has."""
+        """What has changed since, as a text; "" if nothing has."""
         lengths = list(map(len, self._containers))
         if lengths != self._lengths:
             return next(place for place, a, b in zip(self._places, lengths, self._lengths, strict=True) if a != b)
@@ -164,14 +164,14 @@ class Snapshot:
                 location = parts.difference()
                 if location:
                     return location
-            self._remember()  # equal numbers and texts, as other objects
+            self._remember()  # numbers and texts that are equal, but other objects
         for label, copy, old in self._copies:
             if copy() != old:
                 return label
         return ""
 
     def line_of_store(self, location: str) -> str:
-        """`file:line` where the code stores what `difference` has named, or ""."""
+        """`file:line` of the assignment to what `difference` has named, or ""."""
         return stores(iter(self._codes), location.rpartition(".")[2])
 
     # --- reaching -----------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Snapshot:
                 if not isinstance(thing, _IMMUTABLE) and id(thing) not in self._seen:
                     self._seen[id(thing)] = thing
                     self._visit(thing, label, below_own)
-            for holder, label in self._holders:  # the functions met on the way name more attributes
+            for holder, label in self._holders:  # functions added on the way name more attributes
                 self._pick(holder, label)
             if len(self._seen) > _MOST_PARTS or sum(len(parts.objects) for parts in self._parts) > _MOST_PARTS:
                 self.opaque = f"more than {_MOST_PARTS} Python objects"
@@ -199,7 +199,7 @@ class Snapshot:
     def _hold(
         self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
     ) -> None:
-        """Compare what `read` gives from here on, and reach it; its length is fixed, or held by `_hold_length`."""
+        """Compare what `read` gives from now on, and add it. Its length is fixed, or compared by `_hold_length`."""
         if not labels:
             return
         parts = _Parts(location, labels, read)
@@ -268,7 +268,7 @@ class Snapshot:
         self._enter(code, function.__globals__)
 
     def _enter(self, code: CodeType, space: dict[str, Any]) -> None:
-        """Reach what code names in its module, and note its names of attributes."""
+        """Add what code names in its module, and note the attributes that it names."""
         if code in self._codes:
             return
         names = names_in(code)
@@ -294,7 +294,7 @@ class Snapshot:
     # --- attributes ---------------------------------------------------------------------------------------------
 
     def _pick(self, holder: Any, label: str) -> None:
-        """Hold the attributes of an object that the code known so far names."""
+        """Compare those attributes of an object that the known code names."""
         kind = type(holder)
         own = is_own_class(kind)
         space = getattr(holder, "__dict__", None)
@@ -318,7 +318,7 @@ class Snapshot:
 
     def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
         space = vars(base)
-        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # never called again on an object that exists
+        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # not called again for an existing object
         named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
         names = self._new_names(base, type, named, space)
         self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)
@@ -338,20 +338,20 @@ class Snapshot:
 
 
 def _is_called_by_syntax(name: str, thing: Any) -> bool:
-    """Whether a function of a class runs without being named, as `__getitem__` does."""
+    """Whether a method is called by Python's syntax without its name, as `__getitem__` is."""
     return name.startswith("__") and name not in _CONSTRUCTORS and isinstance(thing, FunctionType)
 
 
 def _is_seen_elsewhere(kind: type) -> bool:
-    """Whether an object of this package tells by itself what a capture depends on."""
+    """Whether an object of this package itself reports what a capture depends on."""
     return getattr(kind, "_read_by_calls", None) == ()
 
 
 def _reads_everything(kind: type) -> bool:
-    """Whether methods of this package read attributes of such an object: the user's code does not name them.
+    """Whether methods of this package read attributes of such an object, which the user's code does not name.
 
-    `_read_by_calls` says which ones they are, for the class and the user's classes below it; where it is empty, for all
-    below it.
+    `_read_by_calls` lists these attributes, for a class and the user's subclasses; if it is empty, it holds for all
+    subclasses.
     """
     if _is_seen_elsewhere(kind):
         return False
@@ -364,7 +364,7 @@ def _reads_everything(kind: type) -> bool:
 
 
 def _key_text(key: Any) -> str:
-    """A key of a dictionary in words; a tensor's would be computed."""
+    """A dictionary's key as a text; a tensor must not be computed for this."""
     return repr(key) if isinstance(key, _NUMBERS) else "..."
 
 
@@ -373,7 +373,7 @@ def _one(space: Any, name: str) -> tuple[Any]:
 
 
 def _contents(cells: Iterable[CellType]) -> list[Any]:
-    """What closed-over variables are; one that is not assigned yet counts, too."""
+    """The contents of closed-over variables, including those that are not assigned yet."""
     return [_content(cell) for cell in cells]
 
 

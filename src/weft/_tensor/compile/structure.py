@@ -1,4 +1,4 @@
-"""Structures of arguments and results: nested containers, taken apart and put together again."""
+"""Structures of arguments and results: flattening and rebuilding nested containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft._tensor.tensor import Tensor
 
 
 class _TensorSlot:
-    """Stands for a tensor in a structure."""
+    """The place of a tensor in a structure."""
 
     def __repr__(self) -> str:
         return "<tensor>"
@@ -26,7 +26,7 @@ SLOT = _TensorSlot()
 
 
 class _Constant:
-    """A hashable leaf that is no number."""
+    """A hashable leaf that is not a number."""
 
     __slots__ = ("value",)
 
@@ -53,9 +53,9 @@ class ByIdentity(_Constant):
 
 
 def flatten(structure: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
-    """A hashable picture of nested containers; tensors stand as `SLOT`.
+    """A hashable description of nested containers, with `SLOT` for each tensor.
 
-    Tensors are collected, and so are leaves that are neither numbers nor texts.
+    The tensors are appended to `tensors`, and leaves that are neither numbers nor texts to `objects`.
     """
     if isinstance(structure, Tensor):
         tensors.append(structure)
@@ -80,7 +80,7 @@ def flatten(structure: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
 
 
 def flatten_result(structure: Any, tensors: list[Tensor], objects: list[Any], outside: Callable[[Any], bool]) -> Any:
-    """The picture of a function's result: objects from `outside` stay as they are, and records are taken apart."""
+    """The description of a function's result. Objects from `outside` are kept, and records are flattened."""
     if isinstance(structure, Tensor):
         tensors.append(structure)
         return SLOT
@@ -126,7 +126,7 @@ def _mapping(kind: type, items: list[tuple[Any, Any]]) -> Any:
 
 
 def is_made_anew(thing: Any) -> bool:
-    """Whether a replay may return a thing itself where the function has made it: nothing can be changed in it."""
+    """Whether a replay may return this object where the function has created it, because it is immutable."""
     return isinstance(thing, (DType, device, Enum, type, range, type(...), np.generic, np.dtype))
 
 

@@ -21,11 +21,11 @@ _OUTWARD = frozenset({builtins.print, builtins.input, builtins.open, datetime.no
 
 
 class CallWatch:
-    """Watches the calls of this thread in a `with` block.
+    """Watches the calls of this thread within a `with` block.
 
-    Functions of the user's that were not known to run are added to `snapshot`. `prevent` is called with what prevents a
-    capture: input and output, clocks, draws from generators other than tensors', and functions that cannot be seen
-    into.
+    The user's functions that were not known to run are added to `snapshot`. `prevent` is called for what prevents a
+    capture: input and output, clocks, draws from other generators than those of tensors, and functions whose code
+    cannot be inspected.
     """
 
     def __init__(self, snapshot: Snapshot, prevent: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ def _goes_outward(called: Any) -> bool:
 
 
 def _user_site(frame: FrameType | None) -> str:
-    """`file:line` of the user's that asked for it, through libraries or by itself; "" for other callers."""
+    """`file:line` of the user's code that has made the call, directly or through libraries; "" for other callers."""
     while frame is not None and runs_library(frame) and not runs_own(frame):
         frame = frame.f_back
     if frame is None or runs_own(frame):
@@ -78,6 +78,6 @@ def _user_site(frame: FrameType | None) -> str:
 
 
 def _draws() -> Any:
-    """The states of the process-wide generators that tensors do not draw from."""
+    """The states of the process-wide generators that tensors do not use."""
     kind, words, at, *_ = tuple[Any, ...](np.random.get_state())
     return random.getstate(), kind, words.tobytes(), at

@@ -8,4 +8,4 @@ LOADED = tuple(
     for path in sorted(Path(__file__).parent.glob("*.py"))
     if not path.stem.startswith("_")
 )
-"""The files of composites."""
+"""The modules of composites."""

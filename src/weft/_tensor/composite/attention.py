@@ -20,8 +20,9 @@ from weft.errors import PreconditionError, ShapeError
 class Projections:
     """The weights of multi-head attention.
 
-    `weights` are those of queries, keys and values: one tensor of all, or three. `added` are a key and a value that
-    every sequence gets, `fixed` keys and values that replace the projected ones: (batch * heads, length, features).
+    `weights` are those of queries, keys and values: one tensor, or three. `added` are a key and a value that are
+    appended to every sequence; `fixed` are keys and values (batch * heads, length, features) used instead of projected
+    ones.
     """
 
     heads: int
@@ -45,7 +46,7 @@ def attend(
     need_weights: bool,
     average: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attended values (batch, length, features), and the weights or None; inputs have the batch first."""
+    """Attended values (batch, length, features), and the weights or None; inputs have the batch as first dim."""
     _check_inputs(query, key, value, projections)
     q, k, v = _projected(query, key, value, projections)  # (batch, length, features)
     if projections.added is not None:
@@ -83,7 +84,7 @@ def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projec
 
 
 def require_width(query: Tensor, width: int) -> None:
-    """Refuse queries that are not `width` wide."""
+    """Refuse queries whose number of features is not `width`."""
     if query.shape[-1] != width:
         raise PreconditionError(f"was expecting embedding dimension of {width}, but got {query.shape[-1]}")
 
@@ -104,7 +105,7 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, projections: Projectio
 
 
 def _fixed(x: Tensor, fixed: Tensor | None, name: str) -> Tensor:
-    """Keys or values from `static_k` or `static_v`, as (batch, heads, length, features)."""
+    """Keys or values given as `static_k` or `static_v`, as (batch, heads, length, features)."""
     if fixed is None:
         return x
     batch, heads, _, features = x.shape
@@ -116,7 +117,7 @@ def _fixed(x: Tensor, fixed: Tensor | None, name: str) -> Tensor:
 
 
 def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int, keys: int) -> Tensor | None:
-    """What is added to the scores, which broadcasts to (batch, heads, queries, keys); or None."""
+    """The bias of the scores, which broadcasts to (batch, heads, queries, keys); or None."""
     if mask is not None and padding is not None and mask.dtype is not padding.dtype:
         warnings.warn(
             "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
@@ -130,7 +131,7 @@ def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int, ke
             if wanted != size:
                 raise PreconditionError(f"Expected key_padded_mask.shape[{dim}] to be {wanted}, but got {size}")
         terms.append(_additive(padding, q, "key_padding_mask")[:, None, None, :])
-    terms = [padded(term, (0, keys - term.shape[-1])) for term in terms]  # keys added here are never masked
+    terms = [padded(term, (0, keys - term.shape[-1])) for term in terms]  # the appended keys are never masked
     return None if not terms else terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 
@@ -154,14 +155,14 @@ def _additive(mask: Tensor, like: Tensor, name: str) -> Tensor:
     return mask.to(like.dtype)
 
 
-_MASK_DIMS = {  # words and dims with a batch, and without
+_MASK_DIMS = {  # descriptions and numbers of dims, with and without a batch
     "key_padding_mask": ((" or 2-D", (2,)), (" or 1-D", (1,))),
     "attn_mask": ((", 2-D or 3-D", (2, 3)),) * 2,
 }
 
 
 def is_batched(query: Tensor, key: Tensor, value: Tensor, heads: int, **masks: Tensor | None) -> bool:
-    """Whether the inputs have a batch; an error where they disagree."""
+    """Whether the inputs have a batch dim; raises if they disagree."""
     if query.ndim not in (2, 3):
         raise PreconditionError(
             f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor"
@@ -186,7 +187,7 @@ def is_batched(query: Tensor, key: Tensor, value: Tensor, heads: int, **masks: T
 
 
 def require_mask(attn_mask: Tensor | None, is_causal: bool) -> None:
-    """Refuse the hint that a mask is causal where there is none."""
+    """Refuse the hint that a mask is causal if there is no mask."""
     if is_causal and attn_mask is None:
         raise ShapeError(
             "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
@@ -212,7 +213,7 @@ def _input_weights(
 
 
 def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v: Any) -> Any:
-    """The key and the value that every sequence gets, or None."""
+    """The key and the value that are appended to every sequence, or None."""
     if bias_k is None and bias_v is None:
         return None
     for here, name, other, lacking in ((bias_k, "bias_k", bias_v, "bias_v"), (bias_v, "bias_v", bias_k, "bias_k")):
@@ -254,7 +255,7 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """`nn.MultiheadAttention` as a function; inputs are (length, batch, features), or (length, features).
 
-    `static_k` and `static_v` (batch * heads, length, features / heads) take the place of projected keys and values.
+    `static_k` and `static_v` (batch * heads, length, features / heads) are used instead of projected keys and values.
     """
     batched = is_batched(query, key, value, num_heads, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
     require_mask(attn_mask, is_causal)
@@ -288,6 +289,6 @@ def multi_head_attention_forward(
 
 
 def batch_first(inputs: Sequence[Tensor], swapped: tuple[int, int] | None) -> Sequence[Tensor]:
-    """The inputs with two dims swapped, or with a new batch dim; equal objects stay equal objects."""
+    """The inputs with two dims swapped, or with a new batch dim; inputs that are the same object stay so."""
     swaps = {id(x): op.unsqueeze(x, 0) if swapped is None else op.transpose(x, *swapped) for x in inputs}
     return [swaps[id(x)] for x in inputs]

@@ -1,8 +1,9 @@
-"""Tensors with another type or device, and writes that change what a tensor holds."""
+"""Conversions to another type or device, and writes."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -17,10 +18,11 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
+from weft._tensor.dim_names import label_of, take_names
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, check_shape, check_writable, write
-from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
+from weft.errors import DimNameError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._type_names import scalar_name
@@ -53,9 +55,9 @@ def _to(
 
 @composite(function=False)
 def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
-    """The same elements with another type, on another device, or both; the tensor itself if nothing changes.
+    """The elements with another type, on another device, or both; the tensor itself if nothing changes.
 
-    `to(dtype)`, `to(device, dtype)` or `to(tensor)`, then `non_blocking` and `copy`, which asks for a new tensor.
+    `to(dtype)`, `to(device, dtype)` or `to(tensor)`, then `non_blocking` and `copy`, which forces a new tensor.
     """
     if args and isinstance(args[0], Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
@@ -65,7 +67,7 @@ def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
 
 def _cast(name: str, dtype: DType) -> None:
-    """Define the method `name`, which gives the elements the type `dtype`."""
+    """Define the method `name`, which converts to the type `dtype`."""
 
     @composite(name, doc=f"The same elements as `{dtype.name}`.", function=False)
     def cast(input: Tensor, memory_format: Any = None) -> Tensor:
@@ -96,12 +98,12 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
-"""Types by the names of their former tensor classes."""
+"""Element types, by the names of the former tensor classes."""
 
 
 @composite("type", function=False)
 def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The same elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name."""
+    """The elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name of the type."""
     if dtype is None:
         return f"torch.{scalar_name(input.dtype)}Tensor"
     if isinstance(dtype, str) and dtype not in TYPE_NAMES:
@@ -117,20 +119,20 @@ def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
 
 @composite(function=False)
 def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-    """The same elements on a GPU; `RuntimeError` where there is none."""
+    """The same elements on a GPU; `RuntimeError` if there is none."""
     target = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
     return _to(input, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
 @composite(function=False)
 def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
-    """A copy of `data` with the type and device of this tensor unless others are named."""
+    """A copy of `data` with the type and device of this tensor, unless others are given."""
     target = input.device if device is None else device
     return tensor(data, dtype=dtype or input.dtype, device=target, **options)
 
 
 def _resolved(name: str, mark: str) -> None:
-    """Define the function `name`, which has something to do where a view is marked as `mark`."""
+    """Define the function `name`, which copies views that are marked `mark`."""
 
     @composite(name, doc=f"The tensor itself, or a copy of a view that shows its elements {mark}.")
     def resolved(input: Tensor) -> Tensor:
@@ -143,7 +145,7 @@ _resolved("resolve_neg", "negated")
 
 @composite()
 def pin_memory(input: Tensor) -> Tensor:
-    """The tensor itself: XLA stages transfers by itself."""
+    """The tensor itself: XLA manages transfers by itself."""
     return input
 
 
@@ -160,14 +162,16 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     source = src if isinstance(src, Tensor) else tensor(src)
     check_shape(source.shape, input.shape)
     check_overlap(input, [source])
-    return write(input, op.copy(input, moved(source, input.device))._read())
+    value = op.copy(input, moved(source, input.device))._read()
+    return take_names(write(input, value), value.aval.names)
 
 
 @composite("resize_", function=False)
 def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Give the tensor other sizes, in place. What is added is 0; a storage that others see as well does not grow."""
+    """Change the tensor's sizes, in place. New elements are 0; a storage with other aliases cannot grow."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
+    _require_size_of_names(input, wanted)
     if input.requires_grad:
         raise GradientError("cannot resize variables that require grad")
     if prod(wanted) >= 2**63:
@@ -192,5 +196,16 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """Give the tensor the sizes of another one, in place."""
-    return resize_(input, the_template.shape, memory_format=memory_format)
+    """Change the tensor's sizes to those of another one, in place."""
+    check_names(input._read().aval.names, the_template._read().aval.names)
+    resized = resize_(input, the_template.shape, memory_format=memory_format)
+    return take_names(resized, the_template._read().aval.names)
+
+
+def _require_size_of_names(input: Tensor, sizes: Sequence[int]) -> None:
+    if input._read().aval.names is not None and tuple(sizes) != input.shape:
+        raise DimNameError(
+            f"Cannot resize named tensor with resize_ or resize_as_ (tried to resize {label_of(input)} with size "
+            f"{list(input.shape)} to {list(sizes)}). This may be caused by passing a named tensor as an `out=` "
+            "argument; please ensure that the sizes are the same."
+        )

@@ -1,4 +1,4 @@
-"""Views as copies, copies with a part written, and arbitrary strides."""
+"""Copies of views, copies with a view written, and arbitrary strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite import shape
 from weft._tensor.sharing import rebind
@@ -34,7 +34,7 @@ def _itself(input: Tensor) -> Tensor:
 
 @composite()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """A view of the elements at the places in the storage that strides and an offset name, by default the tensor's."""
+    """A view of the storage with these strides and this offset, by default that of the tensor."""
     offset = layout_of(input, exact=True).offset if storage_offset is None else storage_offset
     return strided_view(input, sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided"), offset)
 
@@ -61,7 +61,7 @@ def empty_strided(
 
 @composite("as_strided_", function=True)
 def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """Look at other places of the storage, in place."""
+    """`as_strided` in place: the tensor shows other elements of its storage."""
     return rebind(input, as_strided(input, size, stride, storage_offset))
 
 
@@ -90,7 +90,7 @@ _COPIED: dict[str, View] = {
 
 
 def _copying(name: str, view: View) -> None:
-    """Define `<name>_copy`, which gives what a view shows as tensors of their own."""
+    """Define `<name>_copy`, which copies what a view shows."""
 
     @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", method=name == "narrow")
     def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +106,7 @@ for _name, _view in _COPIED.items():
 
 
 def _writing(name: str, view: View) -> None:
-    """Define `<name>_scatter`, which gives a copy with the part that a view shows written."""
+    """Define `<name>_scatter`, which gives a copy in which the part shown by a view is replaced."""
 
     @composite(
         f"{name}_scatter", doc=f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
@@ -134,7 +134,7 @@ for _name, _view in (
 
 @composite(inplace=True, separate=("index", "source"))
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: Dim, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """`input` with slices of `source` combined at the places of `index` along `dim`: "prod", "mean", "amax", "amin"."""
     if reduce not in ("prod", "mean", "amax", "amin"):

@@ -8,11 +8,10 @@ from math import floor, isfinite
 from typing import Any
 
 from weft._base.state import default_dtype
-from weft._tensor.arguments import combination
-from weft._tensor.codegen import composite, op
+from weft._tensor.arguments import AnyDims, combination
+from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
-from weft._tensor.finish import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
@@ -22,7 +21,7 @@ _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
 
 def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
-    """The edges of equal bins over a range, by default that of the elements. Waits for these."""
+    """The edges of equal bins over a range, by default that of the elements, which it waits for."""
     if bins <= 0:
         raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if range is None and not input.numel():
@@ -43,7 +42,7 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
 
 
 def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
-    """The user's edges, beside which no range may be given."""
+    """The user's edges; there must be no range then."""
     if range is not None:
         raise combination("histogram", input, bins, range)
     if bins.ndim > 1:
@@ -70,9 +69,10 @@ def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
 def histogram(
     input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
-    """How many elements, or which weight of them, fall into each bin, and the edges of the bins.
+    """The number of elements in each bin, or the sum of their weights, and the edges of the bins.
 
-    `bins` is a number of equal bins over `range` (by default from the least element to the largest) or their edges.
+    `bins` is the number of equal bins over `range` (by default from the smallest element to the largest), or their
+    edges.
     """
     if weight is not None and weight.shape != input.shape:
         raise ShapeError(
@@ -97,7 +97,7 @@ def _part(x: Tensor, dim: int, start: int, stop: int | None = None) -> Tensor:
 
 
 def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tensor, Tensor]:
-    """The slopes at both ends, through the two or three outermost elements."""
+    """The slopes at both ends, from the two or three outermost elements."""
     ends = []
     for near, next_, third, first, second in ((0, 1, 2, 0, 1), (-1, -2, -3, -1, -2)):
         a, b = (select(input, dim, at) for at in (near, next_))
@@ -113,7 +113,7 @@ def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tens
 
 
 def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
-    """Differences along `dim` of second order inside, for steps of any length."""
+    """Second-order differences along `dim`, with one-sided differences at the ends; steps may have any length."""
     rises = op.diff(input, dim=dim)
     shaped = op.reshape(steps, [-1 if d == dim else 1 for d in range(input.ndim)])
     slopes = rises / shaped
@@ -140,11 +140,11 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: boo
 
 
 @composite(method=False)
-def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
-    """Slopes of a function along each of `dim` (all, by default), from its values on a grid.
+def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """Derivatives along each of `dim` (by default all), from a function's values on a grid.
 
-    `spacing` is the distance of neighbours (1, by default), or the coordinates along a dim; of several dims one for
-    each. Central differences inside, one-sided ones of order `edge_order` at the ends.
+    `spacing` is the distance of neighbours (by default 1) or the coordinates along a dim; for several dims, one for
+    each. Differences are central inside, and one-sided of order `edge_order` at the ends.
     """
     if edge_order not in (1, 2):
         raise OutOfRangeError("torch.gradient only supports edge_order=1 and edge_order=2.")
@@ -172,7 +172,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
 
 @composite(method=False)
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """The index along each dim of a tensor of this shape for places in its flattened form."""
+    """The indices along each dim of a tensor of this shape, from indices into the flat tensor."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     if not isinstance(shape, int | Sequence):

@@ -1,4 +1,4 @@
-"""Factories: sizes, element types and devices are settled here, then one row makes the tensor."""
+"""Factories: they determine size, element type and device; a row creates the tensor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.codegen import composite, op
+from weft._tensor.dim_names import take_names
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.tensor import Tensor
@@ -29,9 +30,9 @@ def create(
     like: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The result of one factory row, on the device of `like` unless `options` name another; in `out`, if that is."""
+    """The result of a factory row, on the device of `like` unless `options` name another; written to `out` if given."""
     names = options.pop("names", None)
-    order_of(options.pop("memory_format", None), len(size))  # XLA chooses layouts
+    order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
     result = getattr(op, row)(size, *args, dtype=dtype, **options)
@@ -40,12 +41,17 @@ def create(
     return result if names is None else result.rename_(*names)
 
 
+def named_like(result: Tensor, like: Tensor) -> Tensor:
+    """A new tensor of the shape of `like` with its names, unless it has some already."""
+    return take_names(result, like._read().aval.names)
+
+
 ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
-"""The dims from the outermost to the innermost, of the formats that are not row by row."""
+"""The dims from the outermost in memory to the innermost, for formats that are not row-major."""
 
 
 def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
-    """What `ORDERS` has for a memory format; `RuntimeError` where tensors have another number of dims."""
+    """The order of dims of a memory format, None for row-major; `RuntimeError` for another number of dims."""
     order = ORDERS.get(format)
     if order is not None and ndim != len(order):
         raise ShapeError(f"required rank {len(order)} tensor to use {format!r} format".replace("torch.", ""))
@@ -53,7 +59,7 @@ def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
-    """The type of a new tensor: that of `out`, which must be the one asked for; or that; or else the usual one."""
+    """The type of a new tensor: that of `out`, which must agree with `dtype`; else `dtype`, or the usual type."""
     if out is None:
         return dtype or usual
     if dtype not in (None, out.dtype):
@@ -62,7 +68,7 @@ def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
 
 
 def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
-    """Sizes that came one by one, as one sequence, or by keyword; `RuntimeError` when one is negative."""
+    """Sizes given separately, as one sequence, or by keyword; `RuntimeError` if one is negative."""
     if options and "size" in options:
         size = (options.pop("size"),)
     sizes = sizes_one_by_one(size, "size", name)
@@ -71,12 +77,12 @@ def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tup
 
 
 def number_of(value: Any) -> Any:
-    """A Python number from one or from a tensor with one element."""
+    """A Python number, from a number or from a tensor of one element."""
     return value.item() if hasattr(value, "item") else value
 
 
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
-    """A factory that takes sizes alone."""
+    """A factory whose only argument is the size."""
 
     @composite(name, doc=doc, over=not row)
     def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
@@ -87,17 +93,19 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
 
 
 def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
-    """A factory that takes everything from a tensor."""
+    """A factory that takes size, type and device from a tensor."""
 
     @composite(name, doc=doc, method=False)
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
-        return create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
+        return named_like(
+            create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
+        )
 
     return make
 
 
 def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
-    """A method that takes sizes, and type and device from its tensor."""
+    """A method that takes a size; type and device are those of its tensor."""
 
     @composite(name, doc=doc, function=False)
     def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
@@ -124,16 +132,16 @@ new_ones = _by_new("new_ones", "Ones of the given sizes, with this tensor's type
 new_empty = _by_new("new_empty", "Elements of no particular value, as `new_zeros`.", "zeros")
 
 
-# One number
+# A single number
 
 
 def _type_of(value: Any) -> DType:
-    """The type of new tensors for a tensor or a Python number."""
+    """The type of new tensors of this number, given as a tensor or a Python number."""
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
 def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) -> Tensor:
-    """A tensor with one number everywhere, which fits its type."""
+    """A tensor filled with one number, which must fit its type."""
     return create("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
 
@@ -151,7 +159,7 @@ def full(
 @composite(method=False)
 def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
-    return _filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input)
+    return named_like(_filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input), input)
 
 
 @composite(function=False)

@@ -50,9 +50,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sums, means or maxima of rows of `weight` over bags of indices, which `max_norm` first limits in place.
+    """Sums, means or maxima of rows of `weight` over bags of indices; `max_norm` first limits the rows in place.
 
-    A bag is a row of `input`, or what lies between the `offsets` of a vector. Gradients are dense.
+    A bag is a row of `input`; for a vector, it is the range between two `offsets`. Gradients are dense.
     """
     if not weight.is_floating_point() and input.is_floating_point():
         warnings.warn(

@@ -1,11 +1,10 @@
-"""The package's own names of factorisations, from before `linalg`: other results, or other orders of arguments."""
+"""The older functions of factorisations outside of `linalg`, with other results or orders of arguments."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.codegen import composite, op
-from weft._tensor.finish import named_result
+from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._table import CPU_FLOAT32, OTHER_OUT
@@ -27,7 +26,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 @composite(over=True, out=OTHER_OUT)
 def qr(input: Tensor, some: bool = True) -> Any:
-    """`linalg.qr`, complete where not `some`."""
+    """`linalg.qr`, in mode "complete" if not `some`."""
     return _QR(*op.qr(input, "reduced" if some else "complete"))
 
 
@@ -46,7 +45,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
-    """The X of `A X = input` and A, of which one triangle counts; with `transpose`, of the transposed A."""
+    """The X with `A X = input`, and A, of which one triangle is read; with `transpose`, for the transposed A."""
     a = op.transpose(A, -2, -1) if transpose else A
     solution = op.solve_triangular(a, input, upper=upper != transpose, unitriangular=unitriangular)
     return _Triangular(solution, op.clone(A))
@@ -60,7 +59,7 @@ def orgqr(input: Tensor, tau: Tensor) -> Tensor:
 
 @composite(out="", cast=CPU_FLOAT32)
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """The product of the whole Q of Householder reflectors, or of its adjoint, and `other`, on the left or right."""
+    """The product of Q, given by Householder reflectors, or its adjoint, with `other` on the left or right."""
     for name, x, least in (("input", input, 2), ("other", other, 2)):
         if x.ndim < least:
             raise ShapeError(f"torch.ormqr: {name} must have at least {least} dimensions.")
@@ -109,7 +108,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 @composite(method=False)
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
-    """`svd_lowrank` of the rows less their mean, if `center`: V holds the `q` (at most 6) principal directions."""
+    """`svd_lowrank` of the rows, minus their mean if `center`: V has the `q` (at most 6) principal directions."""
     rows, columns = A.shape[-2:]
     count = min(6, rows, columns) if q is None else q
     if not 0 <= count <= min(rows, columns):

@@ -17,7 +17,7 @@ _PADDINGS = {"zeros": ZEROS, "border": BORDER, "reflection": REFLECTION}
 
 
 def _aligned(align_corners: bool | None) -> bool:
-    """Whether -1 and 1 are centres of pixels; `UserWarning` where this is not said."""
+    """The flag `align_corners`, with a `UserWarning` if it is not given."""
     if align_corners is None:
         warnings.warn(
             "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
@@ -49,7 +49,7 @@ def grid_sample(
 
 @composite(module=_FUNCTIONAL)
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
-    """The grid (batch, ..., n) for `grid_sample` that makes images of `size` by affine maps (batch, n, n + 1)."""
+    """The grid (batch, ..., n) with which `grid_sample` makes images of `size` by affine maps (batch, n, n + 1)."""
     aligned = _aligned(align_corners)
     if not theta.is_floating_point():
         raise ValueRangeError(f"Expected theta to have floating point type, but got {theta.dtype}")
@@ -82,20 +82,20 @@ def _deprecated(name: str) -> None:
 def upsample(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
 ) -> Tensor:
-    """The old name of `interpolate`."""
+    """The former name of `interpolate`."""
     _deprecated("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @composite(module=_FUNCTIONAL)
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """The old name of `interpolate` to the nearest pixel."""
+    """The former name of `interpolate` with the nearest pixel."""
     _deprecated("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @composite(module=_FUNCTIONAL)
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """The old name of bilinear `interpolate`, corners on corners."""
+    """The former name of bilinear `interpolate` with aligned corners."""
     _deprecated("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -1,4 +1,4 @@
-"""Functions that index by tensors and whose spelling depends on their arguments."""
+"""Functions that index by tensors, with arguments that do not fit a single row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.subscript import as_filling, nonzero_dims
 from weft._tensor.tensor import Tensor
@@ -16,11 +17,11 @@ from weft.ops._table import OTHER_OUT
 
 @composite(inplace=True, out=OTHER_OUT, separate=("index", "src"))
 def scatter(
-    input: Tensor, dim: Any, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
+    input: Tensor, dim: AnyDims, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
 ) -> Tensor:
     """`input` with elements of the tensor `src`, or a number, written at the places of `index` along `dim`.
 
-    `reduce` "add" or "multiply" combines instead of writing.
+    With `reduce` "add" or "multiply", they are combined instead.
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter() takes a tensor src or a number value, one of them")
@@ -37,7 +38,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @composite(inplace=True, over=True, separate=("indices", "values"))
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
-    """`input` with `values` written, or added, where integer tensors or masks say, dim by dim."""
+    """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim."""
     places: list[Tensor] = []
     masks: list[Tensor] = []
     for index in indices:

@@ -1,4 +1,4 @@
-"""Functions of layers that are rows with their dims moved, or a part of what rows give."""
+"""Functions of layers that move the dims of a row, or return a part of its results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor
@@ -16,7 +17,7 @@ _FUNCTIONAL = "nn.functional"
 
 @composite(method=False, also=_FUNCTIONAL)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """Distance in the p-norm of every pair of rows, as the upper triangle of `cdist` read row by row."""
+    """Distance in the p-norm of every pair of rows: the upper triangle of `cdist`, row by row."""
     if input.ndim != 2:
         raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.is_floating_point():
@@ -51,10 +52,10 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 
 
 @composite(module=_FUNCTIONAL)
-def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """A softmax along `dim` at the temperature `tau` of scores with Gumbel noise (https://arxiv.org/abs/1611.01144).
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: Dim = -1) -> Tensor:
+    """A softmax along `dim`, at temperature `tau`, of scores with Gumbel noise (https://arxiv.org/abs/1611.01144).
 
-    With `hard` the result is one-hot, and its gradient that of the softmax.
+    With `hard` the result is one-hot, and its gradient is that of the softmax.
     """
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)

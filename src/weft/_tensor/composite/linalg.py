@@ -1,11 +1,11 @@
-"""Contractions in PyTorch's spellings, and defaults that differ between `torch` and `torch.linalg`."""
+"""Contractions with PyTorch's kinds of arguments, and defaults that differ between `torch` and `torch.linalg`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
@@ -14,7 +14,7 @@ from weft.ops._table import OTHER_OUT
 
 
 def _term(subscripts: Sequence[Any]) -> str:
-    """The text of a list of numbers and ellipses."""
+    """The letters for a list of numbers and ellipses."""
     for x in subscripts:
         if x is not Ellipsis and not 0 <= x < len(LETTERS):
             raise ValueRangeError(
@@ -41,7 +41,7 @@ def _without_operands() -> ValueRangeError:
 def einsum(*args: Any) -> Tensor:
     """Sum of products by an equation.
 
-    It is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
+    The equation is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
     """
     if len(args) < 2:
         raise _without_operands()
@@ -54,7 +54,7 @@ def einsum(*args: Any) -> Tensor:
 
 
 def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
-    """The dims that meet: the last of `a` and the first of `b`, or two lists."""
+    """The contracted dims: the last of `a` and the first of `b`, or two lists."""
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -93,6 +93,6 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
 
 @composite(module="linalg", method=False, over=True, out=OTHER_OUT)
-def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: Dim = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)

@@ -17,7 +17,7 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 
 def named_reduction(reduction: str | int) -> str:
-    """The name of a reduction, which functions of the package also take by number."""
+    """The name of a reduction, which some functions also accept as a number."""
     name = _REDUCTIONS[reduction] if isinstance(reduction, int) and 0 <= reduction < 3 else reduction
     if name not in _REDUCTIONS:
         raise ValueRangeError(f"{reduction} is not a valid value for reduction")
@@ -32,7 +32,7 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
 
 
 def _in_range(lengths: Sequence[int], name: str, most: int | None) -> None:
-    """Refuse lengths that are known before anything is computed."""
+    """Refuse lengths out of range, if they are known without computing anything."""
     for length in lengths:
         limit = "at least 0" if length < 0 else "" if most is None or length <= most else f"at most {most}"
         if limit:
@@ -58,7 +58,7 @@ def _size_error(wanted: str, dim: int, size: int) -> ShapeError:
 
 
 def _longest(targets: Tensor, lengths: Any) -> int:
-    """An upper bound of the target lengths. Where these cut up one vector, their values are needed."""
+    """An upper bound of the target lengths. If the targets are one vector, the lengths' values are read."""
     if targets.ndim == 2 and isinstance(lengths, Tensor):
         return targets.shape[1]
     sizes = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
@@ -82,7 +82,7 @@ def ctc_loss(
 ) -> Tensor:
     """-log of the probability of targets, summed over alignments; see `nn.CTCLoss`.
 
-    Log-probabilities are (time, batch, classes) or (time, classes), targets (batch, labels) or one vector of all.
+    `log_probs` are (time, batch, classes) or (time, classes); targets are (batch, labels), or one vector of all.
     """
     lengths = (input_lengths, target_lengths)
     if not any(all(isinstance(x, kind) for x in lengths) for kind in (Tensor, Sequence)):
@@ -152,7 +152,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`, with weights of (classes, ..., features).
 
-    `options` choose how PyTorch cuts the work into chunks; the result does not depend on them, and they are ignored.
+    `options` are PyTorch's choices of chunks. They do not affect the result, and are ignored.
     """
     del options
     _check_linear(input, linear_weight, target, linear_bias, ignore_index)

@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import using
+from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
@@ -24,7 +25,7 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _activation(name: str, options: Sequence[Param]) -> Callable[..., Tensor]:
-    """The row `name`, which also takes `inplace`; written as source, for the row's own parameters."""
+    """The row `name` with a further argument `inplace`; generated as source, with the row's own parameters."""
     head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)
     passed = ", ".join(["input", *(p.name for p in options)])
     source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
@@ -46,7 +47,7 @@ for _row in TABLE.values():
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    """Leaky ReLU with slopes drawn from `lower` to `upper` in training, and their mean otherwise."""
     if lower > upper:
         raise OutOfRangeError("Lower bound should be less than or equal to the upper bound")
     if training:
@@ -66,7 +67,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of `weight` at the indices, which `max_norm` first limits in place. Gradients are dense."""
+    """Rows of `weight` at the indices; `max_norm` first limits them in place. Gradients are dense."""
     del sparse
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -79,7 +80,7 @@ def embedding(
 
 
 def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:
-    """The dropout of a row, which keeps or drops the last `whole_dims` dims as a whole."""
+    """The dropout of a row, which keeps or drops the last `whole_dims` dims as a unit."""
     if not 0 <= p <= 1:
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
@@ -99,9 +100,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 def _beyond_channels(name: str, n: int, ndim: int) -> int:
-    """How many dims of the input the dropout `name`, which is made for `n` spatial dims, keeps or drops as one.
+    """The number of last dims that the dropout `name`, for `n` spatial dims, keeps or drops as a unit.
 
-    As in PyTorch other numbers of dims are taken, too, with advice, and the first of three dims is a batch.
+    As in PyTorch, other numbers of dims are accepted with a warning, and the first of three dims is the batch.
     """
     is_usual = ndim in (n + 1, n + 2)
     spatial = f"{n} spatial dimension{'s' if n > 1 else ''}, a channel dimension, and an optional batch dimension"
@@ -145,7 +146,7 @@ dropout3d = _channel_dropout(3)
 
 @composite(module=_FUNCTIONAL)
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean and variance of the inputs of `selu`."""
+    """Dropout that preserves mean and variance of the inputs of `selu`."""
     return dropped("alpha_dropout_train", input, p, training, inplace)
 
 
@@ -158,7 +159,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 def _normalised(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *rest: Any, per_instance: bool
 ) -> Tensor:
-    """Training statistics; the running ones are updated in place."""
+    """Normalise by the statistics of the batch, and update the running ones in place."""
     y, mean, variance = op.batch_norm_train(input, running_mean, running_var, *rest, per_instance)
     for buffer, fresh in ((running_mean, mean), (running_var, variance)):
         if buffer is not None:
@@ -177,7 +178,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel normalised over the batch, which updates the running statistics, or by these."""
+    """Each channel normalised by the batch's statistics, which update the running ones, or by the running ones."""
     if eps < 0 or (training and eps == 0):
         wanted = "positive during training" if training else "non-negative"
         raise ValueRangeError(f"batch_norm eps must be {wanted}, but got {eps}")
@@ -320,7 +321,7 @@ def _softmax(name: str) -> None:
         module=_FUNCTIONAL,
         over=True,
     )
-    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    def softmax(input: Tensor, dim: Dim | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
 
 
@@ -379,7 +380,7 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     return op.pad(input, tuple(pad), mode, value if mode == "constant" else None)
 
 
-_padded_by_itself = casting(op.pad, CPU_FLOAT32)  # autocast's class where the input says what is around it
+_padded_by_itself = casting(op.pad, CPU_FLOAT32)
 
 
 _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "nearest-exact")

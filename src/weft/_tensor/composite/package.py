@@ -1,4 +1,4 @@
-"""Layers as functions of the package itself, whose arguments have another order than in `nn.functional`."""
+"""Layers as functions of the package itself, with another order of arguments than in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
@@ -25,7 +26,7 @@ def _feature_dropout(input: Tensor, p: float, train: bool, inplace: bool) -> Ten
 
 
 def _dropouts(name: str, drop: Callable[..., Tensor]) -> None:
-    """Define the function `name` and its in-place form, whose arguments are positional."""
+    """Define the function `name` and its in-place form, which take positional arguments."""
 
     def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Tensor:
         if not 0 <= p <= 1:
@@ -54,7 +55,7 @@ _dropouts("feature_alpha_dropout", neural.feature_alpha_dropout)
 
 @composite(method=False)
 def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
-    """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    """Leaky ReLU with slopes drawn from `lower` to `upper` in training, and their mean otherwise."""
     return neural.rrelu(input, lower, upper, training)
 
 
@@ -94,7 +95,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Each channel normalised over the batch, which updates the running statistics, or by these."""
+    """Each channel normalised by the batch's statistics, which update the running ones, or by the running ones."""
     del cudnn_enabled
     return neural.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
@@ -117,8 +118,8 @@ def instance_norm(
 
 
 @composite(method=False)
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The `pow`-norm of each slice along `dim`; the other dims stay with size one. With -1, that of all elements."""
+def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
+    """The `pow`-norm of each slice along `dim`, with size one in the other dims; for -1, of all elements."""
     if dim == -1:
         return op.vector_norm(v, pow)
     at = wrap_dim(dim, v.ndim)
@@ -151,7 +152,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_targe
 
 @composite(method=False)
 def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
-    """`value` around the tensor: `pad` lists before and after, last dim first; negative counts cut."""
+    """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     return op.constant_pad(input, tuple(pad), value)
 
 

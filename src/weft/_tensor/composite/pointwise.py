@@ -1,4 +1,4 @@
-"""Pointwise functions whose row depends on what the arguments are."""
+"""Elementwise functions whose row depends on the types of their arguments."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ composite("divide", inplace=True)(div)
 
 @composite("__rtruediv__", function=False)
 def reflected_division(input: Tensor, dividend: Any) -> Any:
-    """`dividend / input`, computed as PyTorch does: the reciprocal, rounded, times the number."""
+    """`dividend / input`, computed as in PyTorch: the rounded reciprocal times the number."""
     return op.reciprocal(input).__mul__(dividend)
 
 
 def _absolute(name: str) -> None:
-    """Define an in-place form of `abs`, which complex numbers have none of."""
+    """Define an in-place form of `abs`, which refuses complex numbers."""
 
     @composite(name, doc="In-place version of `abs`.")
     def absolute(input: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ for _name in ("abs_", "absolute_"):
     _absolute(_name)
 
 
-# ---- powers: a number in the exponent is a constant of the program, so that squares stay products
+# ---- powers: an exponent that is a number is a constant of the program, so that squares are products
 
 
 @composite(inplace=True, over=True)
@@ -69,7 +69,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
         if is_half(input.dtype.numpy) and not whole:
-            exponent = float(input.dtype.numpy.type(exponent))  # numbers are rounded like the tensors beside them
+            exponent = float(input.dtype.numpy.type(exponent))  # rounded to the type of the tensor
         return op.pow_number(input, exponent, out=out)
     return op.pow(input, exponent, out=out)
 
@@ -80,7 +80,7 @@ def _can_be_raised(value: Any) -> bool:
 
 @composite("__invert__", function=False)
 def invert(input: Tensor) -> Tensor:
-    """Every bit turned; for booleans, the opposite."""
+    """Every bit inverted; for booleans, the logical not."""
     if input.dtype.is_differentiable:
         raise ArgumentError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return op.bitwise_not(input)
@@ -106,7 +106,7 @@ def inplace_power(input: Any, exponent: Any) -> Any:
 
 @composite(out="the output given to float_power has dtype {1} but the operation's result requires dtype {0}")
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
-    """`input ** exponent` in float64, or complex128 where an argument is complex."""
+    """`input ** exponent` in float64, or in complex128 if an argument is complex."""
     pair = (input, exponent)
     wide = _wide(*pair)
     base, power = (op.to_dtype(x, wide) if isinstance(x, Tensor) else x for x in pair)
@@ -119,7 +119,7 @@ def _wide(*pair: Any) -> DType:
 
 @composite("float_power_", function=False)
 def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
-    """In-place version of `float_power`, of a tensor of the result's type."""
+    """In-place `float_power`, of a tensor that has the result's type."""
     wide = _wide(input, exponent)
     if input.dtype is not wide:
         raise DTypeError(
@@ -133,7 +133,7 @@ def _is_complex(value: Any) -> bool:
     return value.dtype.is_complex if isinstance(value, Tensor) else isinstance(value, complex)
 
 
-# ---- functions whose method has the arguments in another order
+# ---- functions whose method has another order of arguments
 
 
 @composite(method=False, over=True)

@@ -1,4 +1,4 @@
-"""Pooling composed of rows: by p-norms, at random places, and its partial inverse."""
+"""Pooling functions composed of rows: by p-norms, at random places, and the partial inverse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _pools_with_indices(n: int) -> None:
-    """The functions behind `return_indices`, which take it, too."""
+    """The functions that `return_indices` selects; they also take that argument, and ignore it."""
 
     @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
     def max_pool_with_indices(
@@ -54,7 +54,7 @@ def _lp_pool(n: int) -> None:
     def lp_pool(
         input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Tensor:
-        """The p-norm of each window, of which `norm_type` is the p."""
+        """The p-norm of each window, with p = `norm_type`."""
         if abs(norm_type) == inf:
             sign = 1 if norm_type > 0 else -1
             pooled = getattr(op, f"max_pool{n}d_values")
@@ -68,7 +68,7 @@ def _lp_pool(n: int) -> None:
 
 
 def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
-    """The first `n` of several numbers, or `n` times one."""
+    """The first `n` of several numbers, or `n` times a single number."""
     values = ntuple(value, n)
     if len(values) < n:
         raise IndexRangeError(f"tuple index out of range: {name} has {len(values)} elements, and {n} are needed")
@@ -76,7 +76,7 @@ def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
 
 
 def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, requested: Any) -> tuple[int, ...]:
-    """The size that pooling came from: what is given, if it could be, else the smallest."""
+    """The size before pooling: the requested one, if it is possible, else the smallest."""
     n = len(sizes)
     kernel = ntuple(kernel, n)
     if n > 1 and len(kernel) < n:
@@ -120,9 +120,9 @@ def _max_unpool(n: int) -> None:
         padding: Any = 0,
         output_size: Any = None,
     ) -> Tensor:
-        """Maxima put back to where they came from, among zeros; `indices` are those of `max_pool`.
+        """Maxima put back at their positions, with zeros elsewhere; `indices` are those of `max_pool`.
 
-        `output_size` tells apart the sizes that pool to the same one; it may start with batch and channels.
+        Several sizes may have the same pooled size; `output_size` selects one. It may include batch and channels.
         """
         refuse_undetermined(f"max_unpooling{max(n, 2)}d_forward_out")
         size = _unpooled_size(tuple(input.shape[-n:]), kernel_size, stride, padding, output_size)
@@ -161,7 +161,7 @@ def _fractional_max_pool(n: int) -> None:
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The largest element of each window and its flat position; the windows lie at random places."""
+        """The largest element of each window, and its flat position; the windows are at random places."""
         del return_indices
         wrap_dim(-n - 1, input.ndim)  # the channels
         counts = _fractional_size(input, n, output_size, output_ratio)
@@ -180,9 +180,9 @@ def _fractional_max_pool(n: int) -> None:
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> Any:
-        """The largest element of each of `output_size` windows, or `output_ratio` of the input's size.
+        """The largest element of each of `output_size` windows, or of `output_ratio` times the input's size.
 
-        With `return_indices` also its flat position in the plane.
+        With `return_indices`, also its flat position in the plane.
         """
         result = with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
         return result if return_indices else result[0]

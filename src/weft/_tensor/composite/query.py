@@ -1,4 +1,4 @@
-"""Questions about tensors whose answers are no tensors."""
+"""Queries about tensors, whose results are not tensors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import resolve_device
+from weft._tensor.dim_names import names_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._type_names import scalar_name
 
 
 def _fact(name: str) -> None:
-    """Define the function `name`, which asks the method of that name."""
+    """Define the function `name`, which calls the method of that name."""
 
     @composite(name, doc=getattr(Tensor, name).__doc__, method=False)
     def fact(input: Tensor) -> Any:
@@ -38,7 +39,7 @@ def is_tensor(obj: Any) -> bool:
 
 @composite()
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element is not zero. Waits for it."""
+    """Whether the only element is nonzero. Waits for it."""
     return bool(input)
 
 
@@ -56,27 +57,27 @@ def get_device(input: Tensor) -> int:
 
 @composite(function=False)
 def ndimension(input: Tensor) -> int:
-    """How many dims there are."""
+    """The number of dims."""
     return input.ndim
 
 
 @composite()
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same sizes and elements; NaN equals nothing. Waits for the elements."""
-    return input.shape == other.shape and bool(op.all(op.eq(input, other)))
+    """Whether both have the same sizes, names and elements; NaN equals nothing. Waits for the elements."""
+    return input.shape == other.shape and names_of(input) == names_of(other) and bool(op.all(op.eq(input, other)))
 
 
 @composite()
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether every element is within `atol + rtol * |other|` of its partner. Waits for the elements."""
+    """Whether `|input - other| <= atol + rtol * |other|` everywhere. Waits for the elements."""
     return bool(op.all(op.isclose(input, other, rtol, atol, equal_nan)))
 
 
 @composite()
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The size of the result of a pointwise operator on tensors of these sizes, each a sequence or a number.
+    """The size of a pointwise operator's result on tensors of these sizes; each is a sequence or an int.
 
-    `ValueError` for a negative size, `RuntimeError` for what is neither and for sizes that do not fit.
+    `ValueError` for a negative size, `RuntimeError` for other types and for sizes that do not broadcast.
     """
     inputs: list[Size] = []
     for shape in shapes:
@@ -98,7 +99,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
 
 
 def _never(name: str, why: str) -> None:
-    """Define the question `name`, whose answer is always no."""
+    """Define the query `name`, which always returns False."""
 
     @composite(name, doc=f"False: {why}.")
     def question(input: Tensor) -> bool:
@@ -111,19 +112,19 @@ for _name, _why in (("is_distributed", "elements belong to one process"),):
 
 @composite()
 def is_inference(input: Tensor) -> bool:
-    """Whether it was made in inference mode: no backward pass may read it, and no write outside change it."""
+    """Whether it was created in inference mode: it cannot be saved for backward, nor written outside of that mode."""
     return input._read().aval.inference
 
 
 @composite()
 def is_conj(input: Tensor) -> bool:
-    """Whether it is a view that shows complex elements conjugated."""
+    """Whether it is a view that shows its elements conjugated."""
     return input._read().aval.dtype.is_complex and shows_changed(input)
 
 
 @composite()
 def is_neg(input: Tensor) -> bool:
-    """Whether it is a view that shows elements negated, as the imaginary part of a conjugate."""
+    """Whether it is a view that shows its elements negated, as the imaginary part of a conjugate does."""
     return not input._read().aval.dtype.is_complex and shows_changed(input)
 
 
@@ -149,13 +150,13 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 @composite()
 def promote_types(type1: DType, type2: DType) -> DType:
-    """The smallest type that holds both, as PyTorch counts it."""
+    """The smallest type to which both can be cast, by PyTorch's rules."""
     return dtypes.promote_types(type1, type2)
 
 
 @composite()
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether an in-place result of type `from_` may be written to `to`."""
+    """Whether an in-place result of type `from_` may be written to a tensor of type `to`."""
     return dtypes.can_cast(from_, to)
 
 

@@ -1,4 +1,4 @@
-"""Random factories and fills whose spelling depends on their arguments."""
+"""Random factories and fills with arguments that do not fit a single row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 def _end_of(dtype: DType) -> int:
-    """One more than the last integer up to which the type holds all, as far as int64 can say it."""
+    """One more than the largest integer up to which the type has all integers, limited to int64."""
     if dtype.category == FLOAT:
         return 2 ** _digits(dtype) + 1
     return min(limits(dtype)[1] + 1, INT64[-1])
 
 
 def _digits(dtype: DType) -> int:
-    """The binary digits of a floating type, which holds all integers that need no more."""
+    """The number of binary digits of a floating type's mantissa; all integers with as many digits are exact."""
     return int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
 
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
-    """Raise `RuntimeError` for bounds of random integers that a type does not hold; warn if it leaves some out."""
+    """Raise `RuntimeError` for integer bounds outside of a type's range; warn if the type cannot hold all integers."""
     if low >= high:
         raise OutOfRangeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.category == COMPLEX:
@@ -104,7 +104,7 @@ def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, *
 
 
 _MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
-"""How PyTorch says up to where floating types hold all integers."""
+"""PyTorch's texts for the limits up to which floating types hold all integers."""
 
 
 def _require_spread(std: Any) -> None:
@@ -113,7 +113,7 @@ def _require_spread(std: Any) -> None:
 
 
 def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
-    """`input` after a factory row has written all of it."""
+    """`input`, after its elements have been replaced by those of a factory row."""
     shape, dtype = tuple(input.shape), input.dtype
     return write(input, create(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
 
@@ -128,9 +128,9 @@ def normal(
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
-    """Normal numbers, one for each element of tensors `mean` and `std`, or `size` of them for two numbers.
+    """Normal numbers: one for each element of the tensors `mean` and `std`, or `size` of them for two numbers.
 
-    In the type of the mean, if that is a tensor, else in that of the deviation.
+    The type is that of the mean, if it is a tensor, else that of the deviation.
     """
     if isinstance(std, Tensor) and std.is_complex():
         raise DTypeError("normal expects standard deviation to be non-complex")
@@ -183,7 +183,7 @@ def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any)
 
 @composite("random_", function=False)
 def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: Any) -> Tensor:
-    """Fill with integers from [low, high), from [0, low) given one bound, or from all that the type holds."""
+    """Fill with integers from [low, high), from [0, low) if one bound is given, or from all that the type holds."""
     if high is None and low is not None:
         low, high = 0, low
     if high is None and input.is_complex():

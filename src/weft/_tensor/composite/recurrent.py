@@ -21,7 +21,7 @@ ROWS: dict[str, Row] = {
     "RNN_TANH": op.rnn_layer,
     "RNN_RELU": partial(op.rnn_layer, relu=True),
 }
-"""The layer of each kind of network."""
+"""The row for the layers of each kind of network."""
 
 
 def run(
@@ -34,10 +34,10 @@ def run(
     dropout: float = 0.0,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensors]:
-    """(time, batch, features) and states (layers * directions, batch, size) to the outputs, and the last states.
+    """Run (time, batch, features) and states (layers * directions, batch, size); returns outputs and last states.
 
-    `weights` has for each layer and direction those of input and state, their biases, and, for an LSTM, that of the
-    projection; all but the first two may be None. `lengths` are those of the sequences, whose outputs beyond are 0.
+    `weights` has, for each layer and direction: the weights of input and state, their biases, and for an LSTM the
+    weight of the projection; all but the first two may be None. Outputs beyond the `lengths` of the sequences are 0.
     """
     if not input.shape[0]:
         raise ShapeError("Expected sequence length to be larger than 0 in RNN")
@@ -59,7 +59,7 @@ def run(
 def _grouped(
     kind: str, params: Sequence[Any], states: Sequence[Any], has_biases: bool, count: int
 ) -> list[tuple[Any, ...]]:
-    """Flat parameters by layer and direction, each as the row takes them."""
+    """A flat list of parameters, grouped by layer and direction, as the row takes them."""
     projected = kind == "LSTM" and states[0].shape[2] != states[1].shape[2]
     size = 2 + 2 * has_biases + projected
     if len(params) != count * size:
@@ -125,7 +125,7 @@ def _of_packed(
 
 
 def _stack(kind: str, name: str, hx: str) -> None:
-    at = 1 if kind == "LSTM" else 2  # where only packed sequences have a tensor: states are a pair, parameters a list
+    at = 1 if kind == "LSTM" else 2  # where only calls with packed sequences have a tensor
 
     @composite(
         name,

@@ -1,4 +1,4 @@
-"""Reductions whose spelling depends on their arguments."""
+"""Reductions with arguments that do not fit a single row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
@@ -13,12 +14,12 @@ from weft.ops._table import OTHER_OUT
 
 
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
-    """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
+    """`max` or `min`, composed of the rows for all elements, along a dim, and between two tensors."""
 
     @composite(
         name, out=OTHER_OUT, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
     )
-    def extreme(input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
+    def extreme(input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return getattr(op, pair)(input, other)
@@ -36,10 +37,10 @@ min = _extreme("min", "amin", "min_dim", "minimum")
 
 
 def _median(name: str) -> Callable[..., Any]:
-    """`median` or `nanmedian`, from the rows for all elements and along a dim."""
+    """`median` or `nanmedian`, composed of the rows for all elements and along a dim."""
 
     @composite(name, out=OTHER_OUT, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
-    def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
         return getattr(op, f"{name}_dim")(input, dim, keepdim)
@@ -52,7 +53,7 @@ nanmedian = _median("nanmedian")
 
 
 def _moment(name: str, *, method: bool) -> Callable[..., Any]:
-    """`var`, `std` and their pairs with the mean, which take `unbiased` (also as `dim`) or `correction`."""
+    """`var`, `std` and their pairs with the mean. They take `unbiased` (also in place of `dim`) or `correction`."""
 
     @composite(
         name,
@@ -62,7 +63,7 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
     )
     def moment(
         input: Tensor,
-        dim: Any = None,
+        dim: AnyDims = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
@@ -89,7 +90,9 @@ std_mean = _moment("std_mean", method=False)
 
 
 @composite(out=OTHER_OUT)
-def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
+def norm(
+    input: Tensor, p: Any = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":
         over = tuple(range(input.ndim)) if dim is None else dim

@@ -1,4 +1,4 @@
-"""Functions whose results' sizes depend on the elements. They wait for the elements and count on the host."""
+"""Functions whose result's size depends on the elements. They wait for the elements and compute on the host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from weft._base.dtype import bool_, float32
 from weft._lazy.refusal import wrap_dim
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
 from weft._tensor.subscript import getitem, nonzero_dims
@@ -24,12 +25,12 @@ def _host(input: Tensor) -> HostArray:
     return input.detach()._host()
 
 
-# ---- places
+# ---- nonzero elements
 
 
 @composite(out="nonzero: Expected out tensor to have scalar type {0} but got scalar type{1}")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Coordinates of the elements that are not zero: rows of one tensor, or one tensor per dim (`as_tuple`)."""
+    """Coordinates of the nonzero elements: as rows of one tensor, or as one tensor for each dim (`as_tuple`)."""
     if as_tuple:
         return nonzero_dims(input if input.ndim else op.reshape(input, (1,)))
     return from_host(np.argwhere(_host(input)).astype(np.int64), input.device)
@@ -37,13 +38,13 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 @composite()
 def argwhere(input: Tensor) -> Tensor:
-    """Coordinates of the elements that are not zero, in rows."""
+    """Coordinates of the nonzero elements, in rows."""
     return nonzero(input)
 
 
 @composite(out="masked_select(): self and result must have the same scalar type", separate=("input", "mask"))
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where `mask`, which broadcasts against `input`, is true, in one dim."""
+    """A vector of the elements where `mask`, which broadcasts against `input`, is true."""
     if mask.dtype is not bool_:
         raise DTypeError("masked_select: expected BoolTensor for mask")
     shape = broadcast_shapes(input.shape, mask.shape)
@@ -54,14 +55,14 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def _groups(input: Tensor, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
-    """What `unique` and `unique_consecutive` return: the members, and where `wanted` inverse and counts."""
+    """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
     arrays = [members] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
     tensors = tuple([from_host(array, input.device) for array in arrays])
     return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _axis(input: Tensor, dim: Any) -> int | None:
-    """The dim whose slices are compared; these must have elements, unless there are no slices."""
+    """The dim whose slices are compared; raises if the slices are empty, unless there are no slices."""
     if dim is None:
         return None
     axis = wrap_dim(dim, input.ndim)
@@ -75,13 +76,13 @@ def _axis(input: Tensor, dim: Any) -> int | None:
 
 @composite()
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
 ) -> Any:
-    """The different elements, or slices along `dim`, in ascending order.
+    """The distinct elements, or distinct slices along `dim`, in ascending order.
 
-    On demand also the place of every element's, or slice's, equal among them, and how often each occurs.
+    On request also the index among them for every element or slice, and how often each of them occurs.
     """
-    del sorted  # PyTorch sorts in any case, too
+    del sorted  # PyTorch always sorts, too
     axis = _axis(input, dim)
     members, inverse, counts = np.unique(
         _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
@@ -92,11 +93,11 @@ def unique(
 
 @composite()
 def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
 ) -> Any:
-    """The elements, or slices along `dim`, of which each differs from the one before it.
+    """The elements, or slices along `dim`, without those that are equal to the one before.
 
-    On demand also the place of every element, or slice, among them, and how long each run is.
+    On request also the index among them for every element or slice, and the length of each run.
     """
     host = _host(input).reshape(-1) if dim is None else _host(input)
     axis = _axis(input, dim) or 0
@@ -113,7 +114,7 @@ def unique_consecutive(
 
 @composite()
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of 0, 1, … occurs, or the sum of its `weights`, for at least `minlength` numbers."""
+    """How often each of 0, 1, … occurs, or the sum of its `weights`; the result has at least `minlength` entries."""
     if input.dtype.is_differentiable or input.dtype is bool_:
         raise UnsupportedDTypeError(f"\"bincount_cpu\" not implemented for '{scalar_name(input.dtype)}'")
     if minlength < 0:

@@ -1,4 +1,4 @@
-"""Functions over views: pieces, alignment of shapes, and joins of tensors with fewer dims."""
+"""Functions over views: splitting, common shapes, and joins of tensors with few dims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
-from weft._tensor.arguments import all_tensors, combination, integer, one_or_more_ints
+from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
@@ -18,7 +18,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
-    """Tensors that came one by one or as one sequence."""
+    """Tensors given as separate arguments or as one sequence."""
     return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
 
 
@@ -26,7 +26,7 @@ def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
 
 
 @composite(over=True)
-def select(input: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: Dim, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("select() cannot be applied to a 0-dim tensor.")
@@ -41,7 +41,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 @composite()
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
-    """`length` slices along `dim` from `start` on, which may be a tensor with one integer."""
+    """`length` slices along `dim` from `start` on, which may be a tensor of one integer."""
     if input.ndim == 0:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
@@ -59,7 +59,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
 
 
 @composite()
-def unbind(input: Tensor, dim: int = 0) -> Tensors:
+def unbind(input: Tensor, dim: Dim = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
@@ -73,13 +73,13 @@ def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
 
 
 def _even_sizes(size: int, step: int) -> list[int]:
-    """`step` again and again, the last one smaller; at least one."""
+    """Pieces of `step`, the last one smaller; at least one piece."""
     return [min(step, size - i) for i in range(0, size, step)] if size else [0]
 
 
 @composite()
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
-    """Pieces along `dim`, of one size but for the last, or of the sizes given."""
+    """Pieces along `dim`, of one size except for the last, or of the given sizes."""
     if input.ndim == 0:
         raise ShapeError("split expects at least a 1-dimensional tensor")
     at = wrap_dim(dim, input.ndim)
@@ -96,7 +96,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
 
 @composite()
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Tensors:
-    """Pieces along `dim` of the sizes given, which add up to the whole."""
+    """Pieces along `dim` of the given sizes, which must sum to the whole."""
     at, sizes = wrap_dim(dim, input.ndim), [int(n) for n in split_sizes]
     if any(n < 0 for n in sizes):
         raise ShapeError(
@@ -112,7 +112,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 @composite()
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
-    """At most `chunks` pieces along `dim`, of one size but for the last."""
+    """At most `chunks` pieces along `dim`, of one size except for the last."""
     if input.ndim == 0:
         raise ShapeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
@@ -123,8 +123,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
 
 
 @composite()
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> Tensors:
-    """Pieces along `dim`: so many of nearly one size, or cut before the positions given."""
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: Dim = 0) -> Tensors:
+    """Pieces along `dim`: a number of nearly equal ones, or split before the given positions."""
     if input.ndim == 0:
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrap_dim(dim, input.ndim)
@@ -155,7 +155,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
 
 
 def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
-    """`hsplit` and its kin: a tensor of at least `least` dims, cut along the dim that suits its `ndim`."""
+    """Define `hsplit` and similar functions: a tensor of at least `least` dims, split along the dim `dim_of(ndim)`."""
 
     @composite(name, doc="Pieces of one size along a fixed dim, or cut before the positions given.")
     def body(input: Tensor, indices_or_sections: Any) -> Tensors:
@@ -188,9 +188,9 @@ _named_split("dsplit", 3, lambda ndim: 2)
 
 @composite(function=False, over=True)
 def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
-    """The elements in the same order under another size, in which one may be -1; or the bytes as another type.
+    """The elements in the same order in another shape, in which one size may be -1; or the bytes as another type.
 
-    `RuntimeError` where that takes a copy.
+    `RuntimeError` if that needs a copy.
     """
     if size is not None:
         shape = (size,)
@@ -204,19 +204,19 @@ _TYPES = (DType, type)
 
 @composite(function=False)
 def view_as(input: Tensor, other: Tensor) -> Tensor:
-    """The elements under the shape of another tensor."""
+    """The elements in the shape of another tensor."""
     return op.view(input, other.shape)
 
 
 @composite(function=False)
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
-    """The elements under the shape of another tensor."""
+    """The elements in the shape of another tensor."""
     return op.reshape(input, other.shape)
 
 
 @composite(function=False)
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """Dims of size one repeated to reach the shape of another tensor."""
+    """Dims of size one repeated, to the shape of another tensor."""
     return op.expand(input, other.shape)
 
 
@@ -274,7 +274,7 @@ def block_diag(*tensors: Any) -> Tensor:
 
 @composite()
 def broadcast_tensors(*tensors: Any) -> Tensors:
-    """Every tensor expanded to the shape that all broadcast to."""
+    """Every tensor expanded to their common shape."""
     inputs = _unpacked(tensors)
     shape = broadcast_shapes(*(tuple(x.shape) for x in inputs))
     return tuple(x if x.shape == shape else op.expand(x, shape) for x in inputs)
@@ -282,7 +282,7 @@ def broadcast_tensors(*tensors: Any) -> Tensors:
 
 @composite()
 def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
-    """Coordinates of the grid that vectors span; `"xy"` exchanges the first two dims of the results; "ij" does not."""
+    """Coordinates of the grid of some vectors. `"xy"` swaps the first two dims of the results; `"ij"` does not."""
     if indexing is None:
         warn_user("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
         indexing = "ij"
@@ -306,7 +306,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
 
 @composite()
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """All choices of one element from each vector, one a row; one vector gives itself."""
+    """All combinations of one element from each vector, as rows; a single vector is returned unchanged."""
     vectors = _unpacked(tensors)
     for x in vectors:
         if x.ndim != 1:
@@ -318,11 +318,11 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 @composite(over=True)
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: Any = None, dim: Dim | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each slice along `dim` several times in a row, as often as a number or a tensor of counts says.
+    """Each slice along `dim` repeated; `repeats` is a number or a tensor with a count for each slice.
 
-    Counts alone give the positions instead. Counts decide the result's shape, so a tensor of them is read.
+    A tensor of counts alone gives the indices instead. Counts determine the result's shape, so they are read.
     """
     if repeats is None:
         if input.ndim != 1:
@@ -338,7 +338,7 @@ def repeat_interleave(
 
 
 def _counts(repeats: Tensor) -> tuple[int, ...]:
-    """How often each slice is repeated."""
+    """The number of repetitions of each slice."""
     if repeats.ndim > 1:
         raise ShapeError("repeats must be 0-dim or 1-dim tensor")
     if repeats.dtype not in (int64, int32):

@@ -1,4 +1,4 @@
-"""Linear algebra composed of factorisations: norms, condition numbers, systems, and what waits for an error."""
+"""Linear algebra composed of factorisations: norms, condition numbers, systems, and functions that check errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
-from weft._tensor.codegen import composite, op
-from weft._tensor.finish import named_result
+from weft._tensor.arguments import AnyDims, Dim
+from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
@@ -20,7 +20,7 @@ _LINALG = "linalg"
 
 
 def _refuse(info: Tensor, template: str, name: str) -> None:
-    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `{name}_ex`."""
+    """Wait for LAPACK's `info`; raises `LinAlgError` if it shows a failure, with the text of `{name}_ex`."""
     host: Any = info._host()
     failures = Failures(host)
     code = int(failures.code())
@@ -54,7 +54,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 @composite(module=_LINALG, out=OTHER_OUT)
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
-    """Packed LU factors, and the row that each row changed places with, counted from 1."""
+    """Packed LU factors, and the pivots: row i, counted from 1, was exchanged with row `pivots[i]`."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
     return _Factored(*op.dividing_lu_factors(A))
@@ -76,7 +76,7 @@ def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
 
 @composite(method=False, out=OTHER_OUT)
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    """The factors of a packed decomposition with `A = P L U`; those not asked for are empty."""
+    """The factors P, L and U with `A = P L U` of a packed decomposition; those not requested are empty."""
     if LU_pivots.dtype.name != "int32":
         raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
     parts = op.lu_parts(LU_data, LU_pivots, BAD_PIVOTS_TO_UNPACK)
@@ -92,7 +92,7 @@ def _adjoint(x: Tensor) -> Tensor:
 
 @composite("lu_solve", module=_LINALG, out=OTHER_OUT, cast=CPU_FLOAT32)
 def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """The X of `A X = B`, or of `X A = B` where not `left`, from packed factors of A, or of its adjoint."""
+    """The X with `A X = B`, or with `X A = B` if not `left`, from packed factors of A or (`adjoint`) of its adjoint."""
     if pivots.dtype.name != "int32":
         raise DTypeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
     if B.ndim < 2:
@@ -112,7 +112,7 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
 
 @composite(out=OTHER_OUT, cast=CPU_FLOAT32)
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-    """The X of `A X = input` from packed factors of A."""
+    """The X with `A X = input`, from packed factors of A."""
     return solve_packed(LU_data, LU_pivots, input)
 
 
@@ -125,7 +125,7 @@ _Solution = named_result("linalg_solve_ex", ("result", "info"))
 
 @composite(module=_LINALG, out=OTHER_OUT)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
-    """The inverse, and 0 or the place of the zero that shows a matrix to be singular."""
+    """The inverse, and 0 or the place of the zero on U's diagonal that makes a matrix singular."""
     inverse = op.inverse_or_nan(A)
     info = op.lu_factors(A).info
     if check_errors:
@@ -135,7 +135,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
 
 @composite(module=_LINALG, out=OTHER_OUT)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The Cholesky factor, NaN where there is none, and 0 or the size of the leading block that has none."""
+    """The Cholesky factor, NaN if there is none, and 0 or the size of the first leading block without one."""
     factor = op.factor_or_nan(input, upper=upper)
     info = op.cholesky_info(input)
     if check_errors:
@@ -145,7 +145,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
 @composite(module=_LINALG, out=OTHER_OUT)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The X of `A X = B`, or of `X A = B` where not `left`, and 0 where A is not singular."""
+    """The X with `A X = B`, or with `X A = B` if not `left`, and 0 unless A is singular."""
     result = op.solution_or_nan(A, B, left=left)
     info = op.lu_factors(A).info
     if check_errors:
@@ -158,7 +158,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 @composite(module=_LINALG, out=OTHER_OUT)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """Eigenvalues of Hermitian matrices in ascending order; one triangle is read."""
+    """Eigenvalues of Hermitian matrices in ascending order; only one triangle is read."""
     return op.eigh(A, UPLO).eigenvalues
 
 
@@ -172,7 +172,7 @@ def _require_real(name: str, **tolerances: Any) -> None:
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
 
-    `rtol` is, unless given, the type's epsilon times the larger size; `rcond` is its former name.
+    `rtol` defaults to the type's epsilon times the larger size; `rcond` is its former name.
     """
     _require_real("torch.linalg.pinv", rcond=rcond, atol=atol, rtol=rtol)
     return op.pseudo_inverse(A, atol, rtol if rcond is None else rcond, hermitian)
@@ -186,7 +186,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 @composite(module=_LINALG, out="")
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
-    """How many singular values are above `max(atol, rtol * the largest)`; `tol` alone is an `atol`."""
+    """The number of singular values above `max(atol, rtol * the largest)`; `tol` is an older name of `atol`."""
     _require_real("torch.linalg.matrix_rank", tol=tol, atol=atol, rtol=rtol)
     if tol is not None:
         atol, rtol = tol, 0.0
@@ -198,7 +198,7 @@ _CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
 
 @composite(module=_LINALG, out="")
 def cond(A: Tensor, p: Any = None) -> Tensor:
-    """The condition number in the `p`-norm, by default the largest over the smallest singular value."""
+    """The condition number in the `p`-norm; by default the ratio of the largest and smallest singular values."""
     if A.ndim < 2:
         raise ShapeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     if p not in (None, *_CONDITIONS):
@@ -219,9 +219,9 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 @composite("norm", module=_LINALG, out=OTHER_OUT)
 def linalg_norm(
-    A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Tensor, ord: Any = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """A norm of vectors over one dim, or of matrices over two: which, `ord` and the number of dims decide."""
+    """A norm of vectors over one dim or of matrices over two dims, depending on `ord` and the number of dims."""
     over = (dim,) if isinstance(dim, int) else dim
     if over is not None and len(over) not in (1, 2):
         raise ShapeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(over)}")
@@ -233,13 +233,13 @@ def linalg_norm(
 
 
 @composite(method=False)
-def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def frobenius_norm(input: Tensor, dim: AnyDims, keepdim: bool = False) -> Tensor:
     """The 2-norm of all elements over `dim`."""
     return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
 
 
 @composite(method=False)
-def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+def nuclear_norm(input: Tensor, dim: AnyDims = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices over two dims."""
     return op.matrix_norm(input, "nuc", tuple(dim), keepdim)
 
@@ -252,11 +252,11 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 @composite(module=_LINALG, cast=CPU_FLOAT32)
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The X of the least norm that makes `A X` closest to B, the squared distances, the rank and singular values.
+    """The X of smallest norm that minimises the distance of `A X` and B, the squared distances, rank, singular values.
 
-    Computed from singular values whatever the driver, which decides what else is given: "gels" takes the rank as full,
-    "gelsy" (the default) finds it, "gelsd" and "gelss" find the singular values, too. Residuals are empty unless there
-    are more rows than columns and the rank, which is waited for, is full.
+    It is always computed from singular values. The driver determines the other results: "gels" assumes full rank,
+    "gelsy" (the default) computes the rank, "gelsd" and "gelss" also the singular values. Residuals are empty unless
+    there are more rows than columns and the rank is full, for which this waits.
     """
     name = "torch.linalg.lstsq"
     if A.ndim < 2:
@@ -294,8 +294,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 
 @composite(module=_LINALG, out=OTHER_OUT)
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Inner products along `dim`: the first vector's elements are conjugated."""
+def vecdot(x: Tensor, y: Tensor, *, dim: Dim = -1) -> Tensor:
+    """Inner products along `dim`, with the elements of `x` conjugated."""
     if x.dtype is not y.dtype:
         raise DTypeError(f"linalg.vecdot: Expected x and y to have the same dtype, but got {x.dtype} and {y.dtype}")
     return op.sum(op.conj(x) * y, dim, dtype=x.dtype)
@@ -303,7 +303,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 @composite(module=_LINALG, over=True)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """Rows of powers from 0 to N - 1, by default as many as there are elements."""
+    """Rows of powers from 0 to N - 1; N defaults to the number of elements."""
     x = x if x.ndim else op.reshape(x, (1,))
     count = x.shape[-1] if N is None else N
     if count <= 1:
@@ -315,7 +315,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 @composite(module=_LINALG, out="")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves."""
+    """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves for X."""
     if ind <= 0:
         raise OutOfRangeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     first, last = A.shape[:ind], A.shape[ind:]
@@ -329,7 +329,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 @composite(module=_LINALG, out="")
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
-    """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first."""
+    """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to the end first."""
     moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     first, last = moved.shape[: B.ndim], moved.shape[B.ndim :]
     size = prod(first) if B.numel() == prod(last) else B.numel()
@@ -343,6 +343,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 
 @composite(module=_LINALG, over=True)
-def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: Dim = -2, dim2: Dim = -1) -> Tensor:
     """The diagonals of matrices."""
     return op.diagonal(A, offset, dim1, dim2)

@@ -1,4 +1,4 @@
-"""Memory behind tensors, and Python functions on elements."""
+"""Functions about the memory of tensors, and Python functions applied to elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
@@ -35,7 +35,7 @@ from weft.ops._type_names import c_name, scalar_name
 
 @composite(function=False)
 def as_subclass(input: Tensor, cls: Any) -> Tensor:
-    """A view of all elements that is a tensor of a class derived from `Tensor`."""
+    """A view of all elements, as a tensor of a subclass of `Tensor`."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(
             "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
@@ -48,26 +48,26 @@ def as_subclass(input: Tensor, cls: Any) -> Tensor:
 
 @composite(function=False)
 def untyped_storage(input: Tensor) -> UntypedStorage:
-    """The memory that the tensor has, or shares with the tensor that it is a view of."""
+    """The storage that the tensor owns, or shares as a view."""
     return UntypedStorage(owner_of(input))
 
 
 @composite(function=False)
 def storage_offset(input: Tensor) -> int:
-    """The place of the first element in the storage. Waits where an index tensor has decided it."""
+    """The place of the first element in the storage. Waits for it if it depends on an index tensor."""
     return layout_of(input, exact=True).offset
 
 
 @composite(function=False)
-def stride(input: Tensor, dim: int | None = None) -> Any:
-    """How many elements lie between neighbours along each dim, or along one of them."""
+def stride(input: Tensor, dim: Dim | None = None) -> Any:
+    """The distance of neighbouring elements in the storage, for each dim or for one."""
     strides = layout_of(input).strides
     return strides if dim is None else strides[require_dim(dim, input.ndim)]
 
 
 @composite(function=False)
 def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
-    """Whether the elements lie side by side, in the order of dims that the format says: row by row by default."""
+    """Whether the elements are dense in the order of a memory format, by default row-major."""
     order = ORDERS.get(memory_format)
     if order is None:
         return input._alias is None or layout_of(input).is_contiguous
@@ -76,7 +76,7 @@ def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_forma
 
 @composite(function=False)
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
-    """The tensor itself if its elements lie side by side in the order that the format says, else a copy that does."""
+    """The tensor itself if its elements are dense in the order of the format, else a copy that is."""
     if is_contiguous(input, memory_format):
         return input
     order = order_of(memory_format, input.ndim)
@@ -87,16 +87,16 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
 @composite(over=True)
 def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> Tensor:
-    """A tensor of the same elements that shares nothing with `input`: row by row, or in the order of a format."""
+    """A copy of the tensor that shares nothing with it, in row-major order or in that of a format."""
     copy = op.clone(input)
     return copy if memory_format in (None, preserve_format) else contiguous(copy, memory_format)
 
 
 @composite(function=False)
 def data_ptr(input: Tensor) -> int:
-    """A number that stands for the address of the first element: equal for aliases, and the same after writes.
+    """A number used as the address of the first element: equal for aliases, and unchanged by writes.
 
-    Other storages have others, as long as they live and later on. Nothing can be read there. 0 without elements.
+    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements.
     """
     start = UntypedStorage(owner_of(input)).data_ptr() if input.numel() else 0
     return start + storage_offset(input) * input.element_size() if start else 0
@@ -104,13 +104,13 @@ def data_ptr(input: Tensor) -> int:
 
 @composite(function=False)
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
-    """Whether both are the same elements of the same memory."""
+    """Whether both tensors are the same elements of the same storage."""
     return owner_of(input) is owner_of(tensor) and layout_of(input, exact=True) == layout_of(tensor, exact=True)
 
 
 @composite("set_", function=False)
 def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Look at the elements of another tensor, or at places in its storage, or in one given: by default at nothing."""
+    """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing."""
     check_writable(input, ambient().grad)
     data = source._base if isinstance(source, UntypedStorage) else source
     if data is None:
@@ -128,7 +128,7 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
 
 @composite(method=False)
 def is_storage(obj: Any) -> bool:
-    """Whether `obj` is the memory of a tensor."""
+    """Whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage)
 
 
@@ -140,7 +140,7 @@ def dim_order(input: Tensor) -> tuple[int, ...]:
 
 @composite(function=False)
 def is_pinned(input: Tensor, device: Any = None) -> bool:
-    """False: XLA stages transfers by itself."""
+    """False: XLA manages transfers by itself."""
     return False
 
 
@@ -152,16 +152,16 @@ def is_shared(input: Tensor) -> bool:
 
 @composite("share_memory_", function=False)
 def share_memory_(input: Tensor) -> Tensor:
-    """The tensor itself, and nothing more: elements belong to one process, and others never see writes to them.
+    """Return the tensor unchanged: elements belong to one process, and other processes never see writes to them.
 
-    Loaders send tensors through shared memory by themselves.
+    Data loaders send tensors through shared memory by themselves.
     """
     return input
 
 
 @composite(function=False)
 def record_stream(input: Tensor, stream: Any) -> None:
-    """Nothing: XLA knows how long memory is in use."""
+    """Does nothing: XLA knows how long memory is in use."""
 
 
 @composite(function=False)
@@ -181,9 +181,9 @@ _LEGACY_NEW = "tensor new of the form tensor.new(tensor, device=device) is not s
 def tensor_of(
     dtype: DType, home: device_class, args: tuple[Any, ...], device: Any = None, legacy: str = LEGACY
 ) -> Tensor:
-    """A tensor of this type: of the sizes given, of the elements of one sequence or array, or with none.
+    """A tensor of this type: of the given sizes, with the elements of one sequence or array, or empty.
 
-    On the device that is asked for, which has to be of the kind of its `home`, or there.
+    It is on `device`, which must be of the same kind as `home`, or else on `home`.
     """
     if len(args) == 1 and isinstance(args[0], Tensor):
         if device is not None:
@@ -203,7 +203,7 @@ def tensor_of(
 
 @composite(function=False)
 def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
-    """A tensor of the same type: of the sizes given, of the elements of one sequence or array, or with none."""
+    """A tensor of the same type: of the given sizes, with the elements of one sequence or array, or empty."""
     return tensor_of(input.dtype, input.device, args, device, _LEGACY_NEW)
 
 
@@ -211,7 +211,7 @@ def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 
 def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
-    """Write what `function` gives for each element, and its partners in `others`, computed on the host."""
+    """Write the results of `function` for each element and its partners in `others`, computed on the host."""
     if any(x.requires_grad for x in (input, *others)):
         raise GradientError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if input.device.type != "cpu":
@@ -230,7 +230,7 @@ def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: 
 
 
 def _element(x: Any, dtype: DType) -> Any:
-    """What a Python function gave, as an element of a type; `TypeError` for what is no such number."""
+    """A Python function's result as an element of a type; `TypeError` if it is no such number."""
     if dtype.category == INTEGER and not isinstance(x, numbers.Real | np.bool_ | Tensor):
         raise ArgumentError(f"'{type(x).__name__}' object cannot be interpreted as an integer")
     if dtype.category == FLOAT and not isinstance(x, numbers.Real | np.bool_ | Tensor):
@@ -241,7 +241,7 @@ def _element(x: Any, dtype: DType) -> Any:
 
 @composite("apply_", function=False)
 def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by what a Python function gives for it. On the CPU, and slow."""
+    """Replace each element by a Python function's result. It runs on the CPU and is slow."""
     return _by_python("apply_", input, callable)
 
 
@@ -262,7 +262,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 
 @composite("fill_diagonal_", function=False)
 def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
-    """Write a number where all indices are equal; with `wrap`, begin anew below the end of a tall matrix's diagonal."""
+    """Write a number where all indices are equal; with `wrap`, a tall matrix's diagonal starts again below its end."""
     if isinstance(fill_value, Tensor):
         raise ArgumentError("fill_diagonal_(): argument 'fill_value' (position 1) must be Number, not Tensor")
     if input.ndim < 2:
@@ -279,7 +279,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 
 @composite(function=False)
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Summed over the dims that a tensor of this size would be expanded along to reach the tensor's."""
+    """The tensor summed over the dims along which a tensor of this size would have been expanded."""
     wanted = sizes_of("sum_to_size", size)
     if not wanted:
         return op.sum(input)
@@ -293,5 +293,5 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 @composite("polygamma_", function=False)
 def polygamma_(input: Tensor, n: int) -> Tensor:
-    """Write the `n`-th derivative of the digamma function of each element."""
+    """Replace each element by the derivative of order `n` of the digamma function."""
     return write(input, op.polygamma(n, input)._read())

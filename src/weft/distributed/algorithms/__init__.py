@@ -1,4 +1,4 @@
-"""What training with several ranks is made of: uneven inputs, and the hooks of replicas."""
+"""Algorithms for training with several ranks: uneven inputs, communication hooks, model averaging."""
 
 from weft.distributed.algorithms.join import Join as Join
 from weft.distributed.algorithms.join import Joinable as Joinable

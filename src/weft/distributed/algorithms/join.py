@@ -1,4 +1,4 @@
-"""Ranks that run out of data at different times: those that have none left do what the others' collectives ask for."""
+"""Uneven inputs: a rank that has no data left takes part in the collectives of the others."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MUCH_SKEW = 1000  # iterations
 
 
 class JoinHook:
-    """What a rank without data does for one `Joinable`."""
+    """The actions of a rank without data for one `Joinable`."""
 
     def main_hook(self) -> None:
-        """Shadow the collectives of one iteration of the others."""
+        """Take part in the collectives of one iteration of the others."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Called once when no rank has data; `is_last_joiner` on those that had some until the end."""
+        """Called once when no rank has data left; `is_last_joiner` is True on the ranks that had data longest."""
 
 
 class _JoinConfig(NamedTuple):
-    """What a `Joinable` knows of the context that it is in."""
+    """The `Join` context of a `Joinable`, as far as it must know it."""
 
     enable: bool = False
     throw_on_early_termination: bool = False
@@ -36,7 +36,7 @@ class _JoinConfig(NamedTuple):
 
 
 class Joinable(ABC):
-    """A class whose collectives a rank without data can shadow."""
+    """A class whose collectives a rank without data can take part in."""
 
     @abstractmethod
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Joinable(ABC):
 
     @abstractmethod
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """The hook; gets what was given to `Join` by name."""
+        """The hook; `kwargs` are those given to `Join`."""
 
     @property
     @abstractmethod
     def join_device(self) -> Any:
-        """Where tensors of the context's own collectives live."""
+        """The device of tensors in the context's own collectives."""
 
     @property
     @abstractmethod
@@ -61,9 +61,9 @@ class Joinable(ABC):
 class Join:
     """A context around a training loop whose ranks have different numbers of inputs.
 
-    A rank that leaves the loop runs the main hooks of `joinables`, in order, until no rank has data any more, and then
-    their post hooks. With `throw_on_early_termination` all ranks raise `RuntimeError` instead as soon as one has left.
-    `kwargs` go to the hooks. All joinables have one process group (`ValueError`).
+    A rank that leaves the loop runs the main hooks of `joinables`, in order, until no rank has data left, and then
+    their post hooks. With `throw_on_early_termination`, all ranks raise `RuntimeError` as soon as one rank has left.
+    `kwargs` are passed to the hooks. `ValueError` if the joinables have different process groups.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class Join:
             hook.post_hook(not rounds)
 
     def _sum(self, mine: int) -> int:
-        """The sum of what all ranks give: those with data say 1 in `notify_join_context`."""
+        """The sum of a number over all ranks; ranks with data contribute 1 in `notify_join_context`."""
         count = tensor([float(mine)], device=self._device)
         _collectives.all_reduce(count, group=self._group)
         return int(count.item())
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> Work | None:
-        """Tell the ranks without data that this one has some; to be called before the collectives of an iteration.
+        """Tell the ranks without data that this one has some. Call it before the collectives of an iteration.
 
-        Gives the `Work` that counts the ranks with data, for the first joinable of a context; None for others, and
-        outside of one. `RuntimeError` with `throw_on_early_termination` where a rank has none left.
+        Returns the `Work` that counts the ranks with data for the first joinable of a context, and None for others and
+        outside of contexts. `RuntimeError` with `throw_on_early_termination` if a rank has no data left.
         """
         config = getattr(joinable, "_join_config", None)
         if config is None:

@@ -16,10 +16,11 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 
 @contextmanager
 def context() -> Iterator[int]:
-    """Record what calls send and answer, for backward passes over all workers; gives the context's id.
+    """A context of distributed autograd; yields its id, for backward passes over all workers.
 
-    Calls within record tensors that need gradients, and so do the calls that those functions make. At its end all
-    workers give up what they have of it. `RuntimeError` in a thread that is in a context already.
+    Calls within the block record the sent and received tensors that need gradients, and so do the calls made by the
+    called functions. At the end of the block all workers release their part of the context. `RuntimeError` if this
+    thread is already in a context.
     """
     agent = current_agent()
     if current_context() is not None:
@@ -39,15 +40,16 @@ def backward(
     *,
     mode: Literal["fast", "smart"] = "smart",
 ) -> None:
-    """Differentiate scalars of this worker with respect to the leaves of all workers that they depend on.
+    """Differentiate scalars of this worker with respect to the leaves on all workers that they depend on.
 
-    Returns when all workers are done; each has the gradients of its leaves in the context (`get_gradients`), and their
-    `.grad` is left alone. With `retain_graph` there may be another pass over the same tensors.
+    Returns when all workers are done. Each has the gradients of its leaves in the context (`get_gradients`); `.grad` is
+    not changed. With `retain_graph`, a second pass over the same tensors is possible.
 
-    `mode="fast"` needs all tensors that were sent in the context to lead to the roots, and saves a round of messages; a
-    `RuntimeError` says where they do not. It is what PyTorch does, which waits in vain there.
+    `mode="fast"` saves a round of messages. It requires that the roots depend on all tensors that were sent in the
+    context; a `RuntimeError` names those for which this is false, where PyTorch would wait for ever.
 
-    `RuntimeError` for an unknown context, roots that are no scalars or need no gradient, and what goes wrong elsewhere.
+    `RuntimeError` for an unknown context, for roots that are not scalars or need no gradient, and for errors on other
+    workers.
     """
     agent = current_agent()
     if isinstance(context_id, bool) or not isinstance(context_id, int):
@@ -66,17 +68,17 @@ def backward(
 
 
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
-    """The gradients that a context has of leaves of this worker. `RuntimeError` for an unknown context."""
+    """The gradients of this worker's leaves in a context. `RuntimeError` for an unknown context."""
     gradients = current_agent().contexts.existing(context_id).gradients
     gradients_by_tensor = {tape.owner(): grad for tape, grad in list(gradients.items())}
     return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 
 def _get_debug_info() -> dict[str, str]:
-    """How many backward passes go on at this worker, and how many contexts there are, as texts."""
+    """The numbers of running backward passes on this worker and of contexts, as texts."""
     return {name: str(figure) for name, figure in current_agent().contexts.figures().items()}
 
 
 def is_available() -> bool:
-    """Whether there is distributed autograd: always."""
+    """True: distributed autograd is always available."""
     return True

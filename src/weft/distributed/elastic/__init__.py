@@ -1,1 +1,1 @@
-"""Starting, watching and restarting the processes of a job; nothing here loads jax."""
+"""Starts, monitors and restarts the processes of a job. Nothing here imports jax."""

@@ -1,4 +1,4 @@
-"""Pages of text over HTTP. Over `http.server` it is as long, and a worker's server starts in 39 ms instead of 2."""
+"""A small HTTP server for texts. With `http.server` it would be as long, and start in 39 ms instead of 2."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MOST_LINES = 100
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a page says now."""
+class Response:
+    """The response to a request: its text, status line and content type."""
 
     text: str
     status: str = "200 OK"
     kind: str = "text/plain; charset=utf-8"
 
 
-_ONLY_GET = Answer("only GET\n", "405 Method Not Allowed")
+_ONLY_GET = Response("only GET\n", "405 Method Not Allowed")
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = 5  # seconds for a client that sends nothing
+    timeout = 5  # seconds until a client that sends nothing is dropped
 
     def handle(self) -> None:
         try:
@@ -40,10 +40,10 @@ class _Handler(socketserver.StreamRequestHandler):
             head = f"HTTP/1.0 {answer.status}\r\nContent-Type: {answer.kind}\r\nContent-Length: {len(body)}\r\n\r\n"
             self.wfile.write(head.encode() + (b"" if method == "HEAD" else body))
         except OSError:
-            pass  # the client is slow or gone, which concerns nobody else
+            pass  # the client is slow or gone, which affects nobody else
 
     def _request(self) -> tuple[str, str] | None:
-        """The method and the path of a request when its head has been read, None where it is none."""
+        """Method and path of a request, once its head is read; None if it is not a request."""
         first = self.rfile.readline(_LONGEST_LINE)
         for _ in range(_MOST_LINES):
             if self.rfile.readline(_LONGEST_LINE) in (b"\r\n", b"\n", b""):
@@ -76,9 +76,9 @@ class _UnixServer(socketserver.ThreadingUnixStreamServer):
 
 
 class _Serving:
-    """Answers requests from threads of its own until it is closed."""
+    """Answers requests in its own threads until it is closed."""
 
-    def __init__(self, server: socketserver.BaseServer, answer: Callable[[str, str], Answer]) -> None:
+    def __init__(self, server: socketserver.BaseServer, answer: Callable[[str, str], Response]) -> None:
         server.answer = answer  # type: ignore[attr-defined]
         self._server = server
         self._thread = threading.Thread(
@@ -94,18 +94,18 @@ class _Serving:
 
 
 class TextServer(_Serving):
-    """Answers every GET at a port with what `page` returns then."""
+    """Answers every GET at a port with the response that `page()` returns."""
 
-    def __init__(self, host: str, port: int, page: Callable[[], Answer]) -> None:
+    def __init__(self, host: str, port: int, page: Callable[[], Response]) -> None:
         server = _TcpServer((host, port), _Handler)
         self.port: int = server.server_address[1]
         super().__init__(server, lambda method, _: page() if method == "GET" else _ONLY_GET)
 
 
 class SocketServer(_Serving):
-    """Answers requests at a Unix socket with what `answer(method, path)` returns; the path has no query."""
+    """Answers requests at a Unix socket with the response `answer(method, path)`; the path has no query."""
 
-    def __init__(self, socket_path: str, answer: Callable[[str, str], Answer]) -> None:
+    def __init__(self, socket_path: str, answer: Callable[[str, str], Response]) -> None:
         self._path = socket_path
         _remove_if_deserted(socket_path)
         super().__init__(_UnixServer(socket_path, _Handler), answer)
@@ -117,7 +117,7 @@ class SocketServer(_Serving):
 
 
 def _remove_if_deserted(socket_path: str) -> None:
-    """Remove a socket to which nobody listens any more, as a process leaves it that was killed."""
+    """Remove a socket file on which nobody listens any more; a process that was killed leaves one."""
     if not Path(socket_path).is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -126,4 +126,4 @@ def _remove_if_deserted(socket_path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(socket_path)
         except OSError:
-            pass  # binding tells what is wrong
+            pass  # binding then raises the error

@@ -1,4 +1,4 @@
-"""A server in each worker, which tells from outside what the worker does."""
+"""A server in each worker through which its state can be inspected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from weft.distributed.elastic._http import Answer, SocketServer
+from weft.distributed.elastic._http import Response, SocketServer
 from weft.distributed.elastic.multiprocessing.errors._record import record_once
 from weft.distributed.elastic.multiprocessing.errors.handlers import get_error_handler
 from weft.errors import DistError
@@ -24,12 +24,12 @@ _WELCOME = f'<h1>weft.distributed worker</h1>\n<a href="{_PATH}">Handler names</
 
 @contextmanager
 def worker_main() -> Iterator[None]:
-    """Run the block, or as `@worker_main()` the function, as the main part of a worker.
+    """Run the block, or the function decorated by `@worker_main()`, as the main part of a worker.
 
-    An exception is written to the process's error file, as `record` does it. Where the environment names a Unix socket
-    in TORCH_WORKER_SERVER_SOCKET, an HTTP server answers there meanwhile: `GET /handler/` lists its handlers, and
-    `POST /handler/NAME` calls one. `ping` says pong; `dump_traceback` tells where each thread is. Workers of one host
-    need sockets of their own.
+    An exception is written to the process's error file, as by `record`. If TORCH_WORKER_SERVER_SOCKET names a Unix
+    socket, an HTTP server answers there meanwhile: `GET /handler/` lists its handlers, and `POST /handler/NAME` calls
+    one. `ping` answers pong; `dump_traceback` shows the stack of each thread. Workers of one host need different
+    sockets.
     """
     handler = get_error_handler()
     handler.initialize()
@@ -54,15 +54,17 @@ def _served(socket_path: str) -> SocketServer:
         ) from error
 
 
-def _answer(method: str, path: str) -> Answer:
+def _answer(method: str, path: str) -> Response:
     name = path.removeprefix(_PATH)
     if method == "GET" and path == "/":
-        return Answer(_WELCOME, kind="text/html")
+        return Response(_WELCOME, kind="text/html")
     if method == "GET" and path == _PATH:
-        return Answer(json.dumps(sorted(_HANDLERS)), kind="application/json")
+        return Response(json.dumps(sorted(_HANDLERS)), kind="application/json")
     if method == "POST" and path.startswith(_PATH) and name in _HANDLERS:
-        return Answer(_HANDLERS[name]())
-    return Answer(f"Handler {name} not found: POST {_PATH}NAME calls one of {', '.join(_HANDLERS)}\n", "404 Not Found")
+        return Response(_HANDLERS[name]())
+    return Response(
+        f"Handler {name} not found: POST {_PATH}NAME calls one of {', '.join(_HANDLERS)}\n", "404 Not Found"
+    )
 
 
 def _traceback() -> str:

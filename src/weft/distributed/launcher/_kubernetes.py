@@ -11,8 +11,8 @@ from typing import Any
 from weft.distributed.launcher._manifest import Job
 from weft.errors import ValueRangeError
 
-_CONNECT_SECONDS = 600  # a node may have to be found, and an image be fetched
-_FAREWELL_SECONDS = 30  # for the launcher, when its workers have ended or been killed
+_CONNECT_SECONDS = 600  # a node may have to be provisioned, and an image to be pulled
+_FAREWELL_SECONDS = 30  # for the launcher, after its workers have ended or been killed
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
 
 
@@ -46,7 +46,7 @@ def _secret(job: Job) -> dict[str, Any]:
 
 
 def _service(job: Job) -> dict[str, Any]:
-    """Gives pods their names; also before they are ready, since they become so together."""
+    """Gives pods their host names, even before they are ready, since they become ready only together."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -71,7 +71,7 @@ def _job(job: Job) -> dict[str, Any]:
             "completions": job.max_nodes,
             "parallelism": job.max_nodes,
             "backoffLimit": job.max_restarts,
-            # pods that are evicted come again, and join the others, without being counted as failures
+            # evicted pods are replaced and join the others; they do not count as failures
             "podFailurePolicy": {
                 "rules": [
                     {
@@ -103,7 +103,7 @@ def _container(job: Job) -> dict[str, Any]:
     return {
         "name": "node",
         "image": job.image,
-        "command": ["/bin/sh", "-c", _script(job).replace("$(", "$$(")],  # which Kubernetes would expand
+        "command": ["/bin/sh", "-c", _script(job).replace("$(", "$$(")],  # Kubernetes would expand $(
         "env": [*own, *({"name": name, "value": value.replace("$(", "$$(")} for name, value in job.env.items())],
         "ports": [{"name": "rendezvous", "containerPort": job.port}],
         **({"resources": {"requests": {"cpu": str(job.cpus)}}} if job.cpus else {}),
@@ -122,12 +122,12 @@ def _script(job: Job) -> str:
 
 
 def _text(dumper: Any, text: str) -> Any:
-    """A block for several lines, else quotes, also where PyYAML sees no need: kubectl takes `1e3` for a number."""
+    """A block for several lines, else quoted even where PyYAML would not: kubectl reads `1e3` as a number."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else '"')
 
 
 def _mapping(dumper: Any, mapping: dict[str, Any]) -> Any:
     node = dumper.represent_dict(mapping)
     for key, _ in node.value:
-        key.style = None  # keys are words
+        key.style = None  # keys are plain words
     return node

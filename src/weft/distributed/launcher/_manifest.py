@@ -1,4 +1,4 @@
-"""What a scheduler is told so that it runs `weft run` on all nodes: the same command, less what the scheduler knows."""
+"""Schedulers' descriptions of a job that runs `weft run` on all nodes: the command, without what the scheduler sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
 
 _HANDED_ON = ("JAX_", "NCCL_", "OMP_", "WEFT_", "XLA_")
-_OWN_KEYS = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")  # a manifest brings a fresh one
+_OWN_KEYS = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")  # a manifest has a new key
 _LONGEST_NAME = 40
 _SHUTDOWN_SECONDS = 30
 _log = logging.getLogger(__name__)
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """A command line as a scheduler sees it.
+    """A command line, as a scheduler needs it.
 
-    `flags` are those that each node has as well. `endpoint` is that of etcd; where it is empty, a node of the job is to
-    serve the rendezvous at `port`.
+    `flags` are those that every node gets, too. `endpoint` is that of etcd; if it is empty, a node of the job serves
+    the rendezvous at `port`.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Job:
 
     @property
     def cpus(self) -> int | None:
-        """Processors of a node, one for each worker; None where the workers follow from the node."""
+        """Processors of a node, one for each worker; None if the number of workers depends on the node."""
         return int(self.workers) if self.workers.isdecimal() else None
 
     def command(self, start: str, *, endpoint: str, run_id: str, conf: str = "", max_nodes: str = "") -> str:
-        """The command for a shell; `start`, `endpoint`, `run_id`, `conf` and `max_nodes` are the shell's words.
+        """The command for a shell. `start`, `endpoint`, `run_id`, `conf` and `max_nodes` are shell words.
 
-        They are for what only the scheduler knows; what the command line said of the same things goes before them.
+        They are values that only the scheduler knows; a value on the command line takes precedence.
         """
         meeting = ["--standalone"]
         if self.max_nodes > 1:
@@ -78,7 +78,7 @@ class Job:
 
 
 def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) -> Job:
-    """The job of a command line: its options, its least and most nodes, and the `flags` that are handed on."""
+    """The job of a command line: its options, its smallest and largest number of nodes, and the `flags` of nodes."""
     static = args.rdzv_backend == "static"
     if not static and args.rdzv_backend not in ("c10d", "etcd"):
         raise ValueRangeError(f"--print-manifest knows the rendezvous c10d and etcd, got {args.rdzv_backend!r}")
@@ -108,7 +108,7 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
 
 
 def _handed_on() -> dict[str, str]:
-    """What nodes get of this environment. A manifest is a text that many see, so secrets do not come into it."""
+    """The environment variables that nodes get. They contain no secrets, since many people may read a manifest."""
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_HANDED_ON)}
     if left_out := [name for name in variables if is_secret(name) and name not in _OWN_KEYS]:
         _log.warning(
@@ -119,7 +119,7 @@ def _handed_on() -> dict[str, str]:
 
 
 def _refuse_places(args: Namespace) -> None:
-    """Refuse flags that tell one node from the others: all nodes run one command."""
+    """Refuse flags that differ from node to node, since all nodes run one command."""
     places = explicit_flags(args, "node_rank", "master_addr", "master_port", "local_addr")
     if args.rdzv_backend == "static":
         places += explicit_flags(args, "rdzv_endpoint")
@@ -138,6 +138,6 @@ def _spelt(flags: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _name(args: Namespace) -> str:
-    """A name that suits host names: the job's, else the program's."""
+    """A name that is valid in host names: that of the job, else that of the program."""
     base = PurePath(args.training_script).name.removesuffix(".py") if args.rdzv_id == "none" else args.rdzv_id
     return re.sub(r"[^a-z0-9]+", "-", base.lower())[:_LONGEST_NAME].strip("-") or "weft"

@@ -41,15 +41,15 @@ def _options(job: Job) -> Iterator[str]:
 
 
 def _of_the_step(job: Job) -> Iterator[str]:
-    """What `srun` does not take over from `sbatch`."""
+    """The options that `srun` does not inherit from `sbatch`."""
     if job.cpus:
         yield f"--cpus-per-task={job.cpus}"
     if job.max_nodes > job.min_nodes:
-        yield "--no-kill"  # the job goes on when a node is lost
+        yield "--no-kill"  # the job continues when a node is lost
 
 
 def _start(job: Job) -> Iterator[str]:
-    yield "srun --kill-on-bad-exit=0"  # a node that ends is a matter of the others' rendezvous
+    yield "srun --kill-on-bad-exit=0"  # the rendezvous of the other nodes handles a node that ends
     yield from _of_the_step(job)
     if job.image:
         yield f"--container-image={shlex.quote(job.image)}"

@@ -1,4 +1,4 @@
-"""Launching workers with all that they need: rendezvous, agent, logs, signals, events."""
+"""Launches workers with everything that they need: rendezvous, agent, logs, signals, events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 @dataclass
 class LaunchConfig:
-    """How to launch; the fields are those of the command line (`weft run --help`), times are in seconds."""
+    """The configuration of a launch. The fields are the options of `weft run` (`--help`); times are in seconds."""
 
     min_nodes: int
     max_nodes: int
@@ -68,7 +68,7 @@ class LaunchConfig:
         if self.nproc_per_node < 1:
             raise ValueRangeError(f"LaunchConfig: nproc_per_node must be at least 1, got {self.nproc_per_node}")
         check_limits(self.min_nodes, self.max_nodes, "rendezvous nodes")
-        get_logging_handler(self.event_log_handler)  # raises where there is no such
+        get_logging_handler(self.event_log_handler)  # raises if there is no such handler
         if self.rdzv_timeout != -1:
             self.rdzv_configs["timeout"] = self.rdzv_timeout
         self.rdzv_configs.setdefault("timeout", _LEGACY_TIMEOUT)
@@ -83,7 +83,7 @@ class LaunchConfig:
 class elastic_launch:
     """Launches a function or command on this node: `elastic_launch(config, entrypoint)(*args)`.
 
-    Returns the return values of functions by global rank; raises `ChildFailedError` when workers failed.
+    Returns the functions' return values by global rank; raises `ChildFailedError` if workers failed.
     """
 
     def __init__(self, config: LaunchConfig, entrypoint: Callable[..., Any] | str) -> None:
@@ -95,7 +95,7 @@ class elastic_launch:
 
 
 def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]) -> dict[int, Any]:
-    """Run workers under an agent of this process to their end."""
+    """Run workers under an agent in this process until they end."""
     if not config.run_id:
         config.run_id = str(uuid.uuid4().int)
         _log.warning("config has no run_id, generated a random run_id: %s", config.run_id)
@@ -116,7 +116,7 @@ def _launched(
             raise ChildFailedError(_name(entrypoint, args), result.failures)
         return result.return_values
     except SignalException:
-        ends_job = False  # others may go on, and this node may come back
+        ends_job = False  # other nodes may continue, and this one may join again
         raise
     finally:
         if ends_job:
@@ -129,7 +129,7 @@ def _launched(
 def _starter(
     config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]
 ) -> Iterator[Callable[..., PContext]]:
-    """What starts the processes: a fork server, where one start is for several workers, or may not be the last."""
+    """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
     program = args[len(RUNNER) :] if several and _is_run_here(entrypoint, args) else []
     modules = preloaded_for(program)
@@ -141,7 +141,7 @@ def _starter(
 
 
 def _is_run_here(entrypoint: Callable[..., Any] | str, args: list[Any]) -> bool:
-    """Whether this interpreter runs a script or a module by our runner."""
+    """Whether this interpreter runs a script or a module through our runner."""
     return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
 
 
@@ -185,7 +185,7 @@ def _agent(
 
 
 def _master(parameters: RendezvousParameters) -> tuple[str | None, int | None]:
-    """The workers' master as given, which is so for the static rendezvous only."""
+    """The address and port of the workers' master; None unless the rendezvous is static."""
     if parameters.backend != "static" or not parameters.endpoint:
         return None, None
     host, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
@@ -193,7 +193,7 @@ def _master(parameters: RendezvousParameters) -> tuple[str | None, int | None]:
 
 
 def _name(entrypoint: Callable[..., Any] | str, args: list[Any]) -> str:
-    """What a user calls the program: not the interpreter and its options."""
+    """The user's name for the program: without the interpreter and its options."""
     if not isinstance(entrypoint, str):
         return getattr(entrypoint, "__name__", repr(entrypoint))
     if entrypoint != sys.executable:

@@ -1,4 +1,4 @@
-"""Collectives with derivatives, and modules on other workers."""
+"""Differentiable collectives, and modules on other workers."""
 
 from weft._base.exports import on_first_use as _on_first_use
 from weft.distributed.nn.functional import all_gather as all_gather

@@ -1,7 +1,7 @@
-"""Collectives that give new tensors and that autograd differentiates through.
+"""Differentiable collectives, which return new tensors.
 
-The derivative of a collective is the collective that brings gradients back: ranks run backward passes together, as
-they run forward ones.
+The derivative of a collective is a collective that sends gradients back, so all ranks must run backward passes
+together, as they run forward passes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def _clone(tensor: Any) -> Any:
 
 
 def _sum_of_own_part(grads: Any, group: Any) -> Tensor:
-    """The sum of what all ranks have for this one."""
+    """The sum of all ranks' gradients for this rank's part."""
     own = empty_like(grads[0])
     plain.reduce_scatter(own, list(grads), ReduceOp.SUM, group)
     return own
 
 
 def _shared(grad: Any, op: Reduction, group: Any) -> Any:
-    """The part of a result's gradient that each of the combined values has."""
+    """The share of a result's gradient that belongs to each of the reduced values."""
     return grad / group.size() if op is ReduceOp.AVG else grad
 
 
@@ -159,12 +159,12 @@ def broadcast(tensor: Any, src: int, group: Any = None) -> Any:
 
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
-    """The tensors of all ranks, combined. Gradients are combined in the same way."""
+    """The reduction of the tensors of all ranks. Gradients are reduced in the same way."""
     return _AllReduce.apply(op, require_group(group), tensor)
 
 
 def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
-    """The tensors of all ranks, combined, on rank `dst`; its own tensor on the others."""
+    """The reduction of the tensors of all ranks on rank `dst`; the rank's own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
 
@@ -181,18 +181,18 @@ def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
 
 
 def scatter(tensors: Any, src: int = 0, group: Any = None) -> Any:
-    """This rank's one of the tensors of rank `src`; others give tensors of the same shapes."""
+    """This rank's entry of the tensors of rank `src`; other ranks give tensors of the same shapes."""
     group = require_group(group)
     return _Scatter.apply(group.rank_in_group(src), group, *tensors)
 
 
 def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
-    """What all ranks have for this one in `input_list`, combined; `output` tells shape and type."""
+    """The reduction of all ranks' entries of `input_list` for this rank; `output` gives shape and type."""
     return _ReduceScatter.apply(op, require_group(group), output, *input_list)
 
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None) -> tuple[Any, ...]:
-    """What each rank has for this one, by rank; `output_tensor_list` tells the shapes."""
+    """All ranks' entries for this rank, by rank; `output_tensor_list` gives the shapes."""
     shapes = [tuple(x.shape) for x in output_tensor_list]
     return _AllToAll.apply(require_group(group), shapes, *input_tensor_list)
 
@@ -200,8 +200,8 @@ def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = Non
 def all_to_all_single(
     output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None
 ) -> Any:
-    """A part of `input` along the first dim to each rank, and what they give one after the other.
+    """Send a part of `input`, along the first dim, to each rank; returns the received parts, concatenated.
 
-    `output` tells the shape. Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
+    `output` gives the shape. Parts have equal sizes, or those in `input_split_sizes` and `output_split_sizes`.
     """
     return _AllToAllSingle.apply(require_group(group), output, input_split_sizes, output_split_sizes, input)

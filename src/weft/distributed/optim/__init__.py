@@ -1,4 +1,4 @@
-"""Optimizers that take part in training with several ranks or workers."""
+"""Optimizers for training with several ranks or workers."""
 
 from weft.distributed.optim._distributed import DistributedOptimizer as DistributedOptimizer
 from weft.distributed.optim._functional import _FunctionalAdadelta as _FunctionalAdadelta

@@ -17,11 +17,11 @@ from weft.futures import wait_all
 
 
 class DistributedOptimizer:
-    """Has each worker update the parameters that it owns, with the gradients of a context of distributed autograd.
+    """Lets each worker update the parameters that it owns, with the gradients in a context of distributed autograd.
 
-    `params_rref` are references to parameters, such as `RemoteModule.remote_parameters()`; each owner makes an
-    `optimizer_class` of its own, with the other arguments. Updates on a worker come one after another; those of
-    different workers in any order. `ValueError` without parameters; what the class raises is raised here.
+    `params_rref` are references to parameters, such as `RemoteModule.remote_parameters()`. Each owner creates its own
+    `optimizer_class` with the other arguments. Updates on one worker run one at a time; those of different workers in
+    any order. `ValueError` without parameters; exceptions of the class are raised here.
     """
 
     def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Any]], *args: Any, **kwargs: Any) -> None:
@@ -42,7 +42,7 @@ class DistributedOptimizer:
         wait_all([optimizer._get_future() for optimizer in self.remote_optimizers])
 
     def step(self, context_id: int) -> None:
-        """Update all parameters; returns when all workers have. `RuntimeError` for an unknown context."""
+        """Update all parameters; returns when all workers are done. `RuntimeError` for an unknown context."""
         current_agent().contexts.existing(context_id)
         begun = [one.rpc_async().step(context_id) for one in self.remote_optimizers if not one.is_owner()]
         try:
@@ -55,9 +55,9 @@ class DistributedOptimizer:
 
 
 class _LocalOptimizer:
-    """The part of an owner."""
+    """The optimizer on one owner of parameters."""
 
-    _stepping = threading.Lock()  # on this worker
+    _stepping = threading.Lock()  # one step at a time on this worker
 
     def __init__(
         self, optimizer_class: type, references: Sequence[RRef[Any]], args: Sequence[Any], kwargs: dict[str, Any]
@@ -66,8 +66,8 @@ class _LocalOptimizer:
         self._optimizer = optimizer_class(self._parameters, *args, **kwargs)
 
     def step(self, context_id: int) -> None:
-        """Update with the gradients of a context; `.grad` is as before. It is computed when the caller was answered."""
-        current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
+        """Update with the gradients in a context; `.grad` is not changed. The result is computed after the reply."""
+        current_agent().contexts.at(context_id)  # creates it on a worker without messages in it, which has no gradients
         gradients = get_gradients(context_id)
         chosen = [gradients.get(parameter) for parameter in self._parameters]
         with self._stepping, lent_gradients(self._parameters, chosen), keeping():

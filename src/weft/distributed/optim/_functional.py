@@ -1,4 +1,4 @@
-"""Optimizers that are given gradients: those of `weft.optim`, stepped with other gradients than `.grad`."""
+"""Optimizers of `weft.optim` whose steps are given the gradients, instead of reading `.grad`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, R
 
 @contextmanager
 def lent_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Iterator[None]:
-    """Have these gradients in `.grad` during the block; afterwards it is as before."""
+    """Put these gradients into `.grad` within the block; afterwards `.grad` is restored."""
     own = [param.grad for param in params]
     try:
         for param, gradient in zip(params, gradients, strict=True):
@@ -25,10 +25,10 @@ def lent_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None])
 
 
 class FunctionalOptimizer:
-    """An optimizer of one group whose steps take gradients, and neither read nor write `.grad`.
+    """An optimizer of one group whose steps take gradients, and neither read nor change `.grad`.
 
     The arguments after `params` are those of the class in `weft.optim` that does the work. `params` may be empty only
-    with `_allow_empty_param_list` (`ValueError`), for an optimizer that is used by `step_param` alone.
+    with `_allow_empty_param_list` (else `ValueError`), for an optimizer that is used only by `step_param`.
     """
 
     _optimizer_class: ClassVar[type[Any]]
@@ -54,7 +54,7 @@ class FunctionalOptimizer:
         return self._optimizer.state
 
     def step_param(self, param: Tensor, grad: Tensor | None) -> None:
-        """Update one parameter, also one that the constructor was not given; nothing happens without a gradient."""
+        """Update one parameter, which need not be one of `params`; does nothing without a gradient."""
         mine = self.param_group["params"]
         self.param_group["params"] = [param]
         try:
@@ -63,7 +63,7 @@ class FunctionalOptimizer:
             self.param_group["params"] = mine
 
     def step(self, gradients: Sequence[Tensor | None]) -> None:
-        """Update the parameters by gradients in their order, but for those whose gradient is None."""
+        """Update the parameters, given their gradients in order; parameters whose gradient is None are skipped."""
         params = self.param_group["params"]
         if len(params) != len(gradients):
             raise ValueRangeError(

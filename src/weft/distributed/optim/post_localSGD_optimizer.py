@@ -1,4 +1,4 @@
-"""Local SGD after a while, as an optimizer around another one.
+"""Post-local SGD as a wrapper around another optimizer.
 
 Lin et al., "Don't use large mini-batches, use local SGD", 2020 (https://arxiv.org/abs/1808.07217).
 """
@@ -14,9 +14,9 @@ from weft.optim._optimizer import Group, Optimizer
 
 
 class PostLocalSGDOptimizer(Optimizer):
-    """Steps as `optim` does, and lets `averager` average the parameters after each step, when it is time.
+    """Steps as `optim` does; after each step, `averager` averages the parameters if this step is due.
 
-    It shares groups and state with `optim`. Its state dict also has the number of the averager's step.
+    It shares groups and state with `optim`. Its state dict also has the averager's step.
     """
 
     def __init__(self, optim: Optimizer, averager: ModelAverager) -> None:
@@ -32,21 +32,21 @@ class PostLocalSGDOptimizer(Optimizer):
         return repr(self.optim)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters, and average them if it is time; what the inner optimizer returns."""
+        """Update the parameters, and average them if this step is due; returns the inner optimizer's result."""
         loss = self.optim.step(closure)
         self.averager.average_parameters(self.param_groups)
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters, with options where they differ from the defaults."""
+        """Add a group of parameters, with the options that differ from the defaults."""
         self.optim.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the inner optimizer, with the averager's `step`."""
+        """The inner optimizer's state dict, with the averager's `step`."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over such a state dict; without a `step` the averager begins anew, with a warning."""
+        """Load such a state dict; if it has no `step`, the averager restarts at 0, with a warning."""
         self.optim.load_state_dict(state_dict)
         self._share()
         if "step" not in state_dict:

@@ -1,4 +1,4 @@
-"""Which functional optimizer goes with an optimizer."""
+"""The table of functional optimizers."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ functional_optim_map: dict[Any, type[Any]] = {
         _FunctionalAdamax,
     )
 }
-"""The functional optimizer by the optimizer's class, or by a key of the user's."""
+"""Functional optimizers, by the optimizer's class or by a user's key."""
 
 
 def register_functional_optim(key: Any, optim: type[Any]) -> None:
-    """Add a functional optimizer under a key, usually an optimizer's class; a key that is there keeps what it has."""
+    """Add a functional optimizer under a key, usually an optimizer's class; an existing entry is kept."""
     functional_optim_map.setdefault(key, optim)
 
 
 def as_functional_optim(optim_cls: Any, *args: Any, **kwargs: Any) -> Any:
     """The functional optimizer of a class, without parameters; the other arguments are its options.
 
-    It is called as `functional_class([], *args, **kwargs, _allow_empty_param_list=True)`. `ValueError` for a class that
-    has none.
+    It is called as `functional_class([], *args, **kwargs, _allow_empty_param_list=True)`. `ValueError` for a class
+    without one.
     """
     if optim_cls not in functional_optim_map:
         raise ValueRangeError(

@@ -1,4 +1,4 @@
-"""An optimizer whose state is spread over the ranks.
+"""An optimizer whose state is sharded over the ranks.
 
 Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", 2020
 (https://arxiv.org/abs/1910.02054), stage 1.
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):
-    """Has each rank update a part of the parameters, and so hold the state of that part alone.
+    """Lets each rank update a part of the parameters, and so hold the state of that part only.
 
-    Each parameter belongs to one rank: from the largest to the smallest, to the rank that has the fewest elements so
-    far. A step updates the own ones by an `optimizer_class` with the options `defaults`, which is `optim`, and gives
-    all ranks the results. All ranks make the same calls.
+    Each parameter is assigned to one rank: in order of decreasing size, to the rank with the fewest elements so far. A
+    step updates the rank's own parameters by `optim`, an `optimizer_class` with the options `defaults`, and sends the
+    results to all ranks. All ranks must make the same calls.
 
-    overlap_with_ddp            the parameters are updated by a hook of `ddp_zero_hook` in the backward pass, and not
-                                by `step`
-    parameters_as_bucket_view   accepted; parameters that are sent together are copied together here
+    overlap_with_ddp            a hook of `ddp_zero_hook` updates the parameters in the backward pass; `step` does
+                                nothing
+    parameters_as_bucket_view   accepted, without effect: parameters sent together are copied together
 
-    `state` has the own parameters only.
+    `state` has only the rank's own parameters.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             group.update(_options({**part, **group}))
 
     def _part(self, group: Group) -> Group:
-        """A group with the own parameters alone."""
+        """A group with only the rank's own parameters."""
         own = [param for param in group["params"] if self._rank_of[param] == self.process_group.rank()]
         return {**_options(group), "params": own}
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters, with options where they differ from the defaults; on all ranks."""
+        """Add a group of parameters, with the options that differ from the defaults; on all ranks."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for param in sorted(group["params"], key=lambda param: -param.numel()):
@@ -86,9 +86,9 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     # --- stepping ---------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
-        """Update the own parameters, and give all ranks the results; what the inner step returns.
+        """Update the rank's own parameters, and send the results to all ranks; returns the inner step's result.
 
-        Nothing happens with `overlap_with_ddp`, where the backward pass has done it.
+        With `overlap_with_ddp` it does nothing, since the backward pass has done it.
         """
         if self.overlap_with_ddp:
             _log.warning("`step()` should not be included in the training loop when `overlap_with_ddp=True`")
@@ -101,7 +101,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return loss
 
     def _step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
-        """Update some of the parameters with these gradients; `.grad` is not used."""
+        """Update those parameters whose gradients are given; `.grad` is not used."""
         self._copy_options(self.param_groups, self.optim.param_groups)
         parts = [group["params"] for group in self.optim.param_groups]
         chosen = [[param for param in part if param in gradients] for part in parts]
@@ -117,22 +117,22 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._share([param for param in gradients if param in self._rank_of])
 
     def _share(self, params: list[Tensor]) -> None:
-        """Give all ranks what the owners of parameters have."""
+        """Broadcast parameters from their owners to all ranks."""
         for rank in range(self.process_group.size()):
             own = [param for param in params if self._rank_of[param] == rank]
             broadcast_coalesced(own, rank, self.process_group)
 
     def _copy_options(self, source: list[Group], target: list[Group]) -> None:
-        """Schedules change the options of this optimizer, some optimizers their own."""
+        """Copy options between the groups: schedules change those of this optimizer, and some optimizers their own."""
         for one, other in zip(source, target, strict=True):
             other.update(_options(one))
 
     # --- uneven inputs ----------------------------------------------------------------------------------------
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What this rank does when it has no data: steps, with gradients that a replica's hook has put in `.grad`.
+        """The actions of this rank when it has no data left: steps with the gradients that a replica puts in `.grad`.
 
-        So a `DistributedDataParallel` comes before this optimizer in the list of `Join`.
+        So a `DistributedDataParallel` must come before this optimizer in the list of `Join`.
         """
         return _StepJoinHook(self)
 
@@ -143,13 +143,13 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     @property
     def join_process_group(self) -> ProcessGroup:
-        """The group that the state is spread over."""
+        """The group over which the state is sharded."""
         return self.process_group
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Bring the state of all parameters to the rank `to` of the group, for `state_dict` there; on all ranks."""
+        """Collect the state of all parameters on the rank `to` of the group, for `state_dict` there; on all ranks."""
         numbers = {param: at for at, param in enumerate(self._params_in_order())}
         own = {numbers.get(key, key): value for key, value in self.state.items()}
         is_target = self.process_group.rank() == to
@@ -163,9 +163,9 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return [param for group in self.param_groups for param in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters as it was last consolidated, like that of one optimizer for all of them.
+        """The state of all parameters as it was last consolidated, as that of one optimizer for all of them.
 
-        `RuntimeError` on a rank that has none.
+        `RuntimeError` on a rank that does not have it.
         """
         if self._consolidated is None:
             raise StateDictError(
@@ -179,7 +179,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self.state = own
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of all parameters, of which this rank keeps that of its own; errors are as always."""
+        """Load the state of all parameters, of which this rank keeps that of its own; errors are as for `Optimizer`."""
         order, rank = self._params_in_order(), self.process_group.rank()
         owners = dict(enumerate(self._rank_of[param] for param in order))
         kept = {key: value for key, value in state_dict["state"].items() if owners.get(key, rank) == rank}
@@ -192,7 +192,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
 
 class _StepJoinHook(JoinHook):
-    """Takes part in the steps of the others."""
+    """Takes part in the steps of the other ranks."""
 
     def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
         self._optimizer = optimizer

@@ -1,4 +1,4 @@
-"""Remote calls, references to values elsewhere, and what stands on them."""
+"""Remote procedure calls, and references to values on other workers."""
 
 from weft._base.exports import on_first_use as _on_first_use
 

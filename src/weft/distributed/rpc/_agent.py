@@ -1,4 +1,4 @@
-"""The agent of a worker: it sends calls, serves those of others, and answers them."""
+"""The agent of a worker: it sends this worker's calls, runs the calls of others, and sends the answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from weft.futures import Future
 
 Args = TypeVarTuple("Args")
 
-_GRACE, _LEAST_GRACE = 5.0, 0.2  # seconds that functions under way are given at the end; after the deadline
+_GRACE, _LEAST_GRACE = 5.0, 0.2  # seconds that running functions are given at the end; after the deadline
 _CALL, _UNCOUNTED, _CHUNK, _TRACED = int(Frame.CALL), int(Frame.UNCOUNTED), int(Frame.CHUNK), int(Mark.TRACED)
 _ANSWERS = int(Frame.ANSWER), int(Frame.ERROR)
 _CALLS = _CALL, int(Frame.REQUEST), _UNCOUNTED
@@ -45,10 +45,10 @@ _TRACED_CALLS = Frame.CALL | Mark.TRACED, Frame.REQUEST | Mark.TRACED
 
 
 class Agent:
-    """PendingCalls to and from one worker.
+    """The calls to and from one worker.
 
-    `controls` are the functions of this package that peers may call. `size` is the number of workers, None if they
-    join and leave as they like. Threads of the agent begin with `enter()`.
+    `controls` are the functions of this package that peers may call. `size` is the number of workers, or None if
+    workers may join and leave at any time. Threads of the agent first call `enter()`.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Agent:
         try:
             self.peers = Peers(
                 workers, self.reactor, self, connect_options, self._send_device_map
-            )  # from here on others may call
+            )  # from here on, other workers may call this one
         except BaseException:
             self.reactor.close(_GRACE)
             raise
 
     def close(self, seconds: float | None = None) -> None:
-        """Leave at once; pending calls fail. Running functions get at most some seconds to end.
+        """Leave at once; pending calls fail. Running functions get at most `seconds` to end.
 
-        Does nothing if another thread has called it.
+        Does nothing if it was called before.
         """
         with self._closing:
             if self.closing:
@@ -106,17 +106,17 @@ class Agent:
     # --- sending ---
 
     def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> Call:
-        """Begin a call of a user's function."""
+        """Start a call of a user's function."""
         context = current_context()
         content = (function, args, kwargs) if context is None else (function, args, kwargs, context.id)
         return self._begin(to, None, content, self.seconds if seconds is None else seconds)
 
     def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> Call:
-        """Begin a call of a control, which the other worker runs at once."""
+        """Start a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
     def tell(self, to: WorkerInfo, note: Note[*Args], *args: *Args, sending: Pipe | None = None) -> None:
-        """Call a control without an answer: in a moment, or together with the next frames of `sending`.
+        """Call a control that sends no answer: within a moment, or together with the next frames of `sending`.
 
         Does nothing if the worker is lost.
         """
@@ -133,7 +133,7 @@ class Agent:
             self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
     def wait(self, future: Future[Any], limit: float | None) -> Any:
-        """The value of any future, within some seconds (None: the default, 0: no limit)."""
+        """The value of any future, waited for at most `limit` seconds (None: the default, 0: no limit)."""
         limit = self.seconds if limit is None else limit
         if not future.done():
             waiter: Waiter = SimpleQueue()
@@ -150,7 +150,7 @@ class Agent:
             capture.needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
-        except RpcError as error:  # raised by the future, as errors of the other worker are
+        except RpcError as error:  # the future's own, which may be an error of the other worker
             failed = Call(self, None, seconds)
             failed.set_exception(error)
             return failed
@@ -182,27 +182,27 @@ class Agent:
         """Queue the frame of a pending call."""
         try:
             self.payloads.put(pipe, kind, number, body, buffers)
-        except BaseException:  # too long, or no memory to lend
+        except BaseException:  # the frame is too long, or there is no memory to lend
             pipe.calls.pop(number, None)
             self.call_counts.count(to, sent=-(kind != _UNCOUNTED))
             raise
-        if pipe.close_reason is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # the connection was lost meanwhile
             self._fail_calls(pipe)
             self.references.lost(to[1:])
 
     def _send_device_map(self, to: WorkerInfo, pipe: Pipe) -> None:
-        """Queue the first frame for a callee: the device map by which it sends its answers."""
+        """Queue the first frame for a callee: the device map with which it sends its answers."""
         if device_map := self.devices.map_as_text(to):
             pipe.put(Frame.DEVICES, 0, pack(device_map, self.devices.receiver_of_call(to))[0])
 
     def expect(self, owned: OwnedValue) -> OwnedValue:
-        """A requested value of this worker; checks that its creator lives if that has not created it yet."""
+        """A value of this worker that was requested. If it is not created yet, checks that its creator is alive."""
         if not owned.created:
             self.reactor.run(partial(self._check_creator_lives, *owned.id.creator))
         return owned
 
     def _check_creator_lives(self, number: int, incarnation: int) -> None:
-        """Fail the values that a worker was to create, unless it lives: then the end of its connection does that."""
+        """Fail the values that a worker was to create, unless it is alive; then the end of its connection does this."""
         try:
             worker = self.workers.find(number)
             if worker is not None and worker != self.me and self.peers.existing(worker) is None:
@@ -211,13 +211,13 @@ class Agent:
                 self.peers.reach(worker, self.seconds)
                 return
         except RpcTimeoutError:
-            return  # it is there
+            return  # it has been created
         except RpcError:
             pass
         self.references.lost((number, incarnation))
 
     def _run_timers(self) -> float | None:
-        """Expire calls and send deletes that are due; returns the seconds until the next of them."""
+        """Expire calls, and send deletes that are due; returns the seconds until the next of them."""
         self.calls.expire()
         if monotonic() >= self.deletes.due:
             self.deletes.send(self.tell)
@@ -227,7 +227,7 @@ class Agent:
     # --- receiving ---
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
-        """A frame has come."""
+        """Handle a received frame."""
         if kind & LONG_FLAGS or kind == _CHUNK:
             try:
                 frame = self.payloads.receive(pipe, kind, number, body, buffers)
@@ -247,7 +247,7 @@ class Agent:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
         elif kind in _CALLS or (kind in _TRACED_CALLS and buffers):
-            if not self.closing:  # else the caller is about to see that this worker has left
+            if not self.closing:  # otherwise the caller will notice that this worker has left
                 self._serve(pipe, kind, number, body, buffers)
         elif kind == Frame.RETURN:
             self.payloads.take_back(pipe, number)
@@ -266,12 +266,12 @@ class Agent:
     def _try(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
         try:
             follow()
-        except Exception as error:  # there is no answer to say so
+        except Exception as error:  # a note has no answer that could report it
             pipe.close(f"it sent a note that cannot be followed: {error!r}")
         return pipe.close_reason is None
 
     def _serve(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
-        """Run a request: a user's function in its turn, a control at once."""
+        """Run a request: a user's function in the pool of threads, a control at once."""
         caller, span = self.me if pipe is None else self.peers.at(pipe), None
         if kind & _TRACED:
             *buffers, trace = buffers
@@ -294,13 +294,13 @@ class Agent:
         return control
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Have a function run in its turn. Its pending computations are started once no other function waits."""
+        """Run a function in the pool. Its pending computations are started once no other function is waiting."""
         self.reactor.run(partial(self._run, function, *args))
 
     def _run(self, function: Callable[..., None], *args: Any) -> None:
         function(*args)
         if not self.reactor.busy:
-            with suppress(Exception):  # it is raised where the value is needed
+            with suppress(Exception):  # the error is raised where the value is used
                 flush_pending()
 
     def answer(self, reply: Reply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
@@ -310,11 +310,11 @@ class Agent:
             self.calls.answer(None, kind, reply.number, body, buffers)
         else:
             self.payloads.put(pipe, kind, reply.number, body, buffers)
-            if pipe.close_reason is not None:  # nobody is left to hold the references in the answer
+            if pipe.close_reason is not None:  # nobody will hold the references in the answer
                 self.references.lost(reply.caller[1:])
                 check_creators(self)
             elif self.reactor.busy:
-                self.reactor.call_soon(partial(self.reactor.flush, pipe))  # more answers are about to follow
+                self.reactor.call_soon(partial(self.reactor.flush, pipe))  # more answers may follow at once
             else:
                 self.reactor.flush(pipe)
         if reply.kind != _UNCOUNTED:
@@ -323,7 +323,7 @@ class Agent:
     # --- lost workers ---
 
     def lost(self, pipe: Pipe) -> None:
-        """A connection is closed: the calls to its peer fail."""
+        """Handle the end of a connection: the calls to its peer fail."""
         peer = self.peers.forget(pipe)
         if peer is None:
             return
@@ -349,7 +349,7 @@ class Agent:
             else f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.close_reason}",
         )
 
-    # --- figures ---
+    # --- statistics ---
 
     def get_debug_info(self) -> dict[str, str]:
         """Statistics of this worker under PyTorch's names, as texts."""
@@ -361,7 +361,7 @@ class Agent:
         }
 
     def get_worker_info(self, name: str | None = None) -> WorkerInfo:
-        """The worker of this name, or this one. `RuntimeError` where there is none."""
+        """The worker of this name, by default this one. `RuntimeError` if there is none."""
         worker = self.me if name is None else self.workers.find(name)
         if worker is None:
             raise RpcError(f"unknown destination worker {name}")
@@ -372,11 +372,11 @@ class Agent:
         return self.workers.everybody()
 
     def counts(self) -> Counts:
-        """The worker's report for termination: calls sent and served, and running functions."""
+        """This worker's report for termination detection: calls sent and served, and running functions."""
         return self.call_counts.counts(self.reactor.running)
 
     def figures(self) -> dict[str, int]:
-        """How many threads there are, functions that run, calls that wait for answers, and connections."""
+        """The numbers of threads, running functions, calls that wait for answers, and connections."""
         return {
             "num_threads": self.reactor.threads,
             "num_running": self.reactor.running,

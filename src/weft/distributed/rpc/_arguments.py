@@ -12,18 +12,18 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 
-_MOST_NAMES = 20  # workers that an error names
+_MOST_NAMES = 20  # the largest number of workers that an error names
 
 
 def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
-    """Begin a call; its request may not be sent yet."""
+    """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
     return agent.call(worker(agent, to), func, args, kwargs, seconds(timeout))
 
 
 def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a call. `TypeError` for what cannot be called, or cannot be arguments."""
+    """The arguments of a call; `TypeError` if the function cannot be called, or the arguments have wrong types."""
     if not callable(func):
         raise ArgumentError("function should be callable.")
     if args is not None and not isinstance(args, (tuple, list)):
@@ -37,7 +37,7 @@ def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def worker(agent: Agent, to: Any) -> WorkerInfo:
-    """The worker that a name, a number or a `WorkerInfo` means: the one that has the name now."""
+    """The worker given by a name, a number or a `WorkerInfo`: the one that has the name now."""
     if isinstance(to, WorkerInfo):
         to = to.name
     if not isinstance(to, (str, int)):

@@ -1,13 +1,14 @@
 """Backward passes over several workers.
 
-A backward pass consists of local passes, one on each worker: over its tape, from the roots or the tensors that it has
-sent, to its leaves and the tensors that it has received. Gradients of received tensors go back to their senders, in one
-message for all that are complete together. A message is answered when all work that it has caused is done, so the pass
-is over when the first worker has its answers (Dijkstra and Scholten's method); an answer says how many gradients each
-worker still awaits.
+A backward pass consists of local passes, one on each worker. A local pass runs over the worker's tape, from the roots
+or the tensors that the worker has sent, to its leaves and the tensors that it has received. Gradients of received
+tensors are sent back to their senders, in one message for all that are complete at the same time. A message is answered
+when all
+all work that it has caused is done; so the pass is over when the first worker has its answers (Dijkstra and Scholten's
+method). An answer also has the number of gradients that each worker still awaits.
 
-In FAST mode all messages of the context take part; one with no tensor that leads to the roots is awaited in vain. In
-SMART mode a first round of messages, answered in the same way, marks the tensors that lead to the roots.
+In FAST mode all messages of the context take part; a gradient for a tensor on which the roots do not depend never
+comes. In SMART mode a first round of messages, answered in the same way, marks the tensors on which the roots depend.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
 Awaited = dict[WorkerInfo, int]
-"""The number of gradients that each worker still awaits for tensors that it has sent."""
+"""For each worker, the number of gradients that it still awaits for tensors that it has sent."""
 
 
 class BackwardPass(NamedTuple):
-    """The identity of a backward pass, by the worker that has begun it, and its options."""
+    """The identity of a backward pass: the worker that has started it and a number; and its options."""
 
     worker: int
     number: int
@@ -54,20 +55,20 @@ class BackwardPass(NamedTuple):
 
 _numbers = count()
 _grad_lock = threading.Lock()
-"""Held by the pass that has put gradients of a context into `.grad`."""
+"""Held by the pass that has put a context's gradients into `.grad`."""
 
 
 class _CollectedGradients:
-    """Adds gradients of leaves to those of a context, and leaves `.grad` unchanged.
+    """Adds gradients of leaves to those of a context, without changing `.grad`.
 
-    Hooks after accumulation read `.grad`, and may change it, as those of DistributedDataParallel do. So, within `with`,
+    Post-accumulate hooks read `.grad`, and may change it, as those of DistributedDataParallel do. So, within `with`,
     `.grad` of leaves with such hooks is the context's gradient.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._hooked: set[Tape] = set()
-        self._own: dict[Tape, Any] = {}  # the former `.grad` of leaves that have the context's
+        self._own: dict[Tape, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
 
     def add(self, tape: Tape, grad: Value) -> None:
         """Add to the gradient of a leaf."""
@@ -116,11 +117,11 @@ class LocalPass:
         self._lock = threading.Lock()
         self._collected = _CollectedGradients(context)
         self._engine: IncrementalBackwardPass | None = None
-        self._values: dict[int, Value] = {}  # of sent tensors that take part
-        self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients that are on their way
+        self._values: dict[int, Value] = {}  # sent tensors that take part
+        self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients to be sent
 
     def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
-        """Mark sent tensors as taking part; returns the received ones that they, or the roots, depend on, by sender."""
+        """Mark sent tensors as taking part; returns the received ones that they or the roots depend on, by sender."""
         onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
             fresh = set(numbers) - self._marked
@@ -135,18 +136,18 @@ class LocalPass:
         return onward
 
     def begin(self) -> dict[WorkerInfo, dict[int, Tensor | None]]:
-        """Begin at the roots; returns the gradients to send, by worker and number."""
+        """Start at the roots; returns the gradients to send, by worker and number."""
         with self._lock:
             return self._advance({})
 
     def add_gradients(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
-        """Go on with the gradients of sent tensors; returns the gradients to send, by worker and number."""
+        """Continue with the gradients of sent tensors; returns the gradients to send, by worker and number."""
         with self._lock:
             return self._advance(grads)
 
     @property
     def awaited(self) -> int:
-        """How many gradients have not arrived."""
+        """The number of gradients that have not arrived."""
         return 0 if self._engine is None else self._engine.awaited
 
     def _is_unmarked(self, value: Value) -> bool:
@@ -180,7 +181,7 @@ class LocalPass:
         return self._engine
 
     def _answer_unused(self, reached: Iterable[Vertex]) -> None:
-        """Answer None for tensors that take no part, but arrived in one message with tensors that do."""
+        """Send None for tensors that do not take part, but have arrived in one message with tensors that do."""
         used = [origin for origin in map(origin_of, reached) if origin is not None]
         numbers = {(origin.sender, origin.number) for origin in used}
         for sender, message in {(origin.sender, origin.message) for origin in used}:
@@ -214,7 +215,7 @@ class LocalPass:
 
 @contextmanager
 def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
-    """Turn exceptions of users' derivatives and hooks into errors that name this worker."""
+    """Raise exceptions of users' derivatives and hooks as errors that name this worker."""
     try:
         yield
     except WeftError:
@@ -224,12 +225,12 @@ def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
 
 
 def _on_device_of(value: Value, grad: Tensor | None) -> tuple[Value, Value | None]:
-    """A tensor and its gradient, which travels by the CPU: it is moved to the tensor's device, whatever the maps."""
+    """A tensor, and its gradient on the tensor's device. Gradients are sent on the CPU, whatever the device maps."""
     return value, None if grad is None else grad.to(value.aval.device)._read()
 
 
 def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: bool, smart: bool) -> None:
-    """Run a backward pass from scalars of this worker, until all workers are done. `RuntimeError` for bad roots."""
+    """Run a backward pass from scalars of this worker until all workers are done. `RuntimeError` for bad roots."""
     context = agent.contexts.existing(context_id)
     if not tensors:
         raise GradientError("No tensors provided for gradient computation.")
@@ -240,7 +241,7 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
         marks = (
             [call.flush() for call in _ask(agent, mark, context, backward_pass, local_pass.mark(()))] if smart else []
         )
-        if context.sends:  # others may mark some of them
+        if context.sends:  # other workers may mark some of them
             wait_all(marks)
         onward = local_pass.begin()
         flush_pending()
@@ -280,12 +281,12 @@ def _ask(
     backward_pass: BackwardPass,
     onward: Mapping[WorkerInfo, Any],
 ) -> list[Call]:
-    """Begin calls of a control for a pass, one for each worker."""
+    """Call a control for a pass, once for each worker."""
     return [agent.ask(to, what, context.id, backward_pass, content) for to, content in onward.items()]
 
 
 def _minimum(answers: Iterable[Awaited]) -> Awaited:
-    """The least count of each worker: counts only decrease, so that is the latest."""
+    """The smallest count for each worker; counts only decrease, so it is the latest."""
     least: Awaited = {}
     for answer in answers:
         for worker, left in answer.items():
@@ -298,7 +299,7 @@ def _minimum(answers: Iterable[Awaited]) -> Awaited:
 
 @request()
 def mark(reply: Reply, context_id: int, backward_pass: BackwardPass, numbers: Sequence[int]) -> None:
-    """Mark sent tensors as taking part in a pass; answered when all tensors that they depend on are marked."""
+    """Mark sent tensors as taking part in a pass; answered when all tensors on which they depend are marked."""
     context, local_pass = _local_pass(reply.agent, context_id, backward_pass)
     onward = local_pass.mark(numbers)
     _answer_after(reply, _ask(reply.agent, mark, context, backward_pass, onward), lambda _: None)
@@ -306,7 +307,7 @@ def mark(reply: Reply, context_id: int, backward_pass: BackwardPass, numbers: Se
 
 @request()
 def gradients(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]) -> None:
-    """Go on with a pass; answered, with the counts of awaited gradients, when all work that this caused is done."""
+    """Continue a pass; answered, with the counts of awaited gradients, when all work that this causes is done."""
     reply.run_in_turn(_advance, context_id, backward_pass, grads)
 
 
@@ -321,7 +322,7 @@ def _advance(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: 
 
 
 def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> tuple[Context, LocalPass]:
-    """A context, and this worker's local pass, which begins with the first message about it."""
+    """A context, and this worker's local pass, which is created by the first message about it."""
     context = agent.contexts.existing(context_id)
     with context.lock:
         local_pass = context.passes.get(backward_pass)
@@ -331,7 +332,7 @@ def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> t
 
 
 def _answer_after(reply: Reply, calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
-    """Reply with `summed(answers)` once all calls are answered, without waiting here."""
+    """Reply with `summed(answers)` once all calls are answered; does not block."""
     for call in calls:
         call.push(now=True)
     if calls:

@@ -1,4 +1,4 @@
-"""Calls that have no answer yet."""
+"""Calls whose answers have not arrived."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
 class Call(Future[Any]):
-    """The answer to a call whose request is queued, not sent. A thread that waits for it sends the request, and reads
-    the pipe unless another thread does. Callers that do not wait now call `push` or `flush`."""
+    """The answer to a call whose request is queued, but may not be sent.
+
+    A thread that waits for it sends the request, and reads the pipe unless another thread does. Callers that do not
+    wait at once must call `push` or `flush`.
+    """
 
     def __init__(self, agent: Agent, pipe: Pipe | None, seconds: float) -> None:
         super().__init__()
@@ -37,7 +40,7 @@ class Call(Future[Any]):
         self._agent = agent
 
     def push(self, *, now: bool = False) -> Self:
-        """Send it, `now` or in a moment together with other frames, and have its answer read as soon as it arrives."""
+        """Send it, `now` or within a moment together with other frames, and read its answer as soon as it arrives."""
         pipe = self.pipe
         if pipe is None:
             return self
@@ -52,13 +55,13 @@ class Call(Future[Any]):
         return self
 
     def flush(self) -> Self:
-        """Send it now; its answer is read by the thread that waits for it."""
+        """Send it now. The thread that waits for it reads its answer."""
         if self.pipe is not None:
             self._agent.reactor.flush(self.pipe)
         return self
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
-        """The callback runs in the context of distributed autograd in which it is added."""
+        """Add a callback, which runs in the present context of distributed autograd."""
         context = current_context()
         super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
 
@@ -78,21 +81,21 @@ class Call(Future[Any]):
 
 
 class PendingCalls:
-    """The calls of one worker that wait for answers: those to itself here, others at their pipes."""
+    """The calls of one worker that wait for answers: calls to itself here, others at their pipes."""
 
     def __init__(self, agent: Agent) -> None:
         self.numbers = count(1)
-        self.next_end = NEVER  # of any call
+        self.next_end = NEVER  # the earliest timeout of all calls
         self._agent = agent
         self._local: dict[int, Call] = {}
         self._lock = threading.Lock()
 
     def at(self, pipe: Pipe | None) -> dict[int, Call]:
-        """The calls by a pipe, by number; for None those to this worker itself."""
+        """The calls through a pipe, by number; for None, those to this worker itself."""
         return self._local if pipe is None else pipe.calls
 
     def watch(self, end: float) -> None:
-        """Expire a call at a time that is before `next_end`."""
+        """Make sure that calls are checked at the time `end`, which is before `next_end`."""
         with self._lock:
             self.next_end = min(self.next_end, end)
         self._agent.reactor.wake()
@@ -102,7 +105,7 @@ class PendingCalls:
         return [call for calls in self._all() for call in list(calls.values())]
 
     def expire(self) -> None:
-        """Fail the calls that have timed out."""
+        """Fail the calls whose timeout has passed."""
         now, late = monotonic(), []
         if now < self.next_end:
             return
@@ -118,10 +121,10 @@ class PendingCalls:
             self._finish(call, call.set_exception, timeout_error(call.seconds))
 
     def answer(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
-        """The answer to a call has arrived."""
+        """Handle the answer to a call."""
         call = self.at(pipe).pop(number, None)
         if call is None:
-            return  # its time was over
+            return  # the call has timed out
         failed = kind == _ERROR
         try:
             outcome = remote_error(body, buffers) if failed else unpack(body, buffers)
@@ -132,20 +135,20 @@ class PendingCalls:
         self._finish(call, call.set_exception if failed else call.set_result, outcome)
 
     def fail(self, pipe: Pipe | None, why: str) -> None:
-        """Fail all calls by a pipe, which is closed."""
+        """Fail all calls through a pipe, which is closed."""
         calls = self.at(pipe)
         while calls:
             try:
                 _, call = calls.popitem()
             except KeyError:
-                return  # another thread was faster
+                return  # another thread has done it
             call.set_exception(RpcError(why))
 
     def _all(self) -> list[dict[int, Call]]:
         return [self._local, *(pipe.calls for pipe in self._agent.peers.outgoing())]
 
     def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
-        """Set the outcome of a call, later if it has callbacks: those may wait for other calls."""
+        """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
         if call.has_callbacks:
             self._agent.reactor.defer(partial(finish, outcome))
         else:

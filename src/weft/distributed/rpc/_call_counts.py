@@ -1,4 +1,4 @@
-"""How many calls a worker has sent and served: the sums over all workers show whether any is under way."""
+"""The numbers of calls sent and served by a worker; their sums over all workers show whether any call is in flight."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weft.distributed.rpc._workers import WorkerInfo
 
 
 class Counts(NamedTuple):
-    """Calls sent and served between living workers, and running functions, of one worker or several.
+    """Calls sent and served between living workers, and running functions, of one worker or of several.
 
-    `lost` is the number of peers that have ended, whose calls are not counted any more. `peers` are the other ends of
-    the calls, as `bits`.
+    `lost` is the number of peers that have ended, whose calls are no longer counted. `peers` are the other ends of the
+    calls, as `bits`.
     """
 
     sent: int
@@ -25,26 +25,26 @@ class Counts(NamedTuple):
     peers: int = 0
 
     def plus(self, *others: Counts) -> Counts:
-        """The counts of all together."""
+        """The sum of these counts."""
         sent, served, running, lost, peers = zip(self, *others, strict=True)
         return Counts(sum(sent), sum(served), sum(running), sum(lost), reduce(or_, peers))
 
 
 def bits(numbers: Iterable[int]) -> int:
-    """A set of numbers as the bits of one int."""
+    """A set of numbers as the bits of an int."""
     return reduce(or_, (1 << number for number in numbers), 0)
 
 
 class CallCounter:
-    """Counts the calls of one worker by peer. Those of a peer that has ended are dropped from the sums.
+    """Counts the calls of one worker by peer. The calls of a peer that has ended are removed from the sums.
 
-    A lost peer cannot report its own counts any more, so these could never match. Any thread may call.
+    An ended peer cannot report its own counts, so the sums would never be equal. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_peer: dict[WorkerInfo, list[int] | None] = {}  # sent and served; None of one that has ended
-        self._served_before = 0  # for those that have ended
+        self._by_peer: dict[WorkerInfo, list[int] | None] = {}  # sent and served; None for a peer that has ended
+        self._served_before = 0  # calls served for peers that have ended
 
     def count(self, peer: WorkerInfo, *, sent: int = 0, served: int = 0) -> None:
         """Count calls to a peer, or from it."""
@@ -59,7 +59,7 @@ class CallCounter:
                 self._served_before += served
 
     def lost(self, peer: WorkerInfo) -> None:
-        """A peer has ended."""
+        """Remove the calls of a peer that has ended."""
         with self._lock:
             figures = self._by_peer.get(peer)
             self._by_peer[peer] = None
@@ -73,7 +73,7 @@ class CallCounter:
             return self._served_before + sum(figures[1] for figures in self._by_peer.values() if figures is not None)
 
     def counts(self, running: int) -> Counts:
-        """The figures that this worker reports."""
+        """The counts that this worker reports."""
         with self._lock:
             living = {peer: figures for peer, figures in self._by_peer.items() if figures is not None}
             sent, served = (sum(figures[at] for figures in living.values()) for at in (0, 1))

@@ -1,4 +1,4 @@
-"""Releasing contexts of distributed autograd: the creator tells the workers it has called in one, and these go on."""
+"""Release of contexts of distributed autograd: the creator tells the workers it has called, and these tell others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @Note
 def release(agent: Agent, context_id: int) -> None:
-    """Release a context here, and on the workers that this one has exchanged messages with in it."""
+    """Release a context here, and on the workers with which this one has exchanged messages in it."""
     context = agent.contexts.release(context_id)
     if context is not None:
         for peer in [peer for peer in context.peers if peer.id != creator_of(context_id)]:
@@ -29,12 +29,12 @@ def release(agent: Agent, context_id: int) -> None:
 
 @request()
 def join_context(reply: Reply, context_id: int, worker: WorkerInfo) -> None:
-    """Answered with whether a context of this worker goes on; if so, `worker` is told of its end."""
+    """Answered with whether a context of this worker still exists; if so, `worker` will be told of its end."""
     reply.send(reply.agent.contexts.join(context_id, worker))
 
 
 def check_creators(agent: Agent) -> None:
-    """Tell the creators of all contexts that this worker takes part: the worker that called it may be lost."""
+    """Tell the creators of all contexts that this worker takes part, since the worker that called it may be lost."""
     for context_id, creator in agent.contexts.of_others():
         agent.reactor.run(partial(_check_creator, agent, context_id, creator))
 

@@ -1,8 +1,8 @@
 """Contexts of distributed autograd: the tensors that a worker has sent and received, through which gradients flow.
 
-A tensor on the tape that travels in a context gets a number from its sender, who keeps its value; the receiver's copy
-is on a tape that ends there, and knows where its gradient goes. A worker has a context from the first message in it
-until its creator releases it, or is lost.
+A tensor on the tape that is sent in a context gets a number from its sender, which keeps its value. The receiver's copy
+is on a tape that ends there, and knows the worker to which its gradient is sent. A worker has a context from the first
+message in it until the context's creator releases it or is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft._lazy.value import Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
 
-_CREATOR_BITS, _INCARNATION_BITS = 48, 36  # the lowest bits of the creator and its incarnation in a context's id
+_CREATOR_BITS, _INCARNATION_BITS = 48, 36  # lowest bits of the creator's number and of its incarnation in an id
 _INCARNATIONS = 1 << (_CREATOR_BITS - _INCARNATION_BITS)
 _MOST_RELEASED = 1 << 12
 
@@ -35,7 +35,7 @@ class SentTensor(NamedTuple):
 
 
 class ReceivedTensor(NamedTuple):
-    """The sender and message of a received tensor; stands for its derivative, which only distributed passes take."""
+    """The sender and message of a received tensor. It stands for a derivative that only distributed passes can take."""
 
     context_id: int
     sender: WorkerInfo
@@ -53,9 +53,9 @@ class Context:
     """One worker's part of a context.
 
     sends      tensors that this worker has sent, by number
-    receipts   numbers of the tensors that arrived in one message, by its sender and number
-    peers      workers that have received tensors from this one, or sent some, or were called in it
-    gradients  of leaves of this worker, by their tape
+    receipts   numbers of the tensors that have arrived in one message, by its sender and number
+    peers      workers with which this one has exchanged tensors or calls in the context
+    gradients  gradients of this worker's leaves, by their tape
     passes     the local passes of backward passes
     over       whether it was released
     """
@@ -73,11 +73,11 @@ class Context:
         self._numbers = count()
 
     def message(self) -> ContextMessage:
-        """The next message, which is about to be packed."""
+        """A new message, which is about to be packed."""
         return ContextMessage(self, next(self._numbers))
 
     def send(self, value: Value, to: WorkerInfo) -> int:
-        """Record that a tensor goes to a worker; returns its number."""
+        """Record that a tensor is sent to a worker; returns its number."""
         with self.lock:
             number = next(self._numbers)
             self.sends[number] = SentTensor(value, to)
@@ -91,7 +91,7 @@ class Context:
             self.receipts.setdefault((origin.sender, origin.message), []).append(origin.number)
         source = Value(value.aval, value.array)
         source.tape = Tape(leaf=True)
-        copy = Value(value.aval, value.array)  # an application that is computed already
+        copy = Value(value.aval, value.array)  # the result of an application that has been computed
         copy.origin, copy.inputs, copy.time = _receive_output(value.aval), (source,), tick()
         copy.tape = Tape()
         copy.tape.custom = origin
@@ -105,7 +105,7 @@ class ContextMessage(NamedTuple):
     number: int
 
     def send(self, value: Value, to: WorkerInfo) -> ReceivedTensor:
-        """Record that a tensor goes to a worker with this message; returns the origin of its copy."""
+        """Record that a tensor is sent to a worker in this message; returns the origin of its copy."""
         return ReceivedTensor(self.context.id, self.context.me, self.number, self.context.send(value, to))
 
 
@@ -115,39 +115,39 @@ def _receive_output(aval: Aval) -> Output:
 
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
-    """The origin of a received value, None for values of this worker."""
+    """The origin of a received value; None for a value of this worker."""
     origin = value.tape and value.tape.custom
     return origin if isinstance(origin, ReceivedTensor) else None
 
 
 def _first_id(worker: WorkerInfo) -> int:
-    """The first id that a worker gives."""
+    """The first id that a worker assigns."""
     return (worker.id << _CREATOR_BITS) + (worker.incarnation % _INCARNATIONS << _INCARNATION_BITS)
 
 
 def creator_of(number: int) -> int:
-    """The number of the worker that has made the context of an id."""
+    """The number of the worker that has created a context, from its id."""
     return number >> _CREATOR_BITS
 
 
 class Contexts:
-    """The contexts of one worker. `connected(worker)` says whether there is a connection to or from a worker."""
+    """The contexts of one worker. `connected(worker)` tells whether there is a connection to or from a worker."""
 
     def __init__(self, me: WorkerInfo, connected: Callable[[WorkerInfo], bool]) -> None:
         self._me = me
         self._connected = connected
-        self._lost: dict[int, WorkerInfo] = {}  # workers that have ended, by the first bits of their contexts' ids
+        self._lost: dict[int, WorkerInfo] = {}  # workers that have ended, by the upper bits of their contexts' ids
         self._lock = threading.Lock()
         self._numbers = count(_first_id(me))
         self._all: dict[int, Context] = {}
-        self._released: dict[int, None] = {}  # the latest ones; calls in them may still be on their way
+        self._released: dict[int, None] = {}  # the latest ones, since calls in them may still arrive
 
     def make(self) -> Context:
-        """A new one."""
+        """Create a context."""
         return self.at(next(self._numbers))
 
     def at(self, number: int) -> Context:
-        """The context of an id, created here if this is the first message in it; it may be over."""
+        """The context with an id; created here if this is the first message in it. It may be over."""
         with self._lock:
             context = self._all.get(number)
             if context is None:
@@ -159,7 +159,7 @@ class Contexts:
             return context
 
     def existing(self, number: Any) -> Context:
-        """The context of an id; `RuntimeError` where there is none."""
+        """The context with an id; `RuntimeError` if there is none."""
         context = self._all.get(number)
         if context is None:
             raise GradientError(f"Could not find autograd context with id: {number}")
@@ -177,7 +177,7 @@ class Contexts:
         return context
 
     def lost(self, worker: WorkerInfo) -> list[int]:
-        """A worker has ended, and so have the contexts that it created; returns those to release."""
+        """Handle the end of a worker, and so of the contexts that it has created; returns those to release."""
         beginning = _first_id(worker) >> _INCARNATION_BITS
         with self._lock:
             self._lost[beginning] = worker
@@ -189,7 +189,7 @@ class Contexts:
             return [(number, creator_of(number)) for number in self._all if creator_of(number) != self._me.id]
 
     def join(self, number: int, worker: WorkerInfo) -> bool:
-        """Record that a worker takes part in a context and is to be told of its end; False if it is over already."""
+        """Record that a worker takes part in a context, and must be told of its end; False if the context is over."""
         context = self._all.get(number)
         if context is None:
             return False
@@ -197,7 +197,7 @@ class Contexts:
         return not context.over
 
     def figures(self) -> dict[str, int]:
-        """How many backward passes go on here, and how many contexts there are."""
+        """The numbers of running backward passes here, and of contexts."""
         with self._lock:
             passes = sum(len(context.passes) for context in self._all.values())
             return {"num_current_backward_passes": passes, "num_autograd_contexts": len(self._all)}
@@ -214,14 +214,14 @@ _thread_local = _ThreadLocal()
 
 
 def current_context() -> Context | None:
-    """The context that this thread is in, None once it is released."""
+    """The context that this thread is in; None once it is released."""
     context = _thread_local.context
     return None if context is None or context.over else context
 
 
 @contextmanager
 def use_context(context: Context | None) -> Iterator[None]:
-    """Be in a context, or in none."""
+    """Set this thread's context within the block; None means no context."""
     before, _thread_local.context = _thread_local.context, context
     try:
         yield

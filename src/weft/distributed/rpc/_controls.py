@@ -17,15 +17,15 @@ CONTROLS = table(
     fetch,
     add_fork,
     child_known,
-    delete_forks,  # references
+    delete_forks,  # for references
     mark,
     gradients,
     release,
-    join_context,  # distributed autograd
+    join_context,  # for distributed autograd
     query,
-    missing,  # the end of the job
+    missing,  # for shutdown
     end_trace,
     drop_trace,
     clock,
-    status,  # traces and figures
+    status,  # for traces and statistics
 )

@@ -1,4 +1,4 @@
-"""Device maps: arguments go to devices by the caller's map, results come back by its inverse."""
+"""Device maps: the caller's map gives the devices of arguments on the callee, its inverse those of results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from weft.errors import DeviceError, RpcError
 
 Map = Mapping[Device, Device]
 Maps = Mapping[str, Map]
-"""By name of a callee: its device for each of the caller's."""
+"""By name of the callee: the callee's device for each of the caller's."""
 
 
 _NOWHERE: Maps = {}
 
 
 class WorkerDevices(NamedTuple):
-    """The devices of a worker: those its options name, which may be none, and its device maps."""
+    """The devices of a worker: those named in its options, which may be none, and its device maps."""
 
     named: Sequence[Device] = ()
     maps: Maps = _NOWHERE
@@ -44,14 +44,14 @@ def devices_from_endpoint(endpoint: Endpoint) -> WorkerDevices:
 
 
 def devices_of(me: str, workers: Mapping[str, WorkerDevices]) -> list[Device]:
-    """The devices of a worker that has named none: those of its maps, and those that others have maps to."""
+    """The devices of a worker that has named none: those in its own maps, and in other workers' maps to it."""
     own = {one for device_map in workers[me].maps.values() for one in device_map}
     named = {one for other in workers.values() for one in other.maps.get(me, {}).values()}
     return sorted((own | named) - {CPU}, key=lambda one: (one.index or 0, one.type))
 
 
 def device_error(me: str, workers: Mapping[str, WorkerDevices]) -> str:
-    """The error in this worker's devices and maps, or in others' maps to it; empty if there is none."""
+    """The error in this worker's devices and maps, or in other workers' maps to it; empty if there is none."""
     own = workers[me]
     if len(set(own.named)) != len(own.named):
         return f"Node {me} has duplicated devices\n{_format_list('devices', own.named)}"
@@ -76,7 +76,7 @@ def device_error(me: str, workers: Mapping[str, WorkerDevices]) -> str:
 
 
 def _map_error(named: Sequence[Device], device_map: Map, there: Sequence[Device]) -> str:
-    """The error in a map from this worker's devices to those that another one has named; empty if there is none."""
+    """The error in a map from this worker's devices to those that another worker has named; empty if there is none."""
     if named and not device_map.keys() <= {CPU, *named}:
         return f"unexpected source devices\n{_format_list('devices', named)}"
     if missing := _missing(device_map):
@@ -95,7 +95,7 @@ def _format_map(device_map: Map) -> str:
 
 
 def _missing(devices: Iterable[Device]) -> str:
-    """The error text for the first device that this worker does not have; empty if it has all."""
+    """The error for the first device that this worker does not have; empty if it has all."""
     for one in devices:
         try:
             existing(one)
@@ -113,7 +113,7 @@ def _map_from_text(texts: Mapping[str, str]) -> Map:
 
 
 class DeviceMaps:
-    """The maps of a worker, and those of its callers, which send them before their first call."""
+    """The maps of a worker, and those of its callers, which callers send before their first call."""
 
     def __init__(self, me: WorkerInfo, maps: Maps) -> None:
         self._me = me
@@ -127,15 +127,15 @@ class DeviceMaps:
         return self._maps.get(callee.name, {})
 
     def map_as_text(self, callee: WorkerInfo) -> dict[str, str]:
-        """The map for a callee as texts."""
+        """The map for a callee, as texts."""
         return _map_as_text(self.to(callee))
 
     def set_caller_map(self, pipe: Pipe, text: Mapping[str, str]) -> None:
-        """A caller has sent its map for this worker."""
+        """Store a caller's map for this worker."""
         self._callers[pipe] = _inverse(_map_from_text(text))
 
     def forget(self, pipe: Pipe) -> None:
-        """A caller is lost."""
+        """Forget the map of a caller that is lost."""
         self._callers.pop(pipe, None)
 
     def receiver_of_call(self, to: WorkerInfo) -> Receiver:
@@ -146,7 +146,7 @@ class DeviceMaps:
         return receiver
 
     def receiver_of_answer(self, to: WorkerInfo, pipe: Pipe | None) -> Receiver:
-        """The receiver of an answer, by the pipe of its call, None for this worker itself."""
+        """The receiver of an answer, given the pipe of its call; None for this worker itself."""
         if device_map := self._callers.get(pipe):
             return self._receiver("Response", to, device_map)
         unmapped = self._unmapped.get(to)
@@ -165,7 +165,7 @@ def _inverse(device_map: Map) -> Map:
 
 
 def _target_device(kind: str, to: WorkerInfo, device_map: Map, device: Device) -> Device:
-    """The receiver's device for a tensor. The CPU needs no entry in the map, and may have one."""
+    """The receiver's device for a tensor. The CPU may be missing in the map; it then stays the CPU."""
     there = device_map.get(device, CPU if device is CPU else None)
     if there is None:
         raise RpcError(

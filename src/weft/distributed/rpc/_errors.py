@@ -13,25 +13,25 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError, RpcTimeoutError
 
 _log = logging.getLogger(__name__)
-_ANYBODY = Receiver(None, lambda device: device)  # of a message without tensors
+_ANYBODY = Receiver(None, lambda device: device)  # for messages without tensors
 
 
 def log_failure(function: Any, error: Exception) -> None:
-    """Log the exception of a user's function: its caller, which gets it too, may be lost or ignore it."""
-    if getattr(error, "_remote_text", None) is None:  # else it was logged where it was raised
+    """Log the exception of a user's function, because its caller may be lost or ignore it."""
+    if getattr(error, "_remote_text", None) is None:  # otherwise it was logged where it was raised
         name = getattr(function, "__qualname__", repr(function))
         _log.error("%s, which was called from elsewhere, has failed: %s", name, error, exc_info=error)
 
 
 def timeout_error(seconds: float, detail: str = "") -> RpcTimeoutError:
-    """What a call raises that has no answer within some seconds."""
+    """The error of a call that has no answer within its timeout."""
     limit = f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
     text = f"RPCErr:1:RPC ran for more than set timeout ({limit}) and will now be marked with an error"
     return RpcTimeoutError(f"{text}: {detail}" if detail else text)
 
 
 def remote_error(body: Bytes, buffers: Sequence[Any]) -> BaseException:
-    """The error of a remote function, of the same type if that can be made from a text, else an `RpcError`."""
+    """The error of a remote function: of the same type if that can be made from a text, else an `RpcError`."""
     kind, name, text = unpack(body, buffers)
     try:
         error = unpack(kind, ())(text)
@@ -53,13 +53,13 @@ def pack_error(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memory
     try:
         kind = pack(type(error), _ANYBODY)[0]
     except Exception:
-        kind = b""  # it cannot be sent
+        kind = b""  # the type cannot be sent
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     return pack((kind, name, text), _ANYBODY)
 
 
 def _error_text(error: BaseException) -> str:
-    """An error and where it was raised. One that has come from another worker says so itself, and its type."""
+    """An error's text and traceback. The text of a remote error already has its type and worker."""
     text = getattr(error, "_remote_text", None)
     if text is None:
         return f"{_repr(error)}\n{''.join(traceback.format_exception(error))}"

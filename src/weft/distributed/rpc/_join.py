@@ -21,25 +21,25 @@ from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
 from weft.errors import DistError, DistStoreError, JobKeyError, RpcError, ValueRangeError
 
 _ADDRESS = "WEFT_RPC_HOST"
-"""By which address workers of other hosts reach this one."""
+"""The environment variable with the address by which workers on other hosts reach this one."""
 
 _STORE_SECONDS = timedelta(seconds=10)
-"""How long the store may take to answer once a worker has joined."""
+"""How long the store may take to answer after a worker has joined."""
 
 _LEAVE_SECONDS = timedelta(
     seconds=5
 )  # for which a worker, which may serve the store, waits until the others know why it leaves
-_ALL = "1"  # that all workers have come, where else is said why they cannot
+_ALL = "1"  # the value that means: all have joined; any other value is the reason why they cannot
 _ALL_JOINED, _DEPARTED = (
     "all/id",
     "left",
 )  # keys of the store: why or that all have joined; that all waiting workers have left
 
-_HAS_DEVICES = "has devices"  # in the store, where any worker has named some
+_HAS_DEVICES = "has devices"  # a key that exists if any worker has named devices
 
 
 def join(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
-    """The agent of this process, once all workers are there; without a world size it does not wait."""
+    """The agent of this process, once all workers have joined; without a world size it does not wait for them."""
     connect_options = _connect_options(store, options)
     number = _free_number(store) if rank < 0 else rank
     workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connect_options)
@@ -53,9 +53,9 @@ def join(store: Store, name: str, rank: int, world_size: int | None, options: Te
         controls=CONTROLS,
         enter=_thread_setup(),
     )
-    here().agent = agent  # others may call as soon as they know of it
+    here().agent = agent  # other workers may call as soon as they know of it
     own = WorkerDevices(options.named, options.device_maps)
-    alone = {**dict.fromkeys(own.maps, WorkerDevices()), name: own}  # those that the maps name may still come
+    alone = {**dict.fromkeys(own.maps, WorkerDevices()), name: own}  # workers named in the maps may join later
     try:
         if world_size is None and (wrong := device_error(name, alone)):
             raise ValueRangeError(wrong)
@@ -74,7 +74,7 @@ def join(store: Store, name: str, rank: int, world_size: int | None, options: Te
         here().agent = None
         agent.close()
         raise
-    if not connect_options.in_memory:  # else it is the others' store as well
+    if not connect_options.in_memory:  # otherwise the other workers use the same store object
         store.set_timeout(_STORE_SECONDS)
     return agent
 
@@ -85,7 +85,7 @@ def _connect_options(store: Store, options: TensorPipeRpcBackendOptions) -> Conn
 
 
 def _thread_setup() -> Callable[[], None]:
-    """A function that gives the thread that calls it the rank of this one."""
+    """A function by which another thread can take on the rank of this one."""
     enter_rank, enter_job = rank_setter(), state_setter()
 
     def enter() -> None:
@@ -96,7 +96,7 @@ def _thread_setup() -> Callable[[], None]:
 
 
 def _register(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
-    """Publish this worker's endpoint. If that is refused, the reason is published for the others that wait."""
+    """Publish this worker's endpoint. If that is refused, also publish the reason, for the workers that wait."""
     try:
         workers.register(endpoint)
         if size is not None:
@@ -112,7 +112,7 @@ def _register(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
 def _check_agreement(workers: Workers, size: int) -> None:
     """Require that all workers have the world size and key that the first of them has published.
 
-    If they differ, and the first has died since, this worker takes its place.
+    If they differ, and the first worker has died since, this one takes its place.
     """
     mine = f"{size} {workers.key} {workers.me.name}"
     first = workers.store.compare_set("size", "", mine).decode()
@@ -130,13 +130,13 @@ def _check_agreement(workers: Workers, size: int) -> None:
 
 
 def _await_departure(store: Store) -> None:
-    """Wait until the others have read the reason: they may need the store of this process."""
+    """Wait until the others have read the reason, since they may need this process's store."""
     with suppress(DistError):
         store.wait([_DEPARTED], _LEAVE_SECONDS)
 
 
 def _give_up(workers: Workers, reason: str) -> NoReturn:
-    """Leave, as some worker cannot join. The last one clears the store for another attempt."""
+    """Leave because a worker cannot join. The last one clears the store for another attempt."""
     store = workers.store
     with suppress(DistError):
         workers.leave()
@@ -149,14 +149,14 @@ def _give_up(workers: Workers, reason: str) -> NoReturn:
 
 
 def _free_number(store: Store) -> int:
-    """A number that no worker has had."""
+    """A number that no worker has had yet."""
     while store.check([f"incarnations/{(number := store.add('next', 1) - 1)}"]):
         pass
     return number
 
 
 def _agreed_devices(store: Store, workers: Workers, size: int) -> list[Device]:
-    """This worker's devices by all maps; `ValueError` on all workers where the devices or maps of one are wrong."""
+    """This worker's devices, from all maps; `ValueError` on all workers if the devices or maps of one are wrong."""
     me = workers.me
     endpoints = {peer.name: workers.endpoint(peer) for peer in map(workers.find, range(size)) if peer is not None}
     everybody = {name: devices_from_endpoint(endpoint) for name, endpoint in endpoints.items() if endpoint is not None}
@@ -165,14 +165,14 @@ def _agreed_devices(store: Store, workers: Workers, size: int) -> list[Device]:
     for peer in range(size):
         if error := store.get(f"devices/{peer}").decode():
             store.set(f"told/{me.id}", "1")
-            with suppress(DistError):  # the worker that serves the store ends once all have read it
+            with suppress(DistError):  # the store's worker may end once all have read this
                 _await_all(store, me, size, "told")
             raise ValueRangeError(error)
     return devices_of(me.name, everybody)
 
 
 def _await_all(store: Store, me: WorkerInfo, size: int, key: str) -> str:
-    """Wait until all workers have called this, or one has published why it cannot; each has set KEY/NUMBER before."""
+    """Wait until all workers have called this, or one has published why it cannot. Each must have set KEY/NUMBER."""
     if store.add(f"met/{key}", 1) == size:
         store.compare_set(f"all/{key}", "", _ALL)
     try:

@@ -1,4 +1,4 @@
-"""Where a worker listens, and connections to others: Unix sockets on one host, TCP between hosts."""
+"""Listeners of workers, and connections to other workers: by Unix sockets on one host, by TCP between hosts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 LIVENESS_CHECK = ""
-"""The identity of a caller that only checks whether a worker lives."""
+"""The identity of a caller that only checks whether a worker is alive."""
 OBSERVER = "observer"
-"""The identity of a caller that asks for the status and is no worker."""
+"""The identity of a caller that asks for the status and is not a worker."""
 
 Endpoint = Mapping[str, Any]
-"""Where a worker listens, as published in the store."""
+"""The addresses on which a worker listens, as published in the store."""
 
 
 class ConnectOptions(NamedTuple):
-    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates.
+    """How a worker can be reached: its address, whether also by Unix sockets, and its certificates.
 
-    `in_memory` says that all workers are threads of one process.
+    `in_memory` means that all workers are threads of one process.
     """
 
     address: str = LOOPBACK
@@ -47,8 +47,8 @@ class ConnectOptions(NamedTuple):
 class Listener:
     """Accepts connections until it is closed.
 
-    `on_accept(channel)`, which must not block, gets each connection whose peer has proved the job's key. TCP listens on
-    the loopback interface only, unless the address is another one, by which other hosts reach this one.
+    `on_accept(channel)`, which must not block, is called with each connection whose peer has proved that it knows the
+    job's key. TCP listens on the loopback interface only, unless the address is one that other hosts can reach.
     """
 
     def __init__(self, options: ConnectOptions, on_accept: Callable[[Channel], None]) -> None:
@@ -69,7 +69,7 @@ class Listener:
         self._acceptor = Acceptor(self.sockets, _service(token), key, on_accept, context=context)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._acceptor.close()
 
 
@@ -83,7 +83,7 @@ def _warn_of_plain_text() -> None:
 
 def _unix_listener(token: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
-    sock.bind(f"\0weft-{token}")  # a name in the kernel, no file
+    sock.bind(f"\0weft-{token}")  # in the abstract namespace, without a file
     sock.listen(sockets.BACKLOG)
     return sock
 
@@ -93,9 +93,9 @@ def _service(token: str) -> Service:
 
 
 class MemoryListener:
-    """Accepts connections where all workers are threads of one process: a connection is a pair of sockets.
+    """Accepts connections if all workers are threads of one process: a connection is a pair of sockets.
 
-    No proof of the key is needed, since no other process can open such a connection.
+    The key need not be proved, since no other process can open such a connection.
     """
 
     _all: ClassVar[WeakValueDictionary[str, MemoryListener]] = WeakValueDictionary()
@@ -107,7 +107,7 @@ class MemoryListener:
         self._all[token] = self
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._all.pop(self.endpoint["token"], None)
 
     @classmethod
@@ -122,9 +122,9 @@ class MemoryListener:
 
 
 def connect(endpoint: Endpoint, options: ConnectOptions, identity: str, deadline: Deadline) -> Channel:
-    """A channel to a worker's endpoint, to which this one introduces itself as `identity`.
+    """A channel to a worker's endpoint, with this worker's `identity`.
 
-    `DistNetworkError` if nothing, or another worker, listens there; `JobKeyError` if that has another key.
+    `DistNetworkError` if nothing, or another worker, listens there; `JobKeyError` if it has another key.
     """
     if "in_memory" in endpoint:
         return MemoryListener.connect(endpoint["token"], identity)
@@ -169,5 +169,5 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
 
 
 def _host() -> str:
-    """A text that is equal for workers that reach each other by Unix sockets and can share memory."""
+    """A text that is equal for workers that can reach each other by Unix sockets and share memory."""
     return f"{host_identity()} {os.readlink('/proc/self/ns/net')}"

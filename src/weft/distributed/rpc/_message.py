@@ -1,6 +1,6 @@
-"""The contents of calls and answers: a pickle, and the elements of tensors and arrays out of band.
+"""The contents of calls and answers: a pickle, with the elements of tensors and arrays as out-of-band buffers.
 
-Contents are unpickled, so they are read only after the peer has proved the job's key.
+Contents are unpickled only after the peer has proved that it knows the job's key.
 """
 
 from __future__ import annotations
@@ -44,20 +44,19 @@ class Receiver(NamedTuple):
     message: ContextMessage | None = None
 
 
-_LONG = 1 << 12  # bytes from which on an array is put into memory that XLA takes over
-_REFUSED = (pickle.PicklingError, AttributeError, TypeError)  # by `pickle`, of what is no module's
+_LONG = 1 << 12  # bytes from which on an array is put into memory that XLA can use without a copy
+_REFUSED = (pickle.PicklingError, AttributeError, TypeError)  # raised by `pickle` for what is not found in a module
 
 
 def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
     """An object as a pickle for a worker, and its out-of-band buffers.
 
-    Objects with a method `_reduce_for(worker, undo)` are pickled by what that returns; it appends to the list `undo`
-    functions that are called if packing fails.
-
-    Functions and classes that no module has are sent whole. The error of an object that cannot be sent is `pickle`'s.
+    An object with a method `_reduce_for(worker, undo)` is pickled as that returns; it appends functions to the list
+    `undo`, which are called if packing fails. Functions and classes that are not found in a module are sent by value.
+    If an object cannot be sent, the error is that of `pickle`.
     """
     pickler = _thread_local.pickler or _Pickler()
-    _thread_local.pickler = None  # packing may call code that packs, too
+    _thread_local.pickler = None  # packing may call code that packs another object
     try:
         return pickler.packed(content, to)
     except _REFUSED:
@@ -67,7 +66,7 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
 
 
 def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]]) -> Any:
-    """The object. buffers that are arrays become its own; others are copied."""
+    """The object. Buffers that are arrays are used by it without a copy; others are copied."""
     if not buffers:
         return pickle.loads(body)
     return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
@@ -84,7 +83,7 @@ def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Packs many messages; making a pickler takes as long as packing a small one."""
+    """A pickler for many messages, because creating one takes as long as packing a small message."""
 
     _to: Receiver
 
@@ -103,7 +102,7 @@ class _Pickler(pickle.Pickler):
             for revert in self._undo:
                 revert()
             raise
-        finally:  # nothing of this message is kept
+        finally:  # keep no reference to this message
             del self._to
             self.clear_memo()
             self._undo.clear()
@@ -119,7 +118,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _ThreadLocal(threading.local):
-    pickler: _Pickler | None = None  # one that is not in use
+    pickler: _Pickler | None = None  # a pickler that is not in use
 
 
 _thread_local = _ThreadLocal()
@@ -127,14 +126,14 @@ _thread_local = _ThreadLocal()
 
 class _WholePickler(_Pickler, cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, io.IOBase):  # cloudpickle would send what is in the file
+        if isinstance(obj, io.IOBase):  # cloudpickle would send the file's contents
             raise TypeError(f"cannot pickle '{type(obj).__module__}.{type(obj).__qualname__}' object")
         reduced = super().reducer_override(obj)
         return cloudpickle.Pickler.reducer_override(self, obj) if reduced is NotImplemented else reduced
 
 
 def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
-    """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
+    """How a tensor is pickled: as a leaf, or on the tape in a context of distributed autograd."""
     value = tensor._read()
     aval, held = value.aval, raw_array(value)
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
@@ -171,7 +170,7 @@ def _rebuild(
     origin: ReceivedTensor | bool,
     extras: dict[str, Any],
 ) -> Tensor:
-    """Any other tensor: `origin` says whether it requires a gradient, or which worker that goes to."""
+    """A tensor of any other kind. `origin` is its `requires_grad`, or the worker to which its gradient is sent."""
     tensor = _tensor_over(dtype, shape, elements, device_name)
     if isinstance(origin, ReceivedTensor):
         value = current_agent().contexts.at(origin.context_id).receive(tensor._read(), origin)

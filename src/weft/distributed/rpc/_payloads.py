@@ -1,4 +1,4 @@
-"""How long buffers travel: lent in shared memory to a peer on this host, else in chunks."""
+"""How long buffers are sent: lent in shared memory to a peer on this host, else in chunks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import DistNetworkError
 
 LONG_FLAGS = Mark.LENT | Mark.CUT
-"""Frames with one of these bits, and chunks, go to `Payloads.receive`."""
+"""Frames with one of these bits, and chunks, are passed to `Payloads.receive`."""
 
-_MIN_LONG = 1 << 16  # bytes from which on a buffer is lent, or cut
+_MIN_LONG = 1 << 16  # bytes from which on a buffer is lent or cut into chunks
 
 
 class Payloads:
-    """The long buffers of a worker: those it has lent, borrows, sends and receives. `add_lanes(pipe)` opens lanes."""
+    """The long buffers that a worker lends, borrows, sends and receives. `add_lanes(pipe)` opens lanes."""
 
     def __init__(self, reactor: Reactor, add_lanes: Callable[[Pipe], None]) -> None:
         self._reactor = reactor
@@ -30,7 +30,7 @@ class Payloads:
         self._chunks = Chunks(room)
 
     def put(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
-        """Queue a frame, behind the returns of loans."""
+        """Queue a frame, after the returns of loans."""
         self._queue_returns(pipe)
         if not any(len(buffer) >= _MIN_LONG for buffer in buffers):
             pipe.put(kind, number, body, buffers)
@@ -48,7 +48,7 @@ class Payloads:
                 self._reactor.flush(lane)
             return
         pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
-        if pipe.close_reason is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # the connection was lost meanwhile
             self._lender.forget(pipe)
 
     def receive(

@@ -18,14 +18,14 @@ from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, M
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
-_MOST_SECONDS = 60.0  # that making a connection takes
-_IDENTITY = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # of a caller: number, name, incarnation
-_LANES = 3  # further connections to a peer on another host, for what is long
-_MOMENT = 5.0  # seconds for which a lane waits for the connection that it belongs to
+_MOST_SECONDS = 60.0  # for making a connection
+_IDENTITY = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # a caller's number, name and incarnation
+_LANES = 3  # further connections to a peer on another host, for long buffers
+_MOMENT = 5.0  # seconds that a lane waits for its connection to be accepted
 
 
 class Peers:
-    """Pipes to and from other workers; `owner` gets their frames.
+    """Pipes to and from other workers; `owner` handles their frames.
 
     `on_connect(worker, pipe)` queues the first frames of a pipe by which this worker calls another one.
     """
@@ -41,15 +41,15 @@ class Peers:
         self._workers = workers
         self._reactor = reactor
         self._owner = owner
-        self._outgoing: dict[WorkerInfo, Pipe] = {}  # to those that this worker calls
+        self._outgoing: dict[WorkerInfo, Pipe] = {}  # pipes to workers that this one calls
         self._worker_at: dict[Pipe, WorkerInfo] = {}  # the worker at the other end, for all pipes
-        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # also for lost pipes
-        self._ended: set[WorkerInfo] = set()  # those that will never answer again
+        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # including lost pipes
+        self._ended: set[WorkerInfo] = set()  # workers that will never answer again
         self._closed = False
-        self._observers: set[Pipe] = set()  # connections of observers, which are no workers
-        self._closed_bytes = (0, 0)  # bytes that came and went by pipes that are lost
+        self._observers: set[Pipe] = set()  # connections of observers, which are not workers
+        self._closed_bytes = (0, 0)  # bytes received and sent through lost pipes
         self._accepted = threading.Condition()
-        self._with_lanes: set[Pipe] = set()  # those that have lanes, or are about to
+        self._with_lanes: set[Pipe] = set()  # pipes that have lanes, or will have them
         self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by callee
         self._options = options
         self._on_connect = on_connect
@@ -71,9 +71,9 @@ class Peers:
         return worker in self._worker_at.values()
 
     def reach(self, to: WorkerInfo, seconds: float) -> Pipe:
-        """The pipe to a worker, made within some seconds (0: those that a connection may take at all).
+        """The pipe to a worker, made within this many seconds (0: the longest time for a connection).
 
-        `RuntimeError` where there can be none, an `RpcTimeoutError` where the worker is there and does not answer.
+        `RuntimeError` if it cannot be reached; `RpcTimeoutError` if the worker exists but does not answer.
         """
         deadline = Deadline(min(seconds, _MOST_SECONDS) if seconds else _MOST_SECONDS)
         lock = self._connecting[to]
@@ -85,11 +85,11 @@ class Peers:
             lock.release()
 
     def at(self, pipe: Pipe) -> WorkerInfo:
-        """The worker at the other end, also of a lost pipe: frames that arrived before are still counted."""
+        """The worker at the other end, even of a lost pipe, since frames received before its end are still counted."""
         return self._workers_of.get(pipe) or WorkerInfo(pipe.peer, -1)
 
     def forget(self, pipe: Pipe) -> WorkerInfo | None:
-        """Remove a lost pipe; returns its worker, None if it was removed before or is not a worker's."""
+        """Remove a lost pipe; returns its worker, or None if it was removed before or is not a worker's pipe."""
         if pipe in self._observers:
             self._observers.discard(pipe)
             self._reactor.remove(pipe)
@@ -112,7 +112,7 @@ class Peers:
         return worker
 
     def add_lanes(self, pipe: Pipe) -> None:
-        """Open lanes for long buffers soon, if this is a pipe by which this worker calls one of another host."""
+        """Open lanes for long buffers soon, if by this pipe this worker calls one on another host."""
         if not pipe.same_host and pipe.main is pipe and pipe not in self._with_lanes:
             worker = self._worker_at.get(pipe)
             self._with_lanes.add(pipe)
@@ -121,7 +121,7 @@ class Peers:
 
     def _open_lanes(self, worker: WorkerInfo, pipe: Pipe) -> None:
         deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
-        with suppress(DistNetworkError, OSError):  # then it goes on without
+        with suppress(DistNetworkError, OSError):  # it then works without lanes
             while endpoint is not None and len(pipe.lanes) < _LANES and pipe.close_reason is None:
                 self._add_lane(pipe, connect(endpoint, self._options, f"{self._me()} lane", deadline))
 
@@ -129,7 +129,7 @@ class Peers:
         lane = Pipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
         pipe.lanes = (*pipe.lanes, lane)
         self._reactor.add(lane, serve=True)
-        if pipe.close_reason is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # the connection was lost meanwhile
             lane.close(pipe.close_reason)
 
     def _me(self) -> str:
@@ -137,7 +137,7 @@ class Peers:
         return f"{me.id} {me.name} {me.incarnation}"
 
     def traffic(self) -> tuple[int, int]:
-        """How many bytes have come from other workers, and gone to them."""
+        """The bytes received from other workers, and sent to them."""
         pipes = list(self._worker_at)
         return (
             self._closed_bytes[0] + sum(pipe.bytes_in for pipe in pipes),
@@ -145,7 +145,7 @@ class Peers:
         )
 
     def close(self) -> None:
-        """Close all pipes, and take no more."""
+        """Close all pipes, and accept no more."""
         self._closed = True
         self.listener.close()
         for pipe in [*self._worker_at, *self._observers]:
@@ -182,7 +182,7 @@ class Peers:
         return timeout_error(deadline.seconds or 0.0, detail)
 
     def _accept(self, channel: Channel) -> None:
-        """Accept a caller or an observer; other connections, as those of liveness checks, are closed."""
+        """Accept a caller or an observer; other connections, such as liveness checks, are closed."""
         identity = channel.identity
         match = _IDENTITY.fullmatch(identity)
         if self._closed or (identity != OBSERVER and match is None):
@@ -202,7 +202,7 @@ class Peers:
         self._reactor.add(pipe, serve=True)
 
     def _accept_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
-        """Accept a lane of a connection that may not be accepted yet."""
+        """Accept a lane; its connection may not be accepted yet."""
 
         def main() -> Pipe | None:
             mine = set(self._outgoing.values())

@@ -1,4 +1,4 @@
-"""Deleted forks, which are reported to their owners with the next call to them, or in a moment."""
+"""Deleted forks, which are reported to their owners with the next call to them, or after a moment."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from weft.futures import Future
 if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
-_SECONDS = 0.02  # for which a delete may be delayed
-_TOGETHER = 1000  # forks that one message names
+_SECONDS = 0.02  # the longest delay of a delete
+_TOGETHER = 1000  # the most forks in one message
 
 
 @Note
 def delete_forks(agent: Agent, forks: list[tuple[Number, Number]]) -> None:
-    """Forks are gone: the number of a value, and that of the fork."""
+    """Delete forks; each is given by the number of a value and that of the fork."""
     for number, fork in forks:
         agent.references.delete_fork(number, fork)
 
 
 class PendingDeletes:
-    """The deleted forks of one worker. `wake()` has the attribute `due` checked soon."""
+    """The deleted forks of one worker. `wake()` lets the attribute `due` be checked soon."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.due = NEVER
@@ -40,17 +40,17 @@ class PendingDeletes:
         return bool(self._waiting)
 
     def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Any]) -> None:
-        """A fork is gone; `known` is done once the owner knows of it. This may be called from a finalizer."""
+        """Add a deleted fork; `acknowledgement` is done once the owner knows of it. May be called from a finalizer."""
         self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), acknowledgement))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
             self._wake()
 
     def send(self, tell: Callable[..., None], sending: Pipe | None = None) -> None:
-        """Tell the owners, by `tell(owner, delete_forks, forks, sending=…)`, as soon as they know of the forks.
+        """Tell the owners that know of the forks, by `tell(owner, delete_forks, forks, sending=…)`.
 
-        Each of `forks` is the number of a value, and of the fork that is gone. Deletes sent now may go together with
-        the next frames of `sending`; those that wait for an owner go alone.
+        Each of `forks` is the number of a value, and that of the deleted fork. Deletes sent now may go together with
+        the next frames of `sending`; those that wait for an owner are sent alone.
         """
         self.due = NEVER
         gone: dict[WorkerInfo, list[tuple[Number, Number]]] = {}
@@ -58,7 +58,7 @@ class PendingDeletes:
             try:
                 owner, fork, acknowledgement = self._waiting.popleft()
             except IndexError:
-                break  # another thread was faster
+                break  # another thread has done it
             if acknowledgement.done():
                 gone.setdefault(owner, []).append(fork)
             else:

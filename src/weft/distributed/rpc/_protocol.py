@@ -1,7 +1,7 @@
 """The protocol of workers: kinds of frames, controls, and replies.
 
-A frame has a kind, a number by which an answer finds its call, and a pickle (`_message.py`). A call runs a function of
-the user's; a control runs one of this package's, known by its name. Only those in the table of controls
+A frame has a kind, a number by which an answer finds its call, and a pickle (`_message.py`). A call runs a user's
+function; a control runs a function of this package, identified by its name. Only the controls in the table
 (`_controls.py`) can be called.
 """
 
@@ -27,14 +27,14 @@ Args = TypeVarTuple("Args")
 
 
 class Frame(IntEnum):
-    """Kinds of frames. Where every call passes, they are bound as plain numbers: to look up a member takes 0.1 µs."""
+    """Kinds of frames. On the path of every call they are used as plain ints: an attribute look-up takes 0.1 µs."""
 
     CALL = 1
-    """A function of the user's, to be answered."""
+    """A user's function, to be answered."""
     REQUEST = 2
     """A control, to be answered."""
     UNCOUNTED = 3
-    """A control, to be answered, that `shutdown` does not wait for."""
+    """A control, to be answered, for which `shutdown` does not wait."""
     NOTE = 4
     """A control without an answer."""
     ANSWER = 5
@@ -42,31 +42,31 @@ class Frame(IntEnum):
     ERROR = 6
     """The exception of a function."""
     DEVICES = 7
-    """The caller's map of devices, before anything else."""
+    """The caller's device map, sent before anything else."""
     RETURN = 8
-    """Memory that was lent is given back, by its number."""
+    """A loan of memory is returned, by its number."""
     CHUNK = 9
     """A part of a long buffer."""
 
 
 class Mark(IntEnum):
-    """Bits that are added to kinds."""
+    """Bits that are added to kinds of frames."""
 
     LENT = 1 << 8
-    """Some buffers are in memory that is lent."""
+    """Some buffers are in lent memory."""
     TRACED = 1 << 9
-    """The call belongs to a trace, which its last buffer names."""
+    """The call belongs to a trace, whose name is the last buffer."""
     CUT = 1 << 10
-    """Some buffers travel in chunks."""
+    """Some buffers are sent in chunks."""
 
 
 _ANSWER = int(Frame.ANSWER)
 
 
 class Request(Generic[*Args]):
-    """A control that is answered: `function(reply, *args)` runs as soon as it comes, and sees to the reply.
+    """A control with an answer: `function(reply, *args)` runs as soon as it arrives, and must send the reply.
 
-    `title(args)` is its name in traces, None for what is no user's.
+    `title(args)` is its name in traces, or None if it does not serve a user's call.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Request(Generic[*Args]):
 
 
 class Note(Generic[*Args]):
-    """A control without an answer: `function(agent, *args)` runs as soon as it comes. Calling it runs it here."""
+    """A control without an answer: `function(agent, *args)` runs as soon as it arrives. Calling it runs it here."""
 
     kind = int(Frame.NOTE)
 
@@ -101,7 +101,7 @@ def _untitled(args: Any) -> None:
 def request(
     *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
 ) -> Callable[[Callable[[Reply, *Args], None]], Request[*Args]]:
-    """Make a function a control that is answered; `shutdown` does not wait for those that are not `counted`."""
+    """Make a function a control with an answer; `shutdown` does not wait for those that are not `counted`."""
     return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
 
 
@@ -113,9 +113,9 @@ def table(*controls: Control) -> Mapping[str, Control]:
 
 
 class Reply:
-    """The reply to a request: it is sent once, now or later, from any thread.
+    """The reply to a request. It must be sent once, now or later, by any thread.
 
-    A value travels in `context`, where that is a context of distributed autograd.
+    A value is sent in `context`, if that is a context of distributed autograd.
     """
 
     __slots__ = ("_span", "agent", "caller", "context", "kind", "number", "pipe")
@@ -134,7 +134,7 @@ class Reply:
             if self.context is not None:
                 receiver = receiver._replace(message=self.context.message())
             self._answer(_ANSWER, *pack(value, receiver))
-        except BaseException as error:  # it cannot be packed, or is too long to be sent
+        except BaseException as error:  # it cannot be packed, or is too long
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
@@ -146,7 +146,7 @@ class Reply:
         future.add_done_callback(self._settle)
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Have `function(self, *args)` see to the reply; what it raises is the answer."""
+        """Call `function(self, *args)`, which sends the reply; an exception that it raises becomes the answer."""
         try:
             if self._span is None:
                 function(self, *args)
@@ -156,7 +156,7 @@ class Reply:
             self.fail(error)
 
     def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
-        """Like `run`, in a thread of the pool, after the functions that wait already."""
+        """As `run`, but in a thread of the pool, after the functions that are already waiting."""
         self.agent.run(self.run, function, *args)
 
     def _settle(self, done: Future[Any]) -> None:

@@ -1,10 +1,10 @@
 """Reference counts of remote references.
 
-The owner of a value keeps it while it knows of a fork, which is a user's copy of the reference, or has a reference
-itself. A user that sends its reference to another worker keeps it until the owner knows of the new fork (`parents`); so
-the owner always knows of a fork until the last one is deleted. Messages of different workers arrive in any order.
+The owner of a value keeps it while it knows of a fork (a user's copy of the reference), or has a reference itself. A
+user that sends its reference to another worker keeps it until the owner knows of the new fork (`parents`); so the owner
+knows of at least one fork until the last one is deleted. Messages of different workers may arrive in any order.
 
-This is bookkeeping alone: what is to be sent is left to the caller. Any thread may call.
+This module only keeps the counts; the caller sends the messages. It is thread-safe.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from weakref import WeakValueDictionary
 from weft.errors import RpcError
 from weft.futures import Future
 
-_INCARNATION_BITS = 48  # from which on a local number tells the incarnation
+_INCARNATION_BITS = 48  # the lowest bit of the incarnation in a local number
 
 Holder = tuple[int, int]
 """Number and incarnation of a worker."""
 
 Number = tuple[int, int]
-"""A `GloballyUniqueId`, or a plain pair that is equal to one, as it travels."""
+"""A `GloballyUniqueId`, or the plain pair equal to one, as which it is sent."""
 
 
 class GloballyUniqueId(NamedTuple):
-    """A number that a worker has given, and no other one."""
+    """A number that is unique among all workers."""
 
     created_on: int
     local_id: int
 
     @property
     def creator(self) -> Holder:
-        """The worker that has given it."""
+        """The worker that has assigned it."""
         return self.created_on, self.local_id >> _INCARNATION_BITS
 
     @property
@@ -47,28 +47,30 @@ class GloballyUniqueId(NamedTuple):
 
 
 class OwnedValue:
-    """A value that this worker owns, which may still be computed, and the workers that have forks of it."""
+    """A value that this worker owns, which may not be computed yet, and the workers that have forks of it."""
 
     __slots__ = ("__weakref__", "created", "forks", "id", "value")
 
     def __init__(self, number: GloballyUniqueId) -> None:
         self.id = number
         self.value: Future[Any] = Future()
-        self.created = False  # whether the creator's request has arrived; a fork may be known before
+        self.created = False  # whether the creator's request has arrived; a fork may be known earlier
         self.forks: dict[Number, Holder] = {}
 
 
 class References:
-    """The counts of one worker."""
+    """The reference counts of one worker."""
 
     def __init__(self, me: Holder) -> None:
         self._me, incarnation = me
         self._numbers = count(incarnation << _INCARNATION_BITS)
-        self._lock = threading.Lock()  # nothing is freed under it: that may run anything
+        self._lock = threading.Lock()  # nothing may be freed while it is held, since finalizers run any code
         self._no_parents = threading.Condition(self._lock)
         self._owned: WeakValueDictionary[Number, OwnedValue] = WeakValueDictionary()
-        self._kept: dict[Number, OwnedValue] = {}  # those with forks, and those that are not created yet
-        self._parents: dict[Number, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
+        self._kept: dict[Number, OwnedValue] = {}  # values with forks, and values that are not created yet
+        self._parents: dict[
+            Number, tuple[Any, Holder]
+        ] = {}  # by child: the reference that is kept, and the child's holder
 
     def number(self) -> GloballyUniqueId:
         """A new number."""
@@ -77,12 +79,12 @@ class References:
     # --- for the owner ---
 
     def owned(self, number: Number) -> OwnedValue:
-        """The value of a number, which may not be created yet."""
+        """The value with a number; it may not be created yet."""
         with self._lock:
             return self._get(number)
 
     def create(self, number: Number) -> OwnedValue:
-        """The value of a number whose creator's request is here; from now on forks and local references keep it."""
+        """The value with a number, whose creator's request has arrived. From now on, forks and references keep it."""
         with self._lock:
             owned = self._get(number)
             owned.created = True
@@ -90,7 +92,7 @@ class References:
             return owned
 
     def add_fork(self, number: Number, fork: Number, holder: Holder) -> OwnedValue:
-        """A worker has a fork."""
+        """Record that a worker has a fork."""
         with self._lock:
             owned = self._get(number)
             owned.forks[fork] = holder
@@ -98,7 +100,7 @@ class References:
             return owned
 
     def delete_fork(self, number: Number, fork: Number) -> None:
-        """A fork is gone. To say so twice does nothing more."""
+        """Record that a fork is deleted; repeated calls have no effect."""
         with self._lock:
             owned = self._owned.get(number)
             if owned is not None:
@@ -119,26 +121,26 @@ class References:
     # --- for users ---
 
     def keep_parent(self, child: Number, parent: Any, holder: Holder) -> None:
-        """Keep a reference that was sent to a worker, until `child_known`."""
+        """Keep a reference that was sent to a worker, until `child_known` is called."""
         with self._lock:
             self._parents[child] = parent, holder
 
     def child_known(self, child: Number) -> None:
-        """The owner knows of a child."""
+        """Record that the owner knows of a child."""
         with self._lock:
             kept = self._parents.pop(child, None)
             self._no_parents.notify_all()
-        del kept  # outside of the lock, since it may be the last reference
+        del kept  # after the lock is released, since it may be the last reference
 
     def wait_for_children(self, seconds: float | None) -> None:
-        """Wait until the owners know of all references that were sent, some seconds at most."""
+        """Wait until the owners know of all references that were sent, at most this many seconds."""
         with self._lock:
             self._no_parents.wait_for(lambda: not self._parents, seconds)
 
-    # --- failures and figures ---
+    # --- failures and statistics ---
 
     def lost(self, worker: Holder) -> None:
-        """A worker has ended, and all that it held; what it was to create will not come."""
+        """Handle the end of a worker, of all its forks, and of the values that it was to create."""
         with self._lock:
             kept = list(self._kept.values())
             orphans = [owned for owned in kept if owned.id.creator == worker and not owned.created]
@@ -156,7 +158,7 @@ class References:
         del kept, freed
 
     def figures(self) -> dict[str, int]:
-        """How many values are kept for others, how many forks of them there are, and parents that wait."""
+        """The numbers of values kept for others, of their forks, and of parents that wait."""
         with self._lock:
             return {
                 "num_owner_rrefs": len(self._owned),

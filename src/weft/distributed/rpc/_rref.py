@@ -27,21 +27,21 @@ T = TypeVar("T")
 
 
 def _type_of(number: GloballyUniqueId) -> type:
-    """The type of a value."""
+    """The type of a value of this worker."""
     return type(value_of(number))
 
 
 class RRef(Generic[T]):
-    """A reference to a value, which its owner keeps as long as any worker has one.
+    """A reference to a value, which its owner keeps while any worker has a reference to it.
 
-    `RRef(value)` is one to a value of this worker. Others come from `remote`, and by calls that hand them on; they
-    travel in calls and answers only. References are equal where they are to the same value.
+    `RRef(value)` refers to a value of this worker. Others are made by `remote`, or received in calls and answers, which
+    are the only way to send them. References are equal if they refer to the same value.
     """
 
     _agent: Agent
     _owner: WorkerInfo
     _id: GloballyUniqueId
-    _owned: OwnedValue | None  # where this worker is the owner; else this is a fork
+    _owned: OwnedValue | None  # the value, if this worker is the owner; None in a fork
     _fork: GloballyUniqueId | None
     _acknowledgement: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
 
@@ -84,15 +84,16 @@ class RRef(Generic[T]):
         return self._owned is not None
 
     def confirmed_by_owner(self) -> bool:
-        """Whether the owner knows of this reference, and has the value."""
+        """Whether the owner knows of this reference, and the value is created."""
         return self._owned is not None or (self._acknowledgement.done() and self._failure() is None)
 
     # --- the value ---
 
     def to_here(self, timeout: float = UNSET_RPC_TIMEOUT) -> T:
-        """A copy of the value, or, on its owner, the value itself, as soon as it is there.
+        """A copy of the value or, on its owner, the value itself; waits for it.
 
-        Raises what its creation has raised, and `RuntimeError` after `timeout` seconds (-1: the default, 0: no limit).
+        Raises the exception of the function that was to create it, and `RuntimeError` after `timeout` seconds (-1: the
+        default, 0: no limit).
         """
         limit = seconds(timeout)
         if self._owned is not None:
@@ -102,12 +103,12 @@ class RRef(Generic[T]):
         try:
             return self._agent.ask(self._owner, fetch, self._id.pair, _context_id(), limit=limit).wait()
         except RpcError:
-            if (failure := self._failure()) is not None:  # that is known better here
+            if (failure := self._failure()) is not None:  # this worker knows more about it
                 raise failure from None
             raise
 
     def local_value(self) -> T:
-        """The value, on its owner; `RuntimeError` elsewhere."""
+        """The value, on its owner; `RuntimeError` on other workers."""
         if self._owned is None:
             raise RpcError(
                 f"For UserRRef(rref_id={self._id}, fork_id={self._fork}), can't call localValue() on user "
@@ -126,15 +127,15 @@ class RRef(Generic[T]):
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """Methods of the value, run on its owner: `rref.remote().size()` returns a reference to the result.
 
-        Waits until the value is there and has the method.
+        Waits until the value exists and has the method.
         """
         return _Methods(self._id, lambda *call: self._create(timeout, *call))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Differentiate the value, a scalar tensor, on its owner.
 
-        In a context of distributed autograd that is a pass over all workers; without one, which only the owner may ask
-        for, an ordinary `backward()`. `RuntimeError` elsewhere.
+        With a context of distributed autograd this is a pass over all workers. Without one, it is an ordinary
+        `backward()`, which only the owner may call; `RuntimeError` on other workers.
         """
         local = dist_autograd_ctx_id == -1
         if self._owned is None:
@@ -148,12 +149,12 @@ class RRef(Generic[T]):
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
     def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
-        """The type of the value, or without `blocking` a future of it."""
+        """The type of the value; without `blocking`, a future of it."""
         type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
         return type_call.wait() if blocking else type_call
 
     def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """Call a function on the owner; this reference lasts as long as that."""
+        """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
         call = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))
         call.add_done_callback(lambda _, kept=self: None)
@@ -176,7 +177,7 @@ class RRef(Generic[T]):
             raise failure
 
     def _failure(self) -> BaseException | None:
-        """What went wrong with the creation, as far as this worker knows."""
+        """The error of the value's creation, as far as this worker knows."""
         if self._acknowledgement.done():
             try:
                 self._acknowledgement.value()
@@ -185,7 +186,7 @@ class RRef(Generic[T]):
         return None
 
     def _get_future(self) -> Future[Any]:
-        """A future that is done when the value is created, or has failed to be."""
+        """A future that is done when the value is created, or its creation has failed."""
         return self._acknowledgement
 
     # --- sending it ---
@@ -207,7 +208,7 @@ class RRef(Generic[T]):
         raise RpcError("Can not pickle rref in python pickler, rref can only be pickled when using RPC")
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # of one that could not be made
+        with suppress(AttributeError):  # if its construction has failed
             self._delete_fork()
 
     def _delete_fork(self) -> None:
@@ -232,7 +233,7 @@ PyRRef = RRef
 
 
 class _Methods:
-    """Gives functions that pass on a method of a value, arguments and keywords."""
+    """An object whose attributes are functions that pass on a method of a value, with arguments and keywords."""
 
     def __init__(self, number: GloballyUniqueId, call: Callable[..., Any]) -> None:
         self._number, self._call = number, call
@@ -245,9 +246,10 @@ class _Methods:
 def remote(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> RRef[Any]:
-    """Call a function on another worker and leave the result there; returns a reference to it at once.
+    """Call a function on another worker and keep the result there; returns a reference to it at once.
 
-    What goes wrong is raised when the reference is next used, also when the value is not there after `timeout` seconds.
+    Errors are raised when the reference is used, including a timeout if the value is not created within `timeout`
+    seconds.
     """
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
@@ -278,12 +280,12 @@ def _report_failure(
     fork: GloballyUniqueId | None,
     acknowledgement: Future[Any],
 ) -> None:
-    """Tell the owner that the value will not be created, which it cannot know if it could not read the request."""
+    """Tell the owner that the value will not be created. It does not know this if it could not read the request."""
     if acknowledgement.failed and not agent.closing:
         try:
             acknowledgement.value()
         except RpcTimeoutError:
-            return  # it may still come
+            return  # the value may still be created
         except BaseException as error:
             agent.tell(owner, creation_failed, number, fork, agent.me[1:], str(error))
 
@@ -309,7 +311,7 @@ def _as_root(value: Any) -> Tensor:
 def _received_reference(
     owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo
 ) -> RRef[Any]:
-    """The reference that another worker has sent, in a call or an answer."""
+    """The reference received from another worker, in a call or an answer."""
     agent, reference = current_agent(), object.__new__(RRef)
     references = agent.references
     if owner == agent.me:
@@ -347,7 +349,7 @@ def create(
     kwargs: Any,
     context_id: int | None,
 ) -> None:
-    """Compute a value that stays here; answered when it is there."""
+    """Compute a value that stays here; answered when it is created."""
     agent = reply.agent
     if fork is not None:
         agent.references.add_fork(number, fork, holder)
@@ -378,23 +380,23 @@ def _finish_later(reply: Reply, value: Future[Any], done: Future[Any]) -> None:
 
 
 def _finish(reply: Reply, value: Future[Any], result: Any) -> None:
-    """A value is there: its creator is answered before the callers that wait for it."""
+    """Set a created value: its creator is answered before the callers that wait for it."""
     reply.send(None)
     value.set_result(result)
 
 
 @Note
 def creation_failed(agent: Agent, number: Number, fork: Number | None, holder: Holder, why: str) -> None:
-    """A value will not come, since the request for it could not be read here."""
+    """Fail a value whose request could not be read here."""
     if fork is not None:
         agent.references.add_fork(number, fork, holder)
-    with suppress(FutureError):  # the function itself has failed
+    with suppress(FutureError):  # the function itself has failed already
         agent.references.create(number).value.set_exception(RpcError(why))
 
 
 @request(title=lambda _: "RRef.to_here")
 def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
-    """Answered with a value, when it is there."""
+    """Answered with a value, once it is created."""
     agent = reply.agent
     if context_id is not None:
         reply.context = agent.contexts.at(context_id)
@@ -403,12 +405,12 @@ def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
 
 @request()
 def add_fork(reply: Reply, number: Number, fork: Number, holder: Holder) -> None:
-    """A worker has a fork that another user has sent to it."""
+    """Record a fork on a worker, to which another user has sent it."""
     reply.agent.expect(reply.agent.references.add_fork(number, fork, holder))
     reply.send(None)
 
 
 @Note
 def child_known(agent: Agent, fork: Number) -> None:
-    """The owner knows of a fork that this worker has sent."""
+    """Note that the owner knows of a fork that this worker has sent."""
     agent.references.child_known(fork)

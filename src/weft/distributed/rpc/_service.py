@@ -17,23 +17,23 @@ from weft.futures import Future
 
 
 class Method(NamedTuple):
-    """A method of a reference's value, called as a function on its owner."""
+    """A method of a referenced value, called as a function on its owner."""
 
     number: GloballyUniqueId
     name: str
 
     def bound(self) -> Any:
-        """The method itself. `AttributeError` where the value has no such one."""
+        """The method itself; `AttributeError` if the value has none of this name."""
         return getattr(value_of(self.number), self.name)
 
 
 def require_method(number: GloballyUniqueId, name: str) -> None:
-    """Raises `AttributeError` where a value has no such method."""
+    """Raise `AttributeError` if a value has no such method."""
     Method(number, name).bound()
 
 
 def value_of(number: GloballyUniqueId) -> Any:
-    """A value of this worker, as soon as it is there."""
+    """A value of this worker; waits until it is created."""
     agent = current_agent()
     return agent.expect(agent.references.owned(number)).value.wait()
 
@@ -57,7 +57,7 @@ def serve(reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
 
 
 def call_function(function: Any, args: Any, kwargs: Any, context: Context | None) -> tuple[Any, bool]:
-    """Call a user's function; returns its result, and whether that is a future of the actual one."""
+    """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:
         if type(function) is Method:
             function = function.bound()
@@ -76,7 +76,7 @@ def call_function(function: Any, args: Any, kwargs: Any, context: Context | None
 
 
 def is_asynchronous(function: Any) -> bool:
-    """Whether a function returns a future of its result, and says so by `functions.async_execution`."""
+    """Whether a function is marked by `functions.async_execution`: it returns a future of its result."""
     return getattr(function, "_wrapped_async_rpc_function", None) is not None
 
 

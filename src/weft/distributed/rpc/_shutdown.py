@@ -1,4 +1,4 @@
-"""Graceful shutdown: carries out the steps of `_termination.py` by calls between agents."""
+"""Graceful shutdown: executes the steps of `_termination.py` by calls between agents."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REACH = 10.0  # seconds of one attempt to connect to a worker
-_EXPLAIN_SECONDS = 3.0  # seconds before its deadline at which a worker asks which workers are missing
-_LEVEL_SHARE = 0.7  # part of the remaining time that each level of the tree passes on
+_REACH = 10.0  # seconds for one attempt to connect to a worker
+_EXPLAIN_SECONDS = 3.0  # a worker asks for the missing workers this long before its deadline
+_LEVEL_SHARE = 0.7  # the share of the remaining time that each level of the tree gives to the next one
 _WORK_GOES_ON = "all have come or ended, and work goes on"
 
 
 class ShutdownState:
-    """The events of a worker's shutdown, and requests that others have sent before it began."""
+    """The events of a worker's shutdown, including requests of others that have arrived before it began."""
 
     def __init__(self, agent: Agent) -> None:
         self.begun = False
         self.events: SimpleQueue[_termination.Query | _termination.Ended] = SimpleQueue()
         self.inquiry: tuple[str, Future[list[str]]] | None = None
-        """Who was asked, shortly before the deadline, which workers are missing, and the answer."""
+        """The worker that was asked for the missing workers shortly before the deadline, and a future of its answer."""
         self._agent = agent
         self._watched = -1
 
     def watch(self, number: int) -> None:
-        """Report the end of a worker as an event. One that does not answer is waited for."""
+        """Report the end of a worker as an event. If it does not answer, this waits for it."""
         self._watched = number
         self._agent.reactor.run(partial(self._connect, number))
 
     def lost(self, worker: WorkerInfo) -> None:
-        """A connection to a worker has ended; another one may have its number by now."""
+        """Handle the end of a connection to a worker, whose number another one may have by now."""
         if worker.id == self._watched:
             self.watch(worker.id)
 
@@ -68,7 +68,7 @@ def query(reply: Reply, stop: int, ended: _termination.Numbers | None) -> None:
 def missing(reply: Reply, stop: int, seconds: float) -> None:
     """Answered with the names of the workers from this one to number `stop` that are not in `shutdown()`.
 
-    One that is not there itself answers at once, and for itself alone.
+    A worker that is not in `shutdown()` itself answers at once, and only for itself.
     """
     if reply.agent.shutdown_state.begun:
         reply.run_in_turn(_send_missing, stop, seconds)
@@ -81,7 +81,7 @@ def _send_missing(reply: Reply, stop: int, seconds: float) -> None:
 
 
 def _not_arrived(agent: Agent, numbers: range, deadline: Deadline) -> list[str]:
-    """The names of those of `numbers` that say that they are not in `shutdown()`, or do not answer."""
+    """The names of those among `numbers` that are not in `shutdown()`, or do not answer."""
     names = []
     share = Deadline(_LEVEL_SHARE * _seconds_left(deadline))
     calls = [(part, _ask(agent, part.start, share, missing, part.stop, share.seconds)) for part in split(numbers)]
@@ -115,21 +115,21 @@ def _worker(agent: Agent, number: int) -> WorkerInfo:
 
 
 def _connect(agent: Agent, to: WorkerInfo, deadline: Deadline) -> None:
-    """Connect to a worker, so that its end is noticed; one that does not answer is waited for.
+    """Connect to a worker, so that its end is noticed. If it does not answer, this waits for it.
 
-    `RpcError` where it has ended, and at the deadline an `RpcTimeoutError`.
+    `RpcError` if it has ended; `RpcTimeoutError` at the deadline.
     """
     while not agent.closing:
         try:
             agent.peers.reach(to, min(_REACH, _seconds_left(deadline) or _REACH))
             return
-        except RpcTimeoutError:  # it is stopped, or busy
+        except RpcTimeoutError:  # it is stopped or busy
             if deadline.expired:
                 raise
 
 
 def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Any) -> Future[Any]:
-    """Connect to a worker and begin a call; the future has the answer, or the error of either."""
+    """Connect to a worker and start a call; returns a future of the answer, or of the error of either."""
     try:
         to = _worker(agent, number)
         _connect(agent, to, deadline)
@@ -146,7 +146,7 @@ def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Any
 def graceful_shutdown(agent: Agent, deadline: Deadline) -> None:
     """Return when the work of all workers is over.
 
-    `RuntimeError` at the deadline, and, once the work is over, if some workers have ended before that.
+    `RuntimeError` at the deadline; also at the end, if some workers have ended before the work was over.
     """
     assert agent.size is not None
     me, outcome = agent.me, None
@@ -167,14 +167,14 @@ def graceful_shutdown(agent: Agent, deadline: Deadline) -> None:
 
 
 def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
-    """Carry out a step, and return its outcome. At the deadline an `RpcTimeoutError` says what was waited for."""
+    """Execute a step, and return its outcome. At the deadline, `RpcTimeoutError` says what was waited for."""
     match step:
         case _termination.Watch(number):
             agent.shutdown_state.watch(number)
         case _termination.Await(None):
             return _wait_or_explain(agent, deadline, lambda until: _next_event(agent, until))
         case _termination.Await(seconds):
-            if deadline.expired:  # answers come at once where all others have ended
+            if deadline.expired:  # if all others have ended, answers arrive at once
                 raise RpcTimeoutError(_explanation(agent.shutdown_state.inquiry))
             with suppress(RpcTimeoutError):
                 return _next_event(agent, Deadline(seconds))
@@ -204,7 +204,7 @@ def _reports(
     calls: dict[range, Future[_termination.Report]],
     until: Deadline,
 ) -> list[_termination.Report | None]:
-    """The reports for some parts, None if the first worker of one has ended; `calls` are those begun before."""
+    """The reports of some parts; None if the first worker of a part has ended. `calls` are those already started."""
     for part in parts:
         if part not in calls:
             calls[part] = _ask(agent, part.start, until, query, part.stop, ended)
@@ -213,7 +213,7 @@ def _reports(
         try:
             reports.append(agent.wait(calls[part], _seconds_left(until)))
         except RpcTimeoutError:
-            if calls[part].done():  # it could not be connected to in time
+            if calls[part].done():  # no connection could be made in time
                 del calls[part]
             raise
         except RpcError:
@@ -222,10 +222,10 @@ def _reports(
 
 
 def _wait_or_explain(agent: Agent, deadline: Deadline, wait: Callable[[Deadline], T]) -> T:
-    """Return `wait(deadline)`; at the deadline an `RpcTimeoutError` names the missing workers.
+    """Return `wait(deadline)`; at the deadline, an `RpcTimeoutError` names the missing workers.
 
-    The leader is asked for their names shortly before, and once: the end of others that give up is an event, too, with
-    no time left to ask again.
+    The leader is asked for their names once, shortly before the deadline. When other workers give up, that is an event,
+    too, but then there is no time left to ask again.
     """
     left, state = deadline.left(), agent.shutdown_state
     if left is None:
@@ -243,7 +243,7 @@ def _wait_or_explain(agent: Agent, deadline: Deadline, wait: Callable[[Deadline]
 
 
 def _leader(agent: Agent, deadline: Deadline) -> int:
-    """The first worker that lives."""
+    """The first living worker."""
     for number in range(agent.me.id):
         try:
             _connect(agent, _worker(agent, number), Deadline(_seconds_left(deadline) / 2))
@@ -278,6 +278,6 @@ def finish_calls(agent: Agent, deadline: Deadline) -> None:
 
 
 def _seconds_left(deadline: Deadline) -> float:
-    """Seconds for a call that must be answered by then; 0 for no limit."""
+    """Seconds until the deadline, as the timeout of a call; 0 for no limit."""
     left = deadline.left()
     return 0.0 if left is None else max(left, 1e-3)

@@ -1,4 +1,4 @@
-"""The RPC state of a process, or of each thread that is a rank of its own."""
+"""The RPC state of a process, or of each thread that is a rank."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class RpcState:
-    """The agent, between `init_rpc` and `shutdown`, and how often there was one."""
+    """The agent, which exists between `init_rpc` and `shutdown`, and how many there have been."""
 
     agent: Agent | None = None
     begun: int = 0
 
     @property
     def is_process(self) -> bool:
-        """Whether it is the process's own."""
+        """Whether it is the state of the process, not of a thread."""
         return self is _process
 
     def close(self, seconds: float | None = None) -> None:
-        """Close the agent, if there is one; running functions get some seconds, and may use it until then."""
+        """Close the agent, if there is one. Running functions get `seconds` to end, and may use it until then."""
         if self.agent is not None:
             self.agent.close(seconds)
             self.agent = None
@@ -44,23 +44,23 @@ _thread_local = _ThreadLocal()
 
 
 def here() -> RpcState:
-    """The state of this thread's rank, or of the process."""
+    """The state of this thread's rank, or else of the process."""
     return _thread_local.here
 
 
 def set_state(state: RpcState) -> None:
-    """Set the state of this thread: a new one for a rank of its own, or that of another thread."""
+    """Set the state of this thread: a new one if it becomes a rank, or that of another thread."""
     _thread_local.here = state
 
 
 def state_setter() -> Callable[[], None]:
-    """A function that gives the thread that calls it the state of this one."""
+    """A function by which another thread can take on this thread's state."""
     state = _thread_local.here
     return lambda: set_state(state)
 
 
 def _forget() -> None:
-    """A fork has none of the agents' threads."""
+    """Forget the agent in a forked process, which does not have its threads."""
     _process.agent = _thread_local.here.agent = None
 
 
@@ -68,11 +68,11 @@ os.register_at_fork(after_in_child=_forget)
 
 
 NO_AGENT = "Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?"
-"""The error for references that are made without an agent."""
+"""The error for references that are created without an agent."""
 
 
 def current_agent() -> Agent:
-    """The agent of this process, or rank; `RuntimeError` before `init_rpc` and after `shutdown`."""
+    """The agent of this process or rank; `RuntimeError` before `init_rpc` and after `shutdown`."""
     agent = _thread_local.here.agent
     if agent is None:
         raise RpcError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-_WIDEST = 10_000  # characters of a line of text, so that none is broken
+_WIDEST = 10_000  # characters in a line, so that lines are never wrapped
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table without lines; columns whose names begin with a space hold numbers, and are aligned right."""
+    """A table without lines. Columns whose names begin with a space hold numbers, and are right-aligned."""
     grid = Table(box=None, pad_edge=False)
     for name in columns:
         grid.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
@@ -30,7 +30,7 @@ def text(content: RenderableType) -> str:
 
 
 def amount(count: float) -> str:
-    """A number of bytes."""
+    """A number of bytes, as a short text with a unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"

@@ -1,15 +1,16 @@
 """Termination detection: how the workers of a job find out that its work is over.
 
 The work is over when no call is pending, no function runs, and in two successive rounds the workers together have
-served as many calls as they have sent, the same number both times (Mattern's four-counter method). A worker that ends
-before its report was asked for is left out, and so are the calls to and from it (`_call_counts.py`).
+served as many calls as they have sent, with the same number in both rounds (Mattern's four-counter method). A worker
+that ends before it was asked for its report is left out, and so are the calls to and from it (`_call_counts.py`).
 
-The first living worker leads. In each round it queries all others for their counts, and in the end it tells them that
-the work is over. Both go through a tree: a worker that is asked for a range of workers splits that, and asks the first
-of each part for the part; if that one has ended, the next. Each worker watches the one before it, and leads when there
-is none. A worker is queried only by those before it, so that there is no deadlock, even if two lead for a moment.
+The first living worker is the leader. In each round it queries all others for their counts, and at the end it tells
+them that the work is over. Both go through a tree: a worker that is asked for a range of workers splits the range, and
+asks the first worker of each part for that part; if it has ended, the next one. Each worker watches the one before it,
+and becomes the leader when there is none. A worker is queried only by workers before it, so there is no deadlock, even
+if there are two leaders for a moment.
 
-This is only the logic, without connections or clocks: `detect_termination` yields steps, and is sent their outcomes.
+This module has no connections or clocks: `detect_termination` yields steps, and is sent their outcomes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from typing import Any, NamedTuple
 from weft._comm.tree import split
 from weft.distributed.rpc._call_counts import Counts, bits
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while work is not over
 
 Numbers = frozenset[int]
 
 
 class Report(NamedTuple):
-    """What some workers have made and served together, and which of them have ended."""
+    """What some workers have sent and served together, and which of them have ended."""
 
     counts: Counts
     ended: Numbers
 
     @property
     def balanced(self) -> bool:
-        """Whether no call is under way, provided that a second round gives the same report."""
+        """Whether no call is in flight, provided that a second round gives the same report."""
         sent, served, running, _, peers = self.counts
         return sent == served and not running and not peers & bits(self.ended)
 
@@ -42,10 +43,10 @@ class Report(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A worker before this one asks for a `Report` of this one and those after it, before number `stop`.
+    """A worker before this one asks for a `Report` of the workers from this one to number `stop`.
 
-    With the numbers of those that have `ended`, it says that the work is over; then the report is empty. `reply` is
-    for the caller's use.
+    If it gives the numbers of workers that have `ended`, the work is over, and the report is empty. `reply` is used by
+    the caller.
     """
 
     stop: int
@@ -54,7 +55,7 @@ class Query(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A worker that was watched has ended."""
+    """A worker that is watched has ended."""
 
     number: int
 
@@ -69,17 +70,17 @@ class Watch(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Wait for a `Query` or an `Ended`, for some seconds (then None) or without limit."""
+    """Wait for a `Query` or an `Ended`, at most this many seconds (then the outcome is None) or without limit."""
 
     seconds: float | None
 
 
 class FinishCalls(NamedTuple):
-    """Wait for the answers to this worker's own calls; gives its `Counts`."""
+    """Wait for the answers to this worker's own calls; the outcome is its `Counts`."""
 
 
 class Ask(NamedTuple):
-    """Query the first worker of each part for the part; gives the reports, None for workers that have ended."""
+    """Query the first worker of each part for that part; the outcome is the reports, None for ended workers."""
 
     parts: list[range]
     ended: Numbers | None
@@ -99,7 +100,7 @@ _EMPTY = Report(Counts(0, 0, 0), frozenset())
 def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
     """The steps of worker `me` of `size` until the work is over; returns the numbers of workers that ended before that.
 
-    The docstrings of the steps say what their outcomes are.
+    The docstrings of the steps describe their outcomes.
     """
     last, pause = None, 0.0
     watched, event = me, Ended(me)  # no worker is watched yet
@@ -115,7 +116,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
                 return ended
             case Query(stop):
                 yield SendReport(event, (yield from _report(me, stop)))
-                if watched < 0:  # a worker before this one lives after all
+                if watched < 0:  # a worker before this one is alive after all
                     watched = me - 1
                     yield Watch(watched)
             case None:
@@ -130,7 +131,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
 
 
 def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
-    """The report of this worker and those after it."""
+    """The report of this worker and those after it, up to number `stop`."""
     counts = yield FinishCalls()
     reports, ended = yield from _ask_all(range(me + 1, stop), None)
     return Report(
@@ -139,7 +140,7 @@ def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
 
 
 def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple[list[Report], Numbers]]:
-    """Ask some workers; returns the answers, and the numbers of those that were to be asked and have ended."""
+    """Ask some workers; returns their reports, and the numbers of those that should have been asked but have ended."""
     answers, ended, parts = list[Report](), set[int](), split(numbers)
     while parts:
         replies = yield Ask(parts, over)

@@ -22,7 +22,7 @@ Names = tuple[str, ...]
 
 
 class _Rounds:
-    """For each set of names: how many rounds this worker has taken part in, and the open rounds that it leads."""
+    """For each set of names: the number of rounds so far, and the open rounds that this worker leads."""
 
     def __init__(self) -> None:
         self.numbers: defaultdict[Names, count[int]] = defaultdict(count)
@@ -37,10 +37,10 @@ _all: WeakKeyDictionary[Agent, _Rounds] = WeakKeyDictionary()
 def _all_gather(
     obj: Any, worker_names: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> dict[str, Any]:
-    """The objects that all workers, or those of some names, pass to this, by name; each of them must call it.
+    """Gather the objects that all workers (or those with these names) pass to this function, by name. All must call it.
 
-    They are brought together by the worker whose name comes first. `RuntimeError` after `timeout` seconds (-1: the
-    default, 0: no limit), and where that worker is lost.
+    The worker whose name comes first collects them. `RuntimeError` after `timeout` seconds (-1: the default, 0: no
+    limit), and if that worker is lost.
     """
     agent = current_agent()
     names = tuple(sorted(set(worker_names or _everybody(agent))))
@@ -49,7 +49,7 @@ def _all_gather(
     try:
         return begin(names[0], _contribute, (names, number, agent.me.name, obj), None, timeout).wait()
     except RpcTimeoutError as error:
-        with suppress(RpcError):  # nothing is to wait there any more
+        with suppress(RpcError):  # so that no other worker waits for this round
             begin(names[0], _abandon, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT).push()
         if names[0] != agent.me.name:
             raise

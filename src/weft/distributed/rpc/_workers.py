@@ -13,8 +13,8 @@ from weft.distributed.rpc._listener import LIVENESS_CHECK, ConnectOptions, Endpo
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
-_LEARN_AT_ONCE = 256  # workers, who know each other from the beginning
-_LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
+_LEARN_AT_ONCE = 256  # largest number of workers that are all looked up at the start
+_LOOK_SECONDS = 5.0  # in which a worker must answer a liveness check
 
 
 class _WorkerInfo(NamedTuple):
@@ -24,9 +24,10 @@ class _WorkerInfo(NamedTuple):
 
 
 class WorkerInfo(_WorkerInfo):
-    """Name and number of a worker; `get_worker_info` gives it. `RuntimeError` for what cannot be a name.
+    """Name and number of a worker; `get_worker_info` returns it. `RuntimeError` for an invalid name.
 
-    `incarnation` is how many workers have holders the number before: who leaves and joins again is another worker.
+    `incarnation` is the number of workers that have had the number before: a worker that leaves and joins again is
+    another worker.
     """
 
     __slots__ = ()
@@ -40,7 +41,7 @@ class WorkerInfo(_WorkerInfo):
 
 
 def check_name(name: Any) -> None:
-    """`RuntimeError` for what cannot be a worker's name."""
+    """Raise `RuntimeError` unless a name can be that of a worker."""
     if not isinstance(name, str):
         raise RpcError(f"Argument {name} must be of type <class 'str'> but got type {type(name)}")
     if not _NAME.fullmatch(name):
@@ -51,7 +52,7 @@ def check_name(name: Any) -> None:
 
 
 class Entry(NamedTuple):
-    """A worker, and where it listens."""
+    """A worker, and its endpoint."""
 
     worker: WorkerInfo
     endpoint: Endpoint
@@ -67,15 +68,15 @@ class Workers:
         self.key = "none" if options.in_memory else fingerprint()
         """The fingerprint of this worker's job key."""
         self.size: int | None = None
-        """Of a job of known size, once all have come."""
+        """The number of workers, if it is fixed and all have joined; else None."""
         self.names: dict[int, str] = {}
-        """Of all workers of such a job, by number, also when they have ended; empty until `learn` is called."""
-        self._entries: dict[str | int, Entry] = {}  # until they are lost
+        """The names of all workers of such a job by number, including ended ones; empty until `learn` is called."""
+        self._entries: dict[str | int, Entry] = {}  # removed when a worker is lost
 
     def register(self, endpoint: Endpoint) -> None:
         """Publish this worker's endpoint.
 
-        `RuntimeError` where a living one has its name or its number, `JobKeyError` where that has another key, too.
+        `RuntimeError` if a living worker has its name or its number; `JobKeyError` if that worker also has another key.
         """
         mine = json.dumps({**self.me._asdict(), "endpoint": dict(endpoint)})
         before = self._claim(_key(self.me.id), mine)
@@ -84,30 +85,30 @@ class Workers:
         except BaseException:
             self.store.delete_key(_key(self.me.id))
             raise
-        for number in before - {self.me.id}:  # of the one that holders this name
+        for number in before - {self.me.id}:  # numbers of earlier holders of this name
             self.store.delete_key(_key(number))
 
     def _claim(self, key: str, mine: str) -> set[int]:
-        """Have a key for this worker; returns the numbers of those that holders it, who are dead."""
+        """Claim a key for this worker; returns the numbers of its earlier holders, which are dead."""
         holders: set[int] = set()
         holder = self.store.compare_set(key, "", mine).decode()
         while holder != mine:
             if holder:
                 holders.add(self._require_dead(holder).worker.id)
             before, holder = holder, self.store.compare_set(key, holder, mine).decode()
-            if holder == before:  # the store gives back what was expected where there is no value
+            if holder == before:  # if there is no value, the store returns the expected one
                 holder = self.store.compare_set(key, "", mine).decode()
         return holders
 
     def is_alive(self, name: str) -> bool:
-        """Whether a worker lives that has this name. `JobKeyError` where one does that has another key."""
+        """Whether there is a living worker with this name. `JobKeyError` if it has another key."""
         return self.store.check([_key(name)]) and self._is_reachable(_entry(self.store.get(_key(name))))
 
     def _is_reachable(self, entry: Entry) -> bool:
         try:
             connect(entry.endpoint, self._options, LIVENESS_CHECK, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
-            pass  # it is there, and busy
+            pass  # it is alive but busy
         except JobKeyError as error:
             raise JobKeyError(f"{self.me} cannot join {entry.worker}: {error}") from error
         except (DistNetworkError, OSError):
@@ -131,9 +132,9 @@ class Workers:
         self.store.delete_key(_key(self.me.id))
 
     def all_joined(self, size: int) -> None:
-        """All workers have joined. Up to 256 are looked up now, so that they can be found when the store has ended.
+        """Note that all workers have joined. Up to 256 are looked up now, so that they are known after the store ends.
 
-        More are looked up when they are called: a store cannot send all entries to thousands of workers.
+        In larger jobs they are looked up when they are called: a store cannot send all entries to thousands of workers.
         """
         self.size = size
         if size <= _LEARN_AT_ONCE:
@@ -146,15 +147,15 @@ class Workers:
             self.names[worker.id] = worker.name
 
     def find(self, to: str | int) -> WorkerInfo | None:
-        """The worker of a name or a number, None where there is none. One that was found before may have ended since.
+        """The worker with a name or a number, or None. One that was found before may have ended since.
 
-        `RuntimeError` where the store does not answer.
+        `RuntimeError` if the store does not answer.
         """
         entry = self._entries.get(to) or self._look_up(to)
         return None if entry is None else entry.worker
 
     def everybody(self) -> list[WorkerInfo]:
-        """The workers of a job of known size; in another one those that are there now, as the store says."""
+        """All workers of a job of fixed size; otherwise those that are now in the store."""
         try:
             if self.size is not None:
                 if not self.names:
@@ -162,12 +163,12 @@ class Workers:
                 return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
             keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
             workers = [_entry(text).worker for text in self.store.multi_get(keys)]
-        except DistError:  # one has left in between, or the store has ended
+        except DistError:  # a worker has left meanwhile, or the store has ended
             workers = [entry.worker for entry in self._entries.values()]
         return sorted({self.me, *workers}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
-        """The worker that has the name now, None if there is none; `worker` itself if the store does not answer."""
+        """The worker that now has this worker's name, or None; `worker` itself if the store does not answer."""
         try:
             entry = self._look_up(worker.name)
         except RpcError:
@@ -175,14 +176,14 @@ class Workers:
         return None if entry is None else entry.worker
 
     def forget(self, worker: WorkerInfo) -> None:
-        """A worker has ended; another one may come under its name or number."""
+        """Forget a worker that has ended; another one may take its name or number."""
         for key in (worker.name, worker.id):
             entry = self._entries.get(key)
             if entry is not None and entry.worker == worker:
                 self._entries.pop(key, None)
 
     def endpoint(self, worker: WorkerInfo) -> Endpoint | None:
-        """Where a worker listens, None where it has gone."""
+        """The endpoint of a worker; None if it has left."""
         entry = self._entries.get(worker.name)
         if entry is None or entry.worker != worker:
             entry = self._look_up(worker.name)
@@ -193,7 +194,7 @@ class Workers:
         try:
             return self._remember(_entry(self.store.get(key))) if self.store.check([key]) else None
         except DistStoreError:
-            return None  # deleted in between
+            return None  # deleted meanwhile
         except DistError as error:
             raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The functions of the module `rpc`: joining, calling, leaving."""
+"""The public functions of `rpc`: joining, calling, leaving."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TensorPipeAgent = Agent
-"""The agent of the default backend, by the name of PyTorch's."""
+"""PyTorch's name of the default backend's agent."""
 
-_ANY = 0  # world size of a job that anybody may join: its store waits for nobody
-_PATIENCE = timedelta(minutes=5)  # with workers that have not come
-_END_SECONDS = 1.0  # that functions have when their process ends
+_ANY = 0  # world size of a job that workers may join at any time: its store waits for nobody
+_PATIENCE = timedelta(minutes=5)  # for workers that have not joined
+_END_SECONDS = 1.0  # that running functions have when their process ends
 
 
 def init_rpc(
@@ -48,13 +48,13 @@ def init_rpc(
     world_size: int | None = None,
     rpc_backend_options: Any = None,
 ) -> None:
-    """Join the other workers of the job, under a name that no other one has; returns when all have come.
+    """Join the other workers of the job, under a unique name; returns when all have joined.
 
-    Workers meet as the options say, by default as the environment does (`weft run` sets it), which tells the rank and
-    the world size where neither is given. Else, without `world_size`, nobody is waited for: workers come and leave as
-    they like, and those without a `rank` (-1 or None) are numbered as they come; at an address of the network one of
-    rank 0 must come first, to keep the store.
-    `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
+    The options say where workers meet, by default the environment (set by `weft run`), which also gives the rank and
+    the world size if neither is given. Otherwise, without `world_size`, this waits for nobody: workers join and leave
+    at any time, and those without a `rank` (-1 or None) are numbered as they join; if they meet at a network address, a
+    worker of rank 0 must join first, to serve the store. `RuntimeError` if a living worker has the name or rank, and if
+    workers have not joined within 300 seconds.
     """
     state = here()
     if state.agent is not None:
@@ -83,7 +83,7 @@ def init_rpc(
 
 
 def _close_at_exit(process: int) -> None:
-    """Close the agent of a process that ends without `shutdown`: the interpreter must not find its threads at work."""
+    """Close the agent if the process ends without `shutdown`, so that its threads do not outlive the interpreter."""
     if process == os.getpid():  # not in a fork
         here().close(_END_SECONDS)
 
@@ -103,14 +103,14 @@ def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int 
         return thread.store, rank, size
     by_environment = url.startswith("env:")
     if size is None and by_environment and rank < 0 and "WORLD_SIZE" in os.environ:
-        size = -1  # the environment tells both
+        size = -1  # both are read from the environment
     if size is None:
         rendezvous_rank = (
             rank if rank >= 0 or by_environment else 1
         )  # any number but that of the host; the worker's own is assigned later
         store, world_size, _ = next(iter(rendezvous(url, rendezvous_rank, _ANY, timeout=_PATIENCE)))
         return store, world_size if rank < 0 and by_environment else rank, None
-    at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # they wait when they have met
+    at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # `join` waits for them later
     store, rank, world_size = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
@@ -118,7 +118,7 @@ def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int 
 
 
 def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
-    """The worker of this name, or this one. `RuntimeError` where there is none."""
+    """The worker with this name, by default this one. `RuntimeError` if there is none."""
     agent = current_agent()
     return agent.me if worker_name is None else worker(agent, worker_name)
 
@@ -126,11 +126,11 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
 def rpc_sync(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Any:
-    """Call a function on another worker, and wait for what it returns.
+    """Call a function on another worker, and wait for its result.
 
-    `to` is a worker's name, number or `WorkerInfo`. Arguments and results are copied; tensors travel outside of the
-    tape. What the function raises is raised here, with the traceback there in its text. `RuntimeError` after `timeout`
-    seconds (-1: the default, 0: no limit), and where the worker is lost. A call is never made twice.
+    `to` is a worker's name, number or `WorkerInfo`. Arguments and results are copied; tensors are sent without the
+    tape. An exception of the function is raised here, with the remote traceback in its text. `RuntimeError` after
+    `timeout` seconds (-1: the default, 0: no limit), and if the worker is lost. A call is never repeated.
     """
     return begin(to, func, args, kwargs, timeout).wait()
 
@@ -146,7 +146,7 @@ def rpc_async(
 
 
 class _ThreadLocal(threading.local):
-    begun: list[Future[Any]] | None = None  # calls that `_wait_all` waits for
+    begun: list[Future[Any]] | None = None  # the calls for which `_wait_all` waits
 
 
 _thread_local = _ThreadLocal()
@@ -154,7 +154,7 @@ _thread_local = _ThreadLocal()
 
 @contextmanager
 def _wait_all() -> Iterator[None]:
-    """Wait, at the end of the block, for all calls that `rpc_async` begins in it, and raise what one has raised."""
+    """Wait, at the end of the block, for all calls that `rpc_async` has started in it, and raise the first error."""
     before, _thread_local.begun = _thread_local.begun, []
     try:
         yield
@@ -164,7 +164,7 @@ def _wait_all() -> Iterator[None]:
 
 
 def _await_end(agent: Agent, deadline: Deadline) -> None:
-    """Return when this worker may leave. Its references last until then: what it still serves may use them."""
+    """Return when this worker may leave. It keeps its references until then, since running functions may use them."""
     agent.deletes.send(agent.tell)
     if agent.size is None:
         finish_calls(agent, deadline)
@@ -184,12 +184,12 @@ def _leave(agent: Agent, deadline: Deadline) -> None:
 
 
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
-    """Leave the job: with `graceful`, once all workers have come here and all work is over, serving them meanwhile.
+    """Leave the job. With `graceful`, first wait until all workers have called this and all work is over.
 
-    References to values of others are given up when it leaves. `RuntimeError` after `timeout` seconds (0: no limit),
-    and, when the others are done, where a worker has ended before that; this one has left all the same. In a job
-    without a world size only answers to this worker's own calls are waited for. Where several threads call this, one
-    does it, and the others return when it is done.
+    References to other workers' values are released. `RuntimeError` after `timeout` seconds (0: no limit); also at the
+    end, if a worker has ended too early, although this one has then left. In a job without a world size, it waits only
+    for the answers to this worker's own calls. If several threads call it, one does the work, and the others return
+    when it is done.
     """
     agent, deadline = current_agent(), Deadline(seconds(timeout) or None)
     if not graceful:
@@ -209,22 +209,22 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
 
 
 def get_rpc_timeout() -> float:
-    """Seconds that a call may take unless it says otherwise."""
+    """The default timeout of calls, in seconds."""
     return current_agent().seconds
 
 
 def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
-    """Set the seconds that a call may take unless it says otherwise."""
+    """Set the default timeout of calls, in seconds."""
     current_agent().seconds = RpcBackendOptions(rpc_timeout=rpcTimeoutSeconds).rpc_timeout
 
 
 def _is_current_rpc_agent_set() -> bool:
-    """Whether this is between `init_rpc` and `shutdown`."""
+    """Whether `init_rpc` was called, and `shutdown` not yet."""
     return here().agent is not None
 
 
 def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
-    """The function, which is a `RuntimeError` before `init_rpc` and after `shutdown`."""
+    """The function, which raises `RuntimeError` before `init_rpc` and after `shutdown`."""
 
     @wraps(func)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -235,12 +235,12 @@ def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_available() -> bool:
-    """Whether remote calls can be made: always."""
+    """True: remote calls are always available."""
     return True
 
 
 def _get_current_rpc_agent() -> Agent:
-    """The agent of this process; `RuntimeError` where there is none."""
+    """The agent of this process; `RuntimeError` if there is none."""
     agent = here().agent
     if agent is None:
         raise RpcError(NO_AGENT)
@@ -254,12 +254,12 @@ def _rref_context_get_debug_info() -> dict[str, str]:
 
 
 def _get_debug_info() -> dict[str, str]:
-    """Figures of this worker, and of its contexts of distributed autograd, as texts."""
+    """Statistics of this worker, and of its contexts of distributed autograd, as texts."""
     figures = debug_info() | _get_current_rpc_agent().contexts.figures()
     return {name: str(figure) for name, figure in figures.items()}
 
 
 def debug_info() -> dict[str, int]:
-    """Figures of this worker: threads, calls on their way out and in, values kept for others, and their forks."""
+    """Statistics of this worker: threads, calls in both directions, values kept for others, and their forks."""
     agent = current_agent()
     return agent.figures() | agent.references.figures()

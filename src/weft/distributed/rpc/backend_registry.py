@@ -14,7 +14,7 @@ from weft.errors import ArgumentError, OptionError
 
 
 class BackendValue(NamedTuple):
-    """How options of a backend are made, and how its agent joins the job."""
+    """The function that makes a backend's options, and the one by which its agent joins the job."""
 
     construct_rpc_backend_options_handler: Callable[..., Any]
     init_backend_handler: Callable[..., Any]
@@ -35,7 +35,7 @@ _types: list[Any] = [_BackendType("BackendType", {"TENSORPIPE": BackendValue(Ten
 
 
 def __getattr__(name: str) -> Any:
-    if name == "BackendType":  # another one after each registration
+    if name == "BackendType":  # a new enum is made by each registration
         return _types[-1]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -82,5 +82,5 @@ def init_backend(backend: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def is_backend(value: Any) -> bool:
-    """Whether something is a member of `BackendType`, of now or before."""
+    """Whether this is a member of a present or former `BackendType`."""
     return isinstance(value, _BackendType)

@@ -16,12 +16,12 @@ R = TypeVar("R")
 
 
 def async_execution(fn: Callable[P, R]) -> Callable[P, R]:
-    """Say that a function returns a `Future`, whose value is the answer to a remote call of it.
+    """Declare that a function returns a `Future`, whose value is the answer to a remote call.
 
-    No thread of the worker waits for that: the answer is sent when the future is done. With `staticmethod` or
-    `classmethod` this is the inner decorator, with `weft.compile` the outer one. A compiled function runs uncaptured,
-    since its future is another one in each call; arguments of other types than it is annotated with are a `TypeError`.
-    A function that returns something else than a future is a `RuntimeError` at the caller.
+    No thread waits for it: the answer is sent when the future is done. With `staticmethod` or `classmethod`, this must
+    be the inner decorator; with `weft.compile`, the outer one. A compiled function runs without capturing, since its
+    future differs in each call. `TypeError` for arguments of other types than annotated. If the function returns
+    anything but a future, the caller gets a `RuntimeError`.
     """
     function: Any = fn
     run: Callable[P, R] = _checked(function._function) if isinstance(function, Compiled) else fn
@@ -35,7 +35,7 @@ def async_execution(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def _checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses arguments of other types than it is annotated with."""
+    """The function, which refuses arguments of other types than annotated."""
     signature = inspect.signature(function)
     named = [one.name for one in signature.parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
@@ -55,7 +55,7 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _classes(hint: Any) -> tuple[type, ...]:
-    """The classes that a value of an annotated type may have; what containers contain is not looked at."""
+    """The classes that a value of an annotated type may have; contents of containers are not checked."""
     origin = get_origin(hint) or hint
     if origin in (Union, UnionType):
         return tuple(kind for one in get_args(hint) for kind in _classes(one))

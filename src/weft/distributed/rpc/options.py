@@ -16,7 +16,7 @@ _TRANSPORTS, _CHANNELS = ("shm", "uv", "ibv", "unix", "tcp"), ("cma", "basic", "
 
 
 class RpcBackendOptions:
-    """What all backends take: seconds that a call may take, and where workers meet."""
+    """The options of all backends: the default timeout of calls in seconds, and where workers meet."""
 
     def __init__(
         self,
@@ -38,18 +38,18 @@ class RpcBackendOptions:
 class TensorPipeRpcBackendOptions(RpcBackendOptions):
     """Options of the default backend.
 
-    num_worker_threads   functions that this worker runs at a time for others
-    rpc_timeout          seconds that a call may take unless it says otherwise; 0 for no limit
-    init_method          where workers meet: what `init_process_group` takes
-    device_maps          by name of a callee: where tensors on a device of this worker go there; answers come back the
-                         other way round. Tensors on the CPU need no map and may have one, others are refused without
-    devices              accelerators of this worker that take part; unless given, those of its and others' maps
+    num_worker_threads   number of functions that this worker runs for others at the same time
+    rpc_timeout          default timeout of calls in seconds; 0 for no limit
+    init_method          where workers meet, as for `init_process_group`
+    device_maps          by name of a callee: its device for tensors on a device of this worker; the inverse is used for
+                         answers. Tensors on the CPU may be in the map; tensors on other devices must be
+    devices              accelerators of this worker that take part; by default those in its and other workers' maps
 
-    certificates         files of a certificate, its private key and the authority of all certificates, by which
-                         connections over TCP use TLS; not in PyTorch
+    certificates         files of a certificate, its private key, and the authority of all certificates, with which TCP
+                         connections use TLS; not in PyTorch
 
-    Of `_transports`, `shm` and `unix` stand for Unix sockets with shared memory, which workers of one host use unless
-    others alone are named; `_channels` are checked and left unused.
+    Of `_transports`, `shm` and `unix` stand for Unix sockets with shared memory, which workers on one host use unless
+    only others are named; `_channels` are checked and not used.
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
             self.set_devices(devices)
 
     def set_device_map(self, to: str, device_map: Mapping[DeviceType, DeviceType]) -> None:
-        """Add to the map of devices for calls to a worker. `ValueError` where it is not one to one any more."""
+        """Add to the device map for calls to a worker. `ValueError` if it is then no longer one to one."""
         self._add_map(to, device_map, "set_device_map")
 
     def set_devices(self, devices: Sequence[DeviceType]) -> None:
-        """Set the devices of this worker that take part. `ValueError` for the CPU, which always does."""
+        """Set the devices of this worker that take part. `ValueError` for the CPU, which always takes part."""
         self.named = [_accelerator(one) for one in devices]
 
     @property
     def devices(self) -> list[Device]:
-        """The accelerators that take part: those set, or, after joining, those of this worker's and others' maps."""
+        """The accelerators that take part: those set; after joining, also those in this and other workers' maps."""
         return self.named or self.resolved_devices
 
     def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:

@@ -1,4 +1,4 @@
-"""All layers, losses and containers, under PyTorch's import paths. Each file only names what others define."""
+"""All layers, losses and containers, under PyTorch's import paths. These files only re-export."""
 
 from weft._base.exports import on_first_use as _on_first_use
 from weft.nn.modules import activation as activation

@@ -10,7 +10,7 @@ from weft.ops._neural import ntuple
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes a tuple of `n` of one value, and a tuple of a sequence."""
+    """A function that turns a single value into a tuple of `n`, and a sequence into a tuple."""
     del name
     return partial(ntuple, n=n)
 
@@ -19,7 +19,7 @@ _single, _pair, _triple, _quadruple = (_ntuple(n) for n in (1, 2, 3, 4))
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Take a prefix off the keys of a state dict, and of its metadata, in place; the order of the keys stays."""
+    """Remove a prefix from the keys of a state dict and of its metadata, in place; the order of keys stays."""
     for key in list(state_dict):
         state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
     metadata = getattr(state_dict, "_metadata", None)

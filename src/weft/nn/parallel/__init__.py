@@ -1,4 +1,4 @@
-"""Training on several devices. What stands on `weft.distributed` is loaded on first use."""
+"""Data parallelism. The parts that need `weft.distributed` are imported on first use."""
 
 from weft._base.exports import on_first_use as _on_first_use
 from weft.nn.parallel._data_parallel import DataParallel as DataParallel

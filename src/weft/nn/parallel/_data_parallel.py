@@ -1,4 +1,4 @@
-"""Data parallelism of one process: the form that programs for several GPUs of one process were written in."""
+"""`DataParallel`, for programs written for several GPUs in one process. Here a process has one device."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from weft.nn._module import Module
 
 
 class DataParallel(Module):
-    """Runs `module` on the device where it is, under the name `module`, so that state dicts keep their keys.
+    """Runs `module` on its device. It is a child named `module`, so the keys of state dicts are PyTorch's.
 
-    There is one device for each process: several `device_ids` are refused, and `DistributedDataParallel` is what uses
-    several devices.
+    A process has one device, so several `device_ids` are refused; use `DistributedDataParallel` for several devices.
     """
 
     def __init__(self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
@@ -31,7 +30,7 @@ class DataParallel(Module):
             self.parallel_apply(self.replicate(self.module, self.device_ids), parts, named), self.output_device
         )
 
-    # What subclasses override: the steps of `forward`, with one replica.
+    # The steps of `forward`, which subclasses may override; there is one replica.
 
     def replicate(self, module: Any, device_ids: Sequence[Any]) -> list[Any]:
         """The replicas: the module itself."""
@@ -46,11 +45,11 @@ class DataParallel(Module):
         return [tuple(inputs)], [kwargs or {}]
 
     def parallel_apply(self, replicas: Sequence[Any], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
-        """The results of each replica."""
+        """The result of each replica."""
         return [replica(*part, **named) for replica, part, named in zip(replicas, inputs, kwargs, strict=True)]
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
-        """The results of all replicas as one."""
+        """The results of all replicas as one result."""
         del output_device
         return outputs[0]
 

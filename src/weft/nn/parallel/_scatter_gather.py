@@ -1,4 +1,4 @@
-"""The steps of data parallelism in one process: parts of a batch for devices, and results of all in one."""
+"""The steps of data parallelism in one process: splitting a batch over devices, and joining the results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from weft.nn.parallel._data_parallel import require_one
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
-    """A part of each tensor along `dim` for each device, in the containers around it; other objects go to all.
+    """Split each tensor along `dim` into one part for each device, within dicts, lists and tuples.
 
-    Parts have about one size. A tuple of them for a tensor, else a list of containers.
+    All parts but the last have one size. Objects that are not tensors go to every device. The result is a tuple of
+    parts for a tensor, and a list of containers for a container.
     """
     if isinstance(inputs, Tensor):
         parts = chunk(inputs, len(target_gpus), dim)
@@ -34,9 +35,9 @@ def _each(items: Any, devices: Sequence[Any], dim: int) -> Any:
 
 
 def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
-    """Tensors of all devices in one along `dim`, on `target_device`, in the containers around them.
+    """Join the devices' tensors along `dim`, on `target_device`, within dicts, lists and tuples.
 
-    Those without dims become a vector, with a warning. None stays None.
+    Zero-dim tensors become a vector, with a warning. None stays None.
     """
     first = outputs[0]
     if isinstance(first, Tensor):
@@ -60,7 +61,7 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Any, devices: Sequence[Any], detach: bool = False) -> list[Any]:
-    """The replicas of a module: itself, as a process has one device; `RuntimeError` for several `devices`."""
+    """The module itself, as the only replica: a process has one device. `RuntimeError` for several `devices`."""
     del detach
     require_one(devices)
     return [network for _ in devices]
@@ -72,7 +73,7 @@ def parallel_apply(
     kwargs_tup: Sequence[dict[str, Any]] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> list[Any]:
-    """What each module gives for its input, or the list or tuple of its inputs, one after the other."""
+    """The results of the modules, one after the other; each input is one argument, or a list or tuple of them."""
     for values, what in ((inputs, "inputs"), (kwargs_tup, "kwargs_tup"), (devices, "devices")):
         if values is not None and len(values) != len(modules):
             raise PreconditionError(

@@ -1,4 +1,4 @@
-"""Replicas, under PyTorch's import path."""
+"""`DistributedDataParallel`, under PyTorch's import path."""
 
 from weft._base.exports import on_first_use as _on_first_use
 

@@ -21,7 +21,7 @@ def _grads(parameters: Any) -> list[Any]:
 def get_total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """The norm of all tensors together, as a 0-d tensor. `RuntimeError` if it must be finite and is not."""
+    """The norm of all tensors as one vector, zero-dim. `RuntimeError` for a non-finite norm if `error_if_nonfinite`."""
     del foreach
     items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not items:
@@ -38,7 +38,7 @@ def get_total_norm(
 
 
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
-    """Scale gradients such that a norm of `total_norm` becomes `max_norm`; smaller ones stay."""
+    """Scale gradients, whose norm is `total_norm`, down to the norm `max_norm`; a smaller norm is left alone."""
     del foreach
     with using(grad=False):
         factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)  # pyright: ignore[reportOperatorIssue]  derived
@@ -53,7 +53,7 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scale gradients such that the norm of all of them is at most `max_norm`; returns the norm before."""
+    """Scale all gradients such that their total norm is at most `max_norm`; returns the norm before scaling."""
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     if isinstance(parameters, Generator) and not items:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
@@ -69,7 +69,7 @@ def clip_grad_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The older name of `clip_grad_norm_`."""
+    """The deprecated name of `clip_grad_norm_`."""
     warnings.warn(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
         FutureWarning,
@@ -79,7 +79,7 @@ def clip_grad_norm(
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Cut gradients off at ±`clip_value`."""
+    """Clip gradients to the range ±`clip_value`."""
     del foreach
     with using(grad=False):
         for grad in _grads(parameters):

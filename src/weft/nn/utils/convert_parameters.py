@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
-    """All elements, one parameter after another; they have to be on one device."""
+    """All elements, one parameter after another. The parameters must be on one device."""
     items = list(parameters)
     _require_one_device(items)
     return op.cat([op.view(parameter, (-1,)) for parameter in items])
@@ -23,7 +23,7 @@ def _require_one_device(parameters: list[Any]) -> None:
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Give the parameters the elements of a vector; the rest of the vector is ignored."""
+    """Set the parameters' elements from a vector; the rest of the vector is ignored."""
     if not isinstance(vec, Tensor):
         raise ArgumentError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     items = list(parameters)

@@ -13,7 +13,7 @@ from weft.nn._parameter import Parameter
 
 
 def _fused(layer: Any, norm: Any, fuse: Any, *options: Any) -> Any:
-    """A copy of the layer with the weight and bias of both."""
+    """A copy of the layer, with the weight and bias that `fuse` computes from both."""
     if layer.training or norm.training:
         raise PreconditionError("Fusion only for eval!")
     if norm.running_mean is None or norm.running_var is None:
@@ -39,19 +39,19 @@ def _fused_weights(weight: Any, bias: Any, mean: Any, var: Any, eps: float, scal
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A convolution that computes what `conv` and then `bn` compute in evaluation; both must be in that mode."""
+    """A convolution equal to `conv` followed by `bn`. Both must be in evaluation mode."""
     return _fused(conv, bn, fuse_conv_bn_weights, transpose)
 
 
 def fuse_conv_bn_weights(
     conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a convolution followed by a normalisation; `transpose` for transposed convolutions."""
+    """Weight and bias of a convolution equal to one followed by a normalisation; `transpose` for transposed ones."""
     return _fused_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, int(transpose))
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A linear layer that computes what `linear` and then `bn` compute in evaluation; both must be in that mode."""
+    """A linear layer equal to `linear` followed by `bn`. Both must be in evaluation mode."""
     if bn.num_features not in (1, linear.out_features):
         raise PreconditionError(
             "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
@@ -63,5 +63,5 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 def fuse_linear_bn_weights(
     linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a linear layer followed by a normalisation."""
+    """Weight and bias of a linear layer equal to one followed by a normalisation."""
     return _fused_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)

@@ -1,4 +1,4 @@
-"""Modules whose parameters are not initialised."""
+"""Modules with uninitialised parameters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from weft.nn._module import Module
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module with arbitrary parameters, made with the other arguments. Its constructor must take a `device`."""
+    """`module_cls(*args, **kwargs)` with uninitialised parameters. Its constructor must take a `device`."""
     if not issubclass(module_cls, Module):
         raise ModuleError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
         raise ModuleError("Module must support a 'device' arg to skip initialization")
     device = kwargs.setdefault("device", "cpu")
-    return module_cls(*args, **kwargs).to_empty(device=device)  # what the constructor has recorded is never computed
+    return module_cls(*args, **kwargs).to_empty(device=device)  # the initial values, only recorded, are never computed

@@ -8,12 +8,12 @@ from weft.nn._conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 
 
 def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The module, with the weights of its 2-d convolutions in this order in memory."""
+    """The module, with the weights of its 2D convolutions in this memory format."""
     return _converted(module, (Conv2d, ConvTranspose2d), memory_format)
 
 
 def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The module, with the weights of its 3-d convolutions in this order in memory."""
+    """The module, with the weights of its 3D convolutions in this memory format."""
     return _converted(module, (Conv3d, ConvTranspose3d), memory_format)
 
 

@@ -44,22 +44,22 @@ def _is_orthogonal(Q: Any) -> bool:
 
 
 def _orthogonalized(A: Any) -> Any:
-    """The orthonormal factor of the QR decomposition whose other factor has a positive diagonal."""
+    """The orthonormal factor Q of the QR decomposition in which R has a positive diagonal."""
     q, r = op.qr(A)
     return q * op.unsqueeze(op.sgn(op.diagonal(r, 0, -2, -1)), -2)
 
 
 def _with_diagonal(A: Any, diagonal: Any) -> Any:
-    """A matrix, at least as tall as wide, with another diagonal."""
+    """A matrix, at least as high as it is wide, with its diagonal replaced."""
     columns = A.shape[-1]
     new = op.unsqueeze(diagonal, -2) * op.eye(A.shape[-2], columns, dtype=A.dtype, device=A.device)
     return op.tril(A, -1) + op.triu(A, 1) + new
 
 
 class _Orthogonal(Module):
-    """Matrices with orthonormal columns, or rows if they are wide, from arbitrary ones.
+    """Makes arbitrary matrices orthonormal: in their columns, or in their rows if they are wide.
 
-    With trivialization, they are `base` times what the map makes of the original (Lezcano-Casado, 2019).
+    With trivialization, the result is `base` times the map of the original (Lezcano-Casado, 2019).
     """
 
     base: Any
@@ -111,7 +111,7 @@ class _Orthogonal(Module):
             return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
 
     def _reflectors(self, Q: Any) -> Any:
-        """The reflectors of which the Householder map makes `Q`."""
+        """The reflectors that the Householder map turns into `Q`."""
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError(
                 "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
@@ -119,10 +119,10 @@ class _Orthogonal(Module):
             )
         A, tau = op.geqrf(Q)
         signs = op.sign(op.diagonal(A, 0, -2, -1))
-        return _with_diagonal(A, op.where(tau == 0.0, -signs, signs))  # LAPACK leaves a reflector out for tau = 0
+        return _with_diagonal(A, op.where(tau == 0.0, -signs, signs))  # for tau = 0, LAPACK skips the reflector
 
     def _based_on(self, Q: Any) -> Any:
-        """A square orthogonal matrix that begins with `Q`, or with what the QR decomposition makes of it."""
+        """A square orthogonal matrix whose first columns are `Q`, made orthonormal where they are not."""
         rows, columns = Q.shape[-2:]
         if rows == columns:
             return Q.clone() if _is_orthogonal(Q) else _orthogonalized(Q)
@@ -133,10 +133,10 @@ class _Orthogonal(Module):
 def orthogonal(
     module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Any:
-    """Keep a matrix (or batch of them) orthogonal, or unitary if complex; returns the module.
+    """Keep a matrix (or a batch of them) orthogonal, or unitary if complex; returns the module.
 
-    Its columns stay orthonormal, or its rows if it is wide. `orthogonal_map` is "matrix_exp", "cayley" or
-    "householder"; by default the first for square and complex matrices, and the last for others. `use_trivialization`
+    The columns are orthonormal, or the rows if the matrix is wide. `orthogonal_map` is "matrix_exp", "cayley" or
+    "householder"; the default is "matrix_exp" for square and complex matrices, else "householder". `use_trivialization`
     keeps a base matrix beside the original, which helps convergence (Lezcano-Casado, 2019).
     """
     weight = _tensor_of(module, name)
@@ -157,7 +157,7 @@ def orthogonal(
 
 
 class _WeightNorm(Module):
-    """Directions with given lengths, slice by slice along a dim."""
+    """Slices along a dim, computed from their directions and lengths."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class _WeightNorm(Module):
 def _from_hooks(
     name: str, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
 ) -> None:
-    """Take the keys of the older `weight_norm` in a state dict as well."""
+    """Accept the keys of the older, hook-based `weight_norm` in a state dict."""
     del metadata, strict, missing, unexpected, errors
     old = [f"{prefix}{name}_g", f"{prefix}{name}_v"]
     if all(key in state_dict for key in old):
@@ -182,9 +182,9 @@ def _from_hooks(
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Compute a parameter from lengths and directions (Salimans and Kingma, 2016); returns the module.
+    """Compute a parameter from lengths, `original0`, and directions, `original1`; returns the module.
 
-    There is one length per slice along `dim`, or one for all if it is None. They are `original0` and `original1`.
+    There is one length for each slice along `dim`, or a single one if it is None (Salimans and Kingma, 2016).
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
     module._register_load_state_dict_pre_hook(partial(_from_hooks, name))
@@ -195,7 +195,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 class _SpectralNorm(Module):
-    """A weight divided by its largest singular value, which each use in training estimates better."""
+    """A weight divided by its largest singular value. Each use in training improves the estimate of that value."""
 
     _u: Any
     _v: Any
@@ -238,8 +238,8 @@ def spectral_norm(
 ) -> Any:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 
-    That value is estimated by the power method, `n_power_iterations` per use in training. `dim` is the one that counts
-    outputs: 0, or 1 in transposed convolutions. A vector is divided by its length.
+    That value is estimated by the power method, with `n_power_iterations` at each use in training. `dim` is the one
+    that indexes outputs: 0, or 1 in transposed convolutions. A vector is divided by its length.
     """
     weight = _tensor_of(module, name)
     dim = default_dim(module) if dim is None else dim

@@ -1,8 +1,8 @@
 """Parametrizations: parameters and buffers computed from others each time they are read.
 
-A parametrized tensor `name` of a module is computed by the modules in `module.parametrizations[name]`, one after
-another, from that list's own `original`, or from `original0`, `original1` and so on. The module's class becomes one
-derived from its own, in which `name` is a property.
+A tensor `name` of a module is computed by the modules in `module.parametrizations[name]`, one after another, from the
+`original` of that list, or from `original0`, `original1` and so on. The module gets a class derived from its own, in
+which `name` is a property.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The modules that compute one tensor, and what they compute it from. `register_parametrization` makes it.
+    """The modules that compute one tensor, and their inputs. `register_parametrization` creates it.
 
-    `original` is what the `right_inverse` of the modules, from the last to the first, make of the tensor; where the
-    first module's returns several tensors, they are `original0`, `original1` and so on.
+    The input, `original`, is the tensor passed through the modules' `right_inverse`, from the last module to the first.
+    If the first module's `right_inverse` returns several tensors, they are `original0`, `original1` and so on.
     """
 
     original: Any
@@ -95,7 +95,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, name) for name in self._names()]
 
     def right_inverse(self, value: Any) -> None:
-        """Set the originals such that the tensor becomes `value`, as far as the modules' `right_inverse` can."""
+        """Set the originals such that the tensor becomes `value`, if the modules' `right_inverse` is exact."""
         with using(grad=False):
             for module in reversed(self._as_list()):
                 if not hasattr(module, "right_inverse"):
@@ -105,7 +105,7 @@ class ParametrizationList(ModuleList):
             original.data = new.detach()
 
     def _checked(self, value: Any) -> Sequence[Any]:
-        """What `right_inverse` has returned, as one new tensor per original."""
+        """The results of `right_inverse`, checked: one new tensor for each original."""
         if self.is_tensor:
             if not isinstance(value, Tensor):
                 raise ValueRangeError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
@@ -145,7 +145,7 @@ class ParametrizationList(ModuleList):
 
 
 def _inverse(module: Any, value: Any, default: Any) -> Any:
-    """`module.right_inverse(value)`, or `default` where there is none."""
+    """`module.right_inverse(value)`, or `default` if the module has none."""
     if not hasattr(module, "right_inverse"):
         return default
     try:
@@ -165,7 +165,7 @@ def _keep_kind(original: Any, value: Any) -> None:
 
 
 def _require(result: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_text: str) -> None:
-    """Refuse a parametrization that makes another kind of tensor. The texts name its dtype, or shape, in the error."""
+    """Refuse a parametrization that changes the dtype or shape. The texts are for the error."""
     if not isinstance(result, Tensor):
         raise ValueRangeError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
     for what, old, new in (("dtype", dtype, result.dtype), ("shape", shape, result.shape)):
@@ -219,7 +219,7 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
 
 
 def _take_class(module: Any) -> None:
-    """Give a module the class that has a property for each of its parametrized tensors. Classes are never changed."""
+    """Set the module's class to one with a property for each parametrized tensor. Classes are never modified."""
     base = type_before_parametrizations(module)
     names = list(module.parametrizations)
     if not names:
@@ -234,7 +234,7 @@ def _take_class(module: Any) -> None:
 
 
 def type_before_parametrizations(module: Module) -> type[Any]:
-    """The class of a module as it was before anything of it was parametrized."""
+    """The module's class before any of its tensors was parametrized."""
     return getattr(type(module), "_unparametrized", type(module))
 
 
@@ -242,11 +242,11 @@ def type_before_parametrizations(module: Module) -> type[Any]:
 
 
 def register_parametrization(module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Any:
-    """Compute a parameter or buffer by a module from now on; returns the outer module.
+    """Compute a parameter or buffer by the module `parametrization` from now on; returns the outer module.
 
-    The parametrization's `right_inverse`, if it has one, says what to compute the tensor from such that its value
-    stays; several parametrizations of one tensor are applied in the order of registration. `ValueError` for one that
-    changes the shape or element type, unless it is `unsafe`.
+    The parametrization's `right_inverse`, if it has one, computes the new original from the tensor's current value, so
+    that this value stays. Several parametrizations of a tensor are applied in order of registration. `ValueError` for
+    one that changes the shape or element type, unless `unsafe`.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -271,7 +271,7 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
 
 
 def _require_fit(path: str, now: Any, parametrization: Module) -> None:
-    """Refuse one more parametrization if it changes the kind of the tensor, or takes another kind back."""
+    """Refuse a parametrization that changes the shape or type of the tensor, or whose inverse does."""
     result = parametrization(now)
     _require(result, now.shape, now.dtype, "the `unsafe` flag", f"{path}.{{}}", f"parametrization({path}).{{}}")
     back = _inverse(parametrization, result, now)
@@ -287,7 +287,7 @@ def _require_fit(path: str, now: Any, parametrization: Module) -> None:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of the module is parametrized, or any."""
+    """Whether this tensor of the module is parametrized, or any tensor if no name is given."""
     table = getattr(module, "parametrizations", None)
     if not isinstance(table, ModuleDict):
         return False
@@ -297,7 +297,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
     """Make a parametrized tensor an ordinary one again; returns the module.
 
-    It keeps its current value with `leave_parametrized`, and gets that of `original` without.
+    With `leave_parametrized` it keeps its current value, else it gets the value of `original`.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueRangeError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -322,9 +322,9 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
 
 
 def transfer_parametrizations_and_params(from_module: Any, to_module: Any, tensor_name: str | None = None) -> Any:
-    """Parametrize another module by the parametrizations of the first, and with the same originals; returns the other.
+    """Parametrize `to_module` as `from_module` is, with the same parametrizations and originals; returns `to_module`.
 
-    All parametrized tensors are transferred, or one of them.
+    Without `tensor_name`, all parametrized tensors are transferred.
     """
     if not is_parametrized(from_module):
         return to_module

@@ -1,7 +1,7 @@
 """Pruning: parameters multiplied by masks of zeros and ones.
 
-A pruned parameter `name` is replaced by the parameter `name_orig`, the buffer `name_mask`, and a plain attribute
-`name`, their product, which a hook computes anew before every call of the module.
+A pruned parameter `name` is replaced by the parameter `name_orig`, the buffer `name_mask` and a plain attribute `name`.
+The attribute is their product, and a hook computes it before every call of the module.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.nn.utils.convert_parameters import parameters_to_vector
 
 
 class BasePruningMethod(AttributeHook, ABC):
-    """A way to choose a mask. A subclass sets `PRUNING_TYPE` and writes `compute_mask`.
+    """A method that chooses a mask. A subclass sets `PRUNING_TYPE` and overrides `compute_mask`.
 
-    `PRUNING_TYPE` says what of a tensor that is pruned again the method sees: "unstructured" the elements that are
-    left, "structured" the slices along its `dim` that are not all zero, "global" all of it.
+    `PRUNING_TYPE` says which part of a tensor the method sees if that is pruned already: "unstructured" the remaining
+    elements, "structured" the slices along its `dim` that are not all zero, "global" the whole tensor.
     """
 
     PRUNING_TYPE: str
@@ -38,13 +38,13 @@ class BasePruningMethod(AttributeHook, ABC):
         return self.apply_mask(module)
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        """The hook before each call."""
+        """Set the attribute; called before each call of the module."""
         del inputs
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """A mask for a tensor of scores `t`, with zeros wherever `default_mask` has them."""
+        """A mask for the tensor of scores `t`, which must be zero where `default_mask` is."""
 
     def apply_mask(self, module: Any) -> Tensor:
         """The parameter times its mask."""
@@ -53,10 +53,10 @@ class BasePruningMethod(AttributeHook, ABC):
 
     @classmethod
     def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
-        """Prune a parameter by the method made with the other arguments; returns the method that is its hook now.
+        """Prune a parameter by the method `cls(*args, **kwargs)`; returns the method that is its hook now.
 
-        The smallest of `importance_scores` go first, or of the elements. If the parameter is pruned already, its mask
-        gets more zeros.
+        Elements with the smallest `importance_scores`, by default the elements themselves, are pruned first. If the
+        parameter is pruned already, zeros are added to its mask.
         """
         key, before = _hook_on(module, name)
         method: Any = cls(*args, **kwargs)
@@ -84,7 +84,7 @@ class BasePruningMethod(AttributeHook, ABC):
         return method
 
     def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
-        """A tensor with zeros where the method puts them; nothing is registered."""
+        """A tensor pruned by this method. Nothing is registered."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise PreconditionError(
                 f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs {t.shape}"
@@ -94,7 +94,7 @@ class BasePruningMethod(AttributeHook, ABC):
         return t * self.compute_mask(scores.detach(), default_mask=mask)
 
     def remove(self, module: Any) -> None:
-        """Make the pruned elements the parameter's own. The hook is left to `prune.remove`."""
+        """Write the zeros into the parameter itself. The caller removes the hook."""
         name = self._tensor_name
         pruned = self.apply_mask(module)
         delattr(module, name)
@@ -115,7 +115,7 @@ def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
 
 
 def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningContainer:
-    """A container of the methods that have pruned a parameter so far, and of one more."""
+    """A container of the methods that have pruned a parameter so far, and of one more method."""
     if not isinstance(before, PruningContainer):
         return PruningContainer(before, method)
     joined = PruningContainer(*before)
@@ -124,7 +124,7 @@ def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningCont
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that have pruned one parameter, one after another; the last one adds to the mask of the others."""
+    """Methods that prune one parameter, one after another. The last one adds zeros to the mask of the others."""
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[BasePruningMethod, ...] = ()
@@ -154,7 +154,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The default mask, with what the last method makes of the part of `t` that it sees."""
+        """The default mask, updated by the last method in the part of `t` that it sees."""
         method = self._pruning_methods[-1]
         part = _visible(method, t, default_mask)
         mask = default_mask.to(dtype=t.dtype).clone()
@@ -184,7 +184,7 @@ def _visible(method: Any, t: Any, mask: Any) -> Any:
 
 
 class Identity(BasePruningMethod):
-    """A mask that prunes nothing."""
+    """Prunes nothing."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -195,7 +195,7 @@ class Identity(BasePruningMethod):
 
 
 class _Amount(BasePruningMethod):
-    """Methods that prune a number (int) or a share (float) of what there is."""
+    """Methods that prune a given number (int) or share (float) of the elements or slices."""
 
     def __init__(self, amount: Any) -> None:
         if not isinstance(amount, Real):
@@ -217,7 +217,7 @@ class _Amount(BasePruningMethod):
 
 
 def _without_least(scores: Any, number: int, mask: Any) -> Any:
-    """A mask with zeros where the scores are least."""
+    """The mask with zeros at the smallest scores."""
     if not number:
         return mask.clone()
     least = op.topk(op.reshape(scores, (-1,)), number, largest=False).indices
@@ -225,7 +225,7 @@ def _without_least(scores: Any, number: int, mask: Any) -> Any:
 
 
 class RandomUnstructured(_Amount):
-    """Elements chosen at random."""
+    """Prunes elements at random."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -236,7 +236,7 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """The elements of least magnitude."""
+    """Prunes the elements with the smallest absolute values."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -246,7 +246,7 @@ class L1Unstructured(_Amount):
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The default mask with zeros at the least magnitudes."""
+        """The default mask with zeros at the smallest absolute values."""
         return _without_least(op.abs(t), self._number(t.numel()), default_mask)
 
 
@@ -257,7 +257,7 @@ class _Structured(_Amount):
     dim: int
 
     def _scores(self, t: Any) -> Any:
-        """One number per slice; the least go first."""
+        """One number for each slice; slices with the smallest are pruned first."""
         raise NotImplementedError
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
@@ -280,7 +280,7 @@ class _Structured(_Amount):
 
 
 class RandomStructured(_Structured):
-    """Slices chosen at random."""
+    """Prunes slices at random."""
 
     def __init__(self, amount: Any, dim: int = -1) -> None:
         super().__init__(amount)
@@ -296,7 +296,7 @@ class RandomStructured(_Structured):
 
 
 class LnStructured(_Structured):
-    """The slices of least norm of order `n`."""
+    """Prunes the slices with the smallest norm of order `n`."""
 
     def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
         super().__init__(amount)
@@ -313,7 +313,7 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """A given mask."""
+    """Prunes by a given mask."""
 
     PRUNING_TYPE = "global"
 
@@ -339,7 +339,7 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Any, name: str) -> Any:
-    """Put a parameter under pruning without pruning anything; returns the module."""
+    """Register a parameter as pruned, with a mask of ones; returns the module."""
     Identity.apply(module, name)
     return module
 
@@ -351,7 +351,7 @@ def random_unstructured(module: Any, name: str, amount: Any) -> Any:
 
 
 def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
-    """Prune the elements of least magnitude, or of least score; returns the module."""
+    """Prune the elements with the smallest absolute values, or the smallest scores; returns the module."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
@@ -363,7 +363,7 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
 
 
 def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
-    """Prune the slices along a dim that have the least norm of order `n`; returns the module."""
+    """Prune the slices along a dim that have the smallest norm of order `n`; returns the module."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
@@ -375,10 +375,10 @@ def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
 
 
 def global_unstructured(parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any) -> None:
-    """Prune elements of several parameters, given as pairs of module and name, as if they were one tensor.
+    """Prune several parameters, given as pairs of module and name, as if they were one tensor.
 
-    `importance_scores` is a dict from such pairs to scores. The other arguments are those of the method, which must be
-    an unstructured one.
+    `importance_scores` is a dict from such pairs to scores. `kwargs` are the arguments of the method, which must be
+    unstructured.
     """
     if not isinstance(parameters, Iterable):
         raise ArgumentError("global_unstructured(): parameters is not an Iterable")
@@ -403,7 +403,7 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
 
 
 def remove(module: Any, name: str) -> Any:
-    """Make the pruned elements the parameter's own, and forget mask and hook; returns the module."""
+    """Write the zeros into the parameter itself, and remove mask and hook; returns the module."""
     key, method = _hook_on(module, name)
     if method is None:
         raise ValueRangeError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
@@ -413,6 +413,6 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Any) -> bool:
-    """Whether a parameter of the module, or of one below it, is under pruning."""
+    """Whether a parameter of the module, or of a module below it, is pruned."""
     hooks = (hook for below in module.modules() for hook in below._forward_pre_hooks.values())
     return any(isinstance(hook, BasePruningMethod) for hook in hooks)

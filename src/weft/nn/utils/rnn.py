@@ -34,10 +34,11 @@ def _of(optional: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 class PackedSequence(PackedSequence_):
-    """Sequences without padding: what all of them have at one time, time after time; the longest comes first.
+    """Sequences without padding, stored time step by time step, with the longest sequence first.
 
-    `batch_sizes` (int64, on the CPU) says how many there are at each time. The two permutations lead from the
-    original order to the sorted one and back, or are None. Made by `pack_padded_sequence` and `pack_sequence`.
+    `batch_sizes` (int64, on the CPU) is the number of sequences at each time. `sorted_indices` lead from the original
+    order to the sorted one, and `unsorted_indices` back; both may be None. `pack_padded_sequence` and `pack_sequence`
+    create it.
     """
 
     _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
@@ -63,7 +64,7 @@ class PackedSequence(PackedSequence_):
         return type(self), tuple(self)
 
     def to(self: Packed, *args: Any, **kwargs: Any) -> Packed:
-        """A packed sequence with `data.to(…)` and the permutations on its device; `batch_sizes` stays on the CPU."""
+        """A packed sequence with `data.to(…)`, and the permutations on its device; `batch_sizes` stays on the CPU."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
@@ -89,7 +90,7 @@ class PackedSequence(PackedSequence_):
         return self.data.is_cuda
 
     def is_pinned(self) -> bool:
-        """False: XLA stages transfers by itself."""
+        """False: XLA manages transfers by itself."""
         return False
 
 
@@ -118,10 +119,10 @@ for _name, _dtype in (
 def packed_like(
     padded: Tensor, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None
 ) -> PackedSequence:
-    """Pack (time, batch, …), whose sequences are sorted.
+    """Pack (time, batch, …), with sequences sorted by length.
 
-    The padded elements are kept, so that padding again needs no unpacking. Programs then do not depend on the number
-    of elements, as long as nobody reads `data`.
+    The padded tensor is kept, so that padding again is free. As long as nobody reads `data`, programs do not depend on
+    the number of elements.
     """
     data = packing.pack(padded, batch_sizes.numpy())
     packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
@@ -130,7 +131,7 @@ def packed_like(
 
 
 def padded_of(packed: PackedSequence) -> Tensor:
-    """(time, batch, …) of a packed sequence, sorted; anything may stand beyond a sequence's end."""
+    """(time, batch, …) of a packed sequence, sorted; values past a sequence's end are arbitrary."""
     if packed._padded is not None:
         value, padded = packed._padded
         if packed.data._read() is value:
@@ -139,7 +140,7 @@ def padded_of(packed: PackedSequence) -> Tensor:
 
 
 def invert_permutation(permutation: Any) -> Any:
-    """The permutation that undoes a permutation (n,); None for None."""
+    """The inverse of a permutation (n,); None for None."""
     if permutation is None:
         return None
     return op.argsort(permutation)
@@ -156,7 +157,7 @@ def _lengths(values: Any) -> np.ndarray[Any, Any]:
 
 
 def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool) -> None:
-    """What packing needs of sorted lengths."""
+    """Raise if sorted lengths do not fit the input."""
     batch = input.shape[not batch_first]
     if not input.numel():
         raise ShapeError("Cannot pack empty tensors.")
@@ -179,9 +180,9 @@ def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool)
 def pack_padded_sequence(
     input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Pack (time, batch, …), or (batch, time, …) if `batch_first`, with the `lengths` (batch,) of its sequences.
+    """Pack (time, batch, …), or (batch, time, …) if `batch_first`, given the `lengths` (batch,) of the sequences.
 
-    Unless `enforce_sorted`, lengths may stand in any order. `RuntimeError` if they do not fit the input.
+    Lengths must be sorted unless `enforce_sorted` is false. `RuntimeError` if they do not fit the input.
     """
     sizes, order = _lengths(lengths), None
     if input.ndim < 2:
@@ -195,10 +196,10 @@ def pack_padded_sequence(
         order = from_numpy_array(ranks).to(input.device)
         padded = op.index_select(padded, 1, order)
     else:
-        padded = op.clone(padded)  # later writes to the input must not show
+        padded = op.clone(padded)  # so that later writes to the input have no effect
     batch_sizes = from_numpy_array(packing.conjugate(sizes))
     steps = padded.shape[0]
-    if sizes[0] > steps:  # PyTorch packs the elements that there are; reading such a sequence misses the rest
+    if sizes[0] > steps:  # PyTorch packs the elements that exist; the rest is missing
         return PackedSequence(packing.pack(padded, batch_sizes.numpy()[:steps]), batch_sizes, order)
     return packed_like(padded, batch_sizes, order)
 
@@ -208,7 +209,7 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """(time, batch, …), or (batch, time, …) if `batch_first`, and the lengths (batch,), both in the original order.
 
-    Time is as long as the longest sequence, or `total_length`; `ValueError` if that is shorter.
+    The size of time is the longest length, or `total_length`; `ValueError` if that is shorter.
     """
     sizes = sequence.batch_sizes.numpy()
     extra = 0 if total_length is None else total_length - len(sizes)
@@ -263,20 +264,20 @@ def pad_sequence(
 
 
 def _on_host(sequence: Any) -> bool:
-    """Whether elements can be read without waiting for a computation or losing a gradient."""
+    """Whether the elements can be read without waiting for a computation or losing a gradient."""
     value = sequence._read()
     ready = value.array is not None and value.tape is None and value.aval.device.type == "cpu"
     return ready and ambient().capture is None
 
 
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
-    """The sequences (length, …) of a padded tensor, one per length."""
+    """The sequences (length, …) of a padded tensor, one for each length."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]
 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
-    """Pack tensors (length, …), which `enforce_sorted` wants from the longest to the shortest."""
+    """Pack tensors (length, …); with `enforce_sorted` they must be sorted, the longest first."""
     items = list(sequences)
     padded = pad_sequence(items)
     return pack_padded_sequence(padded, [s.shape[0] for s in items], enforce_sorted=enforce_sorted)

@@ -1,4 +1,4 @@
-"""Spectral normalisation by a hook. `parametrizations.spectral_norm` is its successor."""
+"""Spectral normalisation by a hook. Newer code uses `parametrizations.spectral_norm`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from weft.nn._parameter import Parameter
 
 
 def default_dim(module: Any) -> int:
-    """The dim of a module's weight that counts its outputs."""
+    """The dim of a module's weight that indexes its outputs."""
     return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
 
 
 def as_matrix(weight: Any, dim: int) -> Any:
-    """A weight with `dim` first and all other dims as one."""
+    """A weight as a matrix, with `dim` first and all other dims flattened."""
     return op.reshape(op.movedim(weight, dim, 0), (weight.shape[dim], -1))
 
 
@@ -31,7 +31,7 @@ def random_direction(like: Any, size: int, eps: float) -> Any:
 
 
 def require_iterations(number: int) -> None:
-    """Refuse to estimate without iterating."""
+    """Refuse a number of power iterations below 1."""
     if number <= 0:
         raise ValueRangeError(f"Expected n_power_iterations to be positive, but got n_power_iterations={number}")
 
@@ -39,11 +39,12 @@ def require_iterations(number: int) -> None:
 class SpectralNorm(AttributeHook):
     """The hook that divides `name_orig` by its largest singular value before each call.
 
-    That value is estimated by the power method from the vectors `name_u` and `name_v`, which calls in training improve.
+    The value is estimated by the power method from the vectors `name_u` and `name_v`, which each call in training
+    improves.
     """
 
     _version = 1
-    """Of the state dict: since 1, `name_v` is saved, and `name` is not."""
+    """Of the state dict: from 1 on, `name_v` is saved, and `name` is not."""
 
     def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         require_iterations(n_power_iterations)
@@ -60,11 +61,11 @@ class SpectralNorm(AttributeHook):
         return self.compute_weight(module, do_power_iteration=False)
 
     def reshape_weight_to_matrix(self, weight: Any) -> Any:
-        """The weight with `dim` first and all other dims as one."""
+        """The weight as a matrix, with `dim` first and all other dims flattened."""
         return as_matrix(weight, self.dim)
 
     def compute_weight(self, module: Any, do_power_iteration: bool) -> Tensor:
-        """The normalised weight, after better estimates if asked for."""
+        """The normalised weight; the estimates are improved first if `do_power_iteration`."""
         weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
         matrix = self.reshape_weight_to_matrix(weight)
         if do_power_iteration:
@@ -75,7 +76,7 @@ class SpectralNorm(AttributeHook):
         return weight / op.dot(u, op.mv(matrix, v))
 
     def remove(self, module: Any) -> None:
-        """Make the normalised weight a parameter again. The hooks are left to `remove_spectral_norm`."""
+        """Make the normalised weight a parameter again. `remove_spectral_norm` removes the hooks."""
         with using(grad=False):
             weight: Any = self.compute_weight(module, do_power_iteration=False)
         for suffix in ("", "_u", "_v", "_orig"):
@@ -88,7 +89,7 @@ class SpectralNorm(AttributeHook):
 
     @staticmethod
     def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
-        """Put a parameter under normalisation; returns the hook."""
+        """Normalise a parameter; returns the hook."""
         if attribute_hooks(module, SpectralNorm, name):
             raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
         hook = SpectralNorm(name, n_power_iterations, dim, eps)
@@ -113,7 +114,7 @@ class SpectralNorm(AttributeHook):
 
 
 class SpectralNormStateDictHook:
-    """Notes the version of the hook in the state dict's metadata."""
+    """Writes the version of the hook into the state dict's metadata."""
 
     def __init__(self, fn: SpectralNorm) -> None:
         self.fn = fn
@@ -154,7 +155,7 @@ class SpectralNormLoadStateDictPreHook:
         with using(grad=False):
             matrix = self.fn.reshape_weight_to_matrix(original)
             left, values, right = op.svd(matrix, full_matrices=False)
-            v = op.mv(right.mH, op.mv(left.mH, u) / values)  # the solution of least squares
+            v = op.mv(right.mH, op.mv(left.mH, u) / values)  # the least-squares solution
             state_dict[key + "_v"] = v * ((original / weight).mean() / op.dot(u, op.mv(matrix, v)))
 
 
@@ -163,7 +164,7 @@ def spectral_norm(
 ) -> Any:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 
-    `dim` is the one that counts outputs: 0, or 1 in transposed convolutions. `eps` keeps lengths off zero.
+    `dim` is the one that indexes outputs: 0, or 1 in transposed convolutions. `eps` prevents division by zero.
     """
     SpectralNorm.apply(module, name, n_power_iterations, default_dim(module) if dim is None else dim, eps)
     return module

@@ -1,4 +1,4 @@
-"""Calls of modules with other tensors in the place of their parameters and buffers."""
+"""Calls of modules with their parameters and buffers replaced by other tensors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from weft.nn._module import Module
 def call_with(
     module: Module, tensors: dict[str, Any], args: Any, kwargs: dict[str, Any] | None, tie_weights: bool, strict: bool
 ) -> Any:
-    """Call a module while other tensors stand in for those of the given names.
+    """Call a module with the tensors of the given names replaced, for this call only.
 
-    Names of one and the same tensor get one stand-in with `tie_weights`; with `strict` there must be one for every
-    name, and for no other. Where the call puts another tensor in the place of a stand-in, so does the dict.
+    With `tie_weights`, a replacement counts for all names of the same tensor. With `strict`, there must be one for
+    every name, and none for others. If the call assigns a new tensor to one of the names, `tensors` is updated with it.
     """
     replacements = _for_all_names(module, tensors) if tie_weights else dict(tensors)
     if strict:
@@ -35,7 +35,7 @@ def _all_tensors(module: Module) -> dict[str, Any]:
 
 
 def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The stand-ins, also under the other names of the tensors that they stand in for."""
+    """The replacements, also under the other names of the tensors that they replace."""
     names: dict[Any, list[str]] = {}
     for name, tensor in _all_tensors(module).items():
         names.setdefault(tensor, []).append(name)
@@ -69,7 +69,7 @@ _ABSENT: Any = object()
 
 @contextmanager
 def _in_place(module: Module, replacements: dict[str, Any]) -> Iterator[None]:
-    """Swap tensors into the modules' tables while the block runs; `replacements` then holds those of its end."""
+    """Replace tensors in the modules' tables while the block runs; `replacements` then gets the tables' last values."""
     places = [(name, *_place(module, name)) for name in replacements]
     before = [table.get(key, _ABSENT) for _, table, key in places]
     try:
@@ -84,7 +84,7 @@ def _in_place(module: Module, replacements: dict[str, Any]) -> Iterator[None]:
 
 
 def _place(module: Module, name: str) -> tuple[dict[str, Any], str]:
-    """The table that holds a tensor: of parameters, buffers or plain attributes."""
+    """The table that holds a tensor (of parameters, buffers or plain attributes), and its name there."""
     path, _, key = name.rpartition(".")
     owner = module.get_submodule(path)
     tables = (owner._parameters, owner._buffers)
@@ -100,7 +100,7 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """The older place of `weft.func.functional_call`."""
+    """The deprecated name of `weft.func.functional_call`."""
     warnings.warn(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "
         "version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",

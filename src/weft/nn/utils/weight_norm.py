@@ -1,4 +1,4 @@
-"""Weight normalisation by a hook. `parametrizations.weight_norm` is its successor."""
+"""Weight normalisation by a hook. Newer code uses `parametrizations.weight_norm`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.nn._parameter import Parameter
 
 
 def norm_except_dim(v: Any, dim: int) -> Tensor:
-    """The 2-norm of each slice along `dim`, with sizes of 1 in all other dims; of the whole tensor, 0-d, for dim -1."""
+    """The 2-norm of each slice along `dim`, with size 1 in the other dims; for dim -1, of all elements, zero-dim."""
     if dim == -1:
         return op.vector_norm(v)
     flat = op.reshape(op.movedim(v, dim, 0), (v.shape[dim], -1))
@@ -24,7 +24,7 @@ def norm_except_dim(v: Any, dim: int) -> Tensor:
 
 
 def scaled(v: Any, g: Any, dim: int) -> Tensor:
-    """The directions of `v`, slice by slice along `dim`, with the lengths `g`."""
+    """The slices of `v` along `dim`, scaled to the lengths `g`."""
     return v * (g / norm_except_dim(v, dim))
 
 
@@ -43,7 +43,7 @@ class WeightNorm(AttributeHook):
         return self.compute_weight(module)
 
     def compute_weight(self, module: Any) -> Tensor:
-        """The parameter that the lengths and directions stand for."""
+        """The parameter computed from lengths and directions."""
         return scaled(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     @staticmethod
@@ -72,7 +72,7 @@ class WeightNorm(AttributeHook):
         return hook
 
     def remove(self, module: Any) -> None:
-        """Make the product a parameter again. The hook is left to `remove_weight_norm`."""
+        """Make the product a parameter again. `remove_weight_norm` removes the hook."""
         weight: Any = self.compute_weight(module)
         delattr(module, self.name)
         del module._parameters[self.name + "_g"], module._parameters[self.name + "_v"]
@@ -86,14 +86,14 @@ class WeightNorm(AttributeHook):
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """Split a parameter into lengths `name_g` and directions `name_v` (Salimans and Kingma, 2016); returns the module.
 
-    There is one length per slice along `dim`, or one for all if it is None.
+    There is one length for each slice along `dim`, or a single one if it is None.
     """
     WeightNorm.apply(module, name, dim)
     return module
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Make a parameter whole again; returns the module."""
+    """Make the parameter an ordinary one again; returns the module."""
     hooks = attribute_hooks(module, WeightNorm, name)
     if not hooks:
         raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")

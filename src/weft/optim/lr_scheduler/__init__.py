@@ -1,4 +1,4 @@
-"""Schedules of learning rates: call `step()` once per epoch, after the optimizer's."""
+"""Learning rate schedules: call `step()` once per epoch, after the optimizer's."""
 
 from weft.optim.lr_scheduler._base import LRScheduler as LRScheduler
 from weft.optim.lr_scheduler._base import _LRScheduler as _LRScheduler

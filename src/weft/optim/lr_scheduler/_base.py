@@ -1,4 +1,4 @@
-"""The base of all schedules."""
+"""The base of learning rate schedules."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _NO_INITIAL_RATE = (
 class LRScheduler:
     """Sets the learning rate of each group of an optimizer, epoch by epoch.
 
-    A subclass writes `get_lr`, the rates of the current epoch, mostly in terms of those of the last one, and may
-    write `_get_closed_form_lr`, the same in terms of the initial rates.
+    A subclass overrides `get_lr`, which gives the rates of the current epoch, mostly from those of the last one. It may
+    also define `_get_closed_form_lr`, which gives them from the initial rates.
     """
 
     _get_lr_called_within_step: bool = False
@@ -69,7 +69,7 @@ class LRScheduler:
             self._is_initial = False
 
     def get_lr(self) -> list[Any]:
-        """The rates of epoch `last_epoch`, one per group; for `step` to call."""
+        """The rates of epoch `last_epoch`, one for each group. Only `step` should call it."""
         if not self._get_lr_called_within_step:
             warnings.warn(
                 "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
@@ -82,11 +82,11 @@ class LRScheduler:
         raise NotImplementedError
 
     def get_last_lr(self) -> list[Any]:
-        """The rates set last."""
+        """The rates that were set last."""
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Go on to the next epoch, or to the one given."""
+        """Move to the next epoch, or to the given one, and set its rates."""
         if self._step_count == 1:
             self._warn_of_order()
         self._step_count += 1
@@ -106,7 +106,7 @@ class LRScheduler:
         self._set(closed or self.get_lr)
 
     def _set(self, get_rates: Callable[[], Sequence[Any]]) -> None:
-        """Take over the rates that a function gives."""
+        """Set the rates that a function returns."""
         self._get_lr_called_within_step = True
         try:
             rates = get_rates()
@@ -124,31 +124,31 @@ class LRScheduler:
         return [group["lr"] * factor for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is not the optimizer's."""
+        """The schedule's own attributes, without the optimizer."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict of the same kind of schedule."""
+        """Load a state dict of a schedule of the same kind."""
         self.__dict__.update(state_dict)
 
 
 class _LRScheduler(LRScheduler):
-    """The base by its old name."""
+    """The former name of the base class."""
 
 
 def require_optimizer(optimizer: Any) -> None:
-    """Refuse what is no optimizer."""
+    """Raise unless this is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
 def copied(rate: Any) -> Any:
-    """A rate that later writes into a tensor do not change."""
+    """A copy of a rate that is a tensor; a number as it is."""
     return wrap(own(rate._read())) if isinstance(rate, Tensor) else rate
 
 
 def set_rate(group: Group, rate: Any) -> None:
-    """Give a group a rate; a tensor stays the same one."""
+    """Set the rate of a group; a tensor is written in place."""
     if isinstance(group["lr"], Tensor):
         with using(grad=False):
             group["lr"].fill_(float(rate))
@@ -157,7 +157,7 @@ def set_rate(group: Group, rate: Any) -> None:
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """One value per group."""
+    """One value for each group."""
     groups = optimizer.param_groups
     if not isinstance(value, (list, tuple)):
         return [copied(value) for _ in groups]
@@ -170,5 +170,5 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 def attributes_of(function: Any) -> dict[str, Any] | None:
-    """The part of a callable in a state dict: nothing of a function, the attributes of an object."""
+    """What a state dict has of a callable: None for a function, the attributes of an object."""
     return None if isinstance(function, types.FunctionType) else dict(function.__dict__)

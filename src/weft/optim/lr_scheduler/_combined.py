@@ -1,4 +1,4 @@
-"""Schedules made of schedules."""
+"""Schedules that combine other schedules."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from weft.optim.lr_scheduler._plateau import ReduceLROnPlateau
 
 
 class _Combined(LRScheduler):
-    """A schedule with others in it."""
+    """A schedule that contains others."""
 
     _schedulers: Sequence[LRScheduler]
 
     def state_dict(self) -> dict[str, Any]:
-        """With the state of each schedule."""
+        """The state, with that of each schedule."""
         state = super().state_dict()
         del state["_schedulers"]
         return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict of the same schedules."""
+        """Load a state dict of the same schedules."""
         rest = dict(state_dict)
         for scheduler, state in zip(self._schedulers, rest.pop("_schedulers"), strict=True):
             scheduler.load_state_dict(state)
@@ -49,7 +49,7 @@ class _Combined(LRScheduler):
 
 
 class SequentialLR(_Combined):
-    """One schedule after another; each takes over at its milestone, from its own epoch 0."""
+    """One schedule after another; each starts at its milestone, from its own epoch 0."""
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
@@ -75,7 +75,7 @@ class SequentialLR(_Combined):
         self._last_lr = first.get_last_lr()
 
     def recursive_undo(self, sched: LRScheduler | None = None) -> None:
-        """Take back the epoch that the schedules have begun when they were made."""
+        """Undo the epoch that the schedules began when they were created."""
         scheduler = self if sched is None else sched
         if isinstance(scheduler, _Combined):
             for inner in scheduler._schedulers:
@@ -84,7 +84,7 @@ class SequentialLR(_Combined):
             scheduler.last_epoch -= 1
 
     def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  as PyTorch's
-        """Go on to the next epoch."""
+        """Move to the next epoch."""
         self.last_epoch += 1
         at = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[at]
@@ -96,7 +96,7 @@ class SequentialLR(_Combined):
 
 
 class ChainedScheduler(_Combined):
-    """All schedules in every epoch, each on the rates that the one before has left."""
+    """All schedules in every epoch; each changes the rates that the previous one has set."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
@@ -108,7 +108,7 @@ class ChainedScheduler(_Combined):
         self._last_lr = self._rates()
 
     def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  as PyTorch's
-        """Go on to the next epoch."""
+        """Move to the next epoch."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = self._rates()

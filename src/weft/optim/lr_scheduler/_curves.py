@@ -1,4 +1,4 @@
-"""Schedules that are a formula."""
+"""Schedules given by a formula."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.optim.lr_scheduler._base import LRScheduler
 
 
 class StepLR(LRScheduler):
-    """The rate times `gamma` every `step_size` epochs."""
+    """Multiplies the rate by `gamma` every `step_size` epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size = step_size
@@ -30,7 +30,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """The rate times `gamma` at each milestone."""
+    """Multiplies the rate by `gamma` at each milestone."""
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -48,7 +48,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """The rate times `gamma` every epoch."""
+    """Multiplies the rate by `gamma` every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -81,7 +81,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """The initial rate times a factor that goes in a line from start to end over `total_iters` epochs."""
+    """The initial rate times a factor that changes linearly from start to end over `total_iters` epochs."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """From the initial rate to zero over `total_iters` epochs, along what is left of them to a power."""
+    """The initial rate times a power of the remaining share of `total_iters` epochs, so it ends at zero."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters = total_iters
@@ -153,7 +153,7 @@ class CosineAnnealingLR(LRScheduler):
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
             return self._get_closed_form_lr()
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again from the least rate
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the first step after the minimum
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [
                 rate + (base - self.eta_min) * rise for base, rate in zip(self.base_lrs, self._rates(), strict=True)

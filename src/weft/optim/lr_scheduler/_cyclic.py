@@ -1,4 +1,4 @@
-"""Rates that go up and down."""
+"""Cyclic learning rates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.optim.lr_scheduler._momentum import MomentumCycle
 
 
 class CyclicLR(MomentumCycle):
-    """From `base_lr` to `max_lr` and back, in lines, over and over; call `step` per batch (Smith, 2017).
+    """From `base_lr` to `max_lr` and back, linearly, again and again; call `step` once per batch (Smith, 2017).
 
-    `mode` says how the height of the cycles goes on: "triangular" keeps it, "triangular2" halves it every cycle,
-    "exp_range" multiplies it by `gamma` every step. `scale_fn` is a factor of the height instead, as a function of
-    the cycle, or of the step where `scale_mode` is "iterations".
+    `mode` gives the amplitude of the cycles: "triangular" keeps it, "triangular2" halves it every cycle, "exp_range"
+    multiplies it by `gamma` every step. `scale_fn`, if given, is a factor of the amplitude instead: a function of the
+    cycle, or of the step if `scale_mode` is "iterations".
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CyclicLR(MomentumCycle):
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """The factor of the height in cycle `x`, or at step `x`."""
+        """The factor of the amplitude in cycle `x`, or at step `x`."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         if self.mode == "triangular2":
@@ -80,13 +80,13 @@ class CyclicLR(MomentumCycle):
         return [base + (most - base) * height for base, most in zip(self.base_lrs, self.max_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Without a function that scales, but with the attributes of an object that does."""
+        """The state, without `scale_fn` if that is a function, or with its attributes if it is an object."""
         state = super().state_dict()
         scale = state.pop("_scale_fn_custom")
         return {**state, "_scale_fn_custom": None if scale is None else attributes_of(scale)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict; the function that scales stays."""
+        """Load a state dict; `scale_fn` stays."""
         rest = dict(state_dict)
         attributes = rest.pop("_scale_fn_custom")
         if attributes is not None:

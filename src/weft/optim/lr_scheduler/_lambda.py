@@ -1,4 +1,4 @@
-"""Schedules that the user gives as functions of the epoch."""
+"""Schedules given by the user's functions of the epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Lambda = Callable[[int], float]
 
 
 class LambdaLR(LRScheduler):
-    """The initial rate times a function of the epoch, or one function per group."""
+    """The initial rate times a function of the epoch, or one function for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Lambda | Sequence[Lambda], last_epoch: int = -1) -> None:
         self.optimizer = optimizer
@@ -29,13 +29,13 @@ class LambdaLR(LRScheduler):
         return [base * scale(self.last_epoch) for scale, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Without the functions, but with the attributes of those that are objects."""
+        """The state, without the functions, but with the attributes of those that are objects."""
         state = super().state_dict()
         del state["lr_lambdas"]
         return {**state, "lr_lambdas": [attributes_of(function) for function in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict; the functions stay."""
+        """Load a state dict; the functions stay."""
         rest = dict(state_dict)
         for function, attributes in zip(self.lr_lambdas, rest.pop("lr_lambdas"), strict=True):
             if attributes is not None:
@@ -44,7 +44,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Each epoch's rate is the last one's times a function of the epoch, or one function per group."""
+    """Multiplies the rate by a function of the epoch every epoch; there may be one function for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Lambda | Sequence[Lambda], last_epoch: int = -1) -> None:
         for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:

@@ -1,4 +1,4 @@
-"""What schedules share that move the momentum against the rate."""
+"""The base of schedules that move the momentum opposite to the rate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.optim.lr_scheduler._base import LRScheduler, per_group
 
 
 class MomentumCycle(LRScheduler):
-    """A schedule of rates and, with `cycle_momentum`, of momenta: `momentum`, or else the first of `betas`."""
+    """A schedule of rates and, with `cycle_momentum`, of the momentum: the option `momentum`, or else `betas[0]`."""
 
     optimizer: Optimizer
     cycle_momentum: bool
     use_beta1: bool
 
     def _start_momenta(self, base: Any, most: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
-        """Begin at the greatest momentum; returns least and greatest momentum of each group."""
+        """Set the largest momentum; returns the smallest and the largest momentum of each group."""
         options = self.optimizer.defaults
         if "momentum" not in options and "betas" not in options:
             raise ValueRangeError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")

@@ -1,4 +1,4 @@
-"""One cycle of rates for a whole training."""
+"""One cycle of rates over a whole training run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.optim.lr_scheduler._momentum import MomentumCycle
 
 
 class OneCycleLR(MomentumCycle):
-    """Up to `max_lr` and down to next to nothing, once, while the momentum goes the other way (Smith, 2019).
+    """Up to `max_lr`, and down to nearly 0, once, with the momentum in the opposite direction (Smith, 2019).
 
-    The rate starts at `max_lr / div_factor` and ends at that over `final_div_factor`; `pct_start` of the steps go up.
-    With `three_phase` it comes down to the initial rate as fast as it went up. Call `step` per batch; there are
-    `total_steps`, or else `epochs` times `steps_per_epoch`.
+    The rate starts at `max_lr / div_factor`, and ends at that divided by `final_div_factor`; it rises for `pct_start`
+    of the steps. With `three_phase` it first falls to the initial rate as fast as it rose. Call `step` once per batch;
+    there are `total_steps`, or else `epochs * steps_per_epoch`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | N
 
 
 def _phases(total: int, up: float, three: bool) -> list[dict[str, Any]]:
-    """When each phase ends, and between which of a group's options it goes."""
+    """The end of each phase, and the group's options between which it interpolates."""
     ends = [("initial_lr", "max_momentum"), ("max_lr", "base_momentum")]
     ends += [("initial_lr", "max_momentum")] if three else []
     ends += [("min_lr", "max_momentum")]

@@ -1,4 +1,4 @@
-"""A schedule that looks at how training goes."""
+"""A schedule that depends on a metric."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weft.optim.lr_scheduler._base import _EPOCH, LRScheduler, require_optimizer
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """The rate times `factor` when a metric has not become better for more than `patience` epochs.
+    """Multiplies the rate by `factor` if a metric has not improved for more than `patience` epochs.
 
-    Better is less (`mode` "min") or more ("max") than the best so far by a share of it (`threshold_mode` "rel") or
-    by a difference ("abs"). After a reduction, `cooldown` epochs do not count.
+    It has improved if it is less (`mode` "min") or more ("max") than the best so far, by more than `threshold`, which
+    is relative (`threshold_mode` "rel") or absolute ("abs"). After a reduction, `cooldown` epochs are not counted.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs = 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Look at the metric of an epoch: a number, or a tensor of one."""
+        """Take the metric of an epoch: a number, or a tensor of one element."""
         current = float(metrics)
         if epoch is not None:
             warnings.warn(_EPOCH, UserWarning, stacklevel=2)
@@ -83,7 +83,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether a reduction is so recent that epochs do not count."""
+        """Whether epochs are not counted, because of a recent reduction."""
         return self.cooldown_counter > 0
 
     def _reduce_lr(self) -> None:

@@ -1,4 +1,4 @@
-"""Rates that fall and start again."""
+"""Cosine annealing with restarts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.optim.lr_scheduler._base import LRScheduler
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """From the initial rate to `eta_min` along half a cosine, over and over (Loshchilov and Hutter, 2017).
+    """From the initial rate to `eta_min` along half a cosine, again and again (Loshchilov and Hutter, 2017).
 
-    The first fall takes `T_0` epochs, each further one `T_mult` times as many. `step` also takes fractions of epochs.
+    The first period has `T_0` epochs, each later one `T_mult` times as many. `step` also takes fractions of epochs.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Go on to the next epoch, or to the one given, which may be a fraction."""
+        """Move to the next epoch, or to the given one, which may be a fraction, and set its rates."""
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

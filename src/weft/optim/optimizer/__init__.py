@@ -1,4 +1,4 @@
-"""The base of optimizers, by PyTorch's path to it."""
+"""The base of optimizers, under PyTorch's import path."""
 
 from weft.optim._optimizer import Optimizer as Optimizer
 from weft.optim._optimizer import ParamsT as ParamsT

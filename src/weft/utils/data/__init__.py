@@ -1,4 +1,4 @@
-"""Datasets, the order in which they are read, and batches of them."""
+"""Datasets, samplers, and the loader that makes batches."""
 
 from weft.utils.data._bucket import BucketBatchSampler as BucketBatchSampler
 from weft.utils.data._bucket import pad_to_buckets as pad_to_buckets

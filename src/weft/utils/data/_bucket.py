@@ -1,4 +1,4 @@
-"""Samples of many lengths in batches of few: XLA compiles a program for every shape."""
+"""Batches of samples of similar length, padded to few lengths: XLA compiles a program for every shape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _checked(boundaries: Sequence[int]) -> list[int]:
 
 
 def _bucket_of(length: int, boundaries: list[int]) -> int:
-    """The first boundary that holds a length."""
+    """The index of the first boundary that is at least this length."""
     at = bisect_left(boundaries, length)
     if at == len(boundaries):
         raise ValueRangeError(
@@ -38,12 +38,12 @@ def _bucket_of(length: int, boundaries: list[int]) -> int:
 
 
 class BucketBatchSampler(Sampler[list[int]]):
-    """Batches of samples of similar length: each sample goes to the first of `boundaries` that holds it.
+    """Batches of samples of similar length: each sample belongs to the first of `boundaries` that its length fits.
 
     `lengths` are those of all samples. A batch has `batch_size` samples, or as many as fit into `max_tokens` when all
-    are padded to their boundary. With `shuffle`, samples change places within their bucket, and batches among each
-    other. The last batch of a bucket may be shorter, unless `drop_last`: then there is one shape per boundary, and two
-    at most otherwise. `ValueError` for lengths above the last boundary.
+    are padded to their boundary. With `shuffle`, samples are shuffled within their bucket, and then the batches. The
+    last batch of a bucket may be smaller, unless `drop_last`; so there are at most two shapes for each boundary, and
+    one with `drop_last`. `ValueError` for lengths above the last boundary.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
 
 class _Padding:
-    """`pad_to_buckets` as something that can be sent to a worker."""
+    """The function that `pad_to_buckets` returns, as an object that can be pickled for workers."""
 
     def __init__(self, boundaries: list[int], padding_value: Any) -> None:
         self._boundaries = boundaries
@@ -99,7 +99,7 @@ class _Padding:
         return self._padded(batch, self._padding_value)
 
     def _padded(self, batch: Sequence[Any], value: Any) -> Any:
-        """A batch, by entry where the padding is given by entry."""
+        """A padded batch; by entry, if the padding value is given by entry."""
         if value is None:
             return collate(batch, collate_fn_map=default_collate_fn_map)
         if isinstance(value, Mapping):
@@ -120,11 +120,11 @@ def _host(sample: Any) -> np.ndarray[Any, Any]:
 
 
 def pad_to_buckets(boundaries: Sequence[int], padding_value: Any = 0) -> Callable[[Sequence[Any]], Any]:
-    """A `collate_fn` that pads the first dim of a batch's samples to the first of `boundaries` that holds the longest.
+    """A `collate_fn` that pads the first dim of a batch's samples to the first of `boundaries` that fits the longest.
 
-    Samples are tensors, arrays or lists of numbers: (length, …) each, (batch, boundary, …) together. Where they are
-    tuples or mappings, `padding_value` says so by entry, with None for entries that `default_collate` stacks as they
-    are: `pad_to_buckets([32, 64], (0, None))` pads the first entry of pairs. `ValueError` for samples that are longer
-    than the last boundary.
+    Samples are tensors, arrays or lists of numbers: (length, …) each, (batch, boundary, …) together. If samples are
+    tuples or mappings, `padding_value` is given by entry; None marks entries that `default_collate` stacks without
+    padding: `pad_to_buckets([32, 64], (0, None))` pads the first entry of pairs. `ValueError` for samples longer than
+    the last boundary.
     """
     return _Padding(_checked(boundaries), padding_value)

@@ -15,10 +15,10 @@ from weft.utils.data._utils.collate import by_leaf
 
 
 class prefetch_to:
-    """The batches of a loader with their tensors on a device, `ahead` of them on the way before they are asked for.
+    """A loader's batches with their tensors on a device; `ahead` batches are transferred before they are asked for.
 
-    Copies to a device run beside what the device computes. Mappings and sequences are searched for tensors; plain
-    tuples become lists. `ValueError` for `ahead` below one.
+    Transfers run while the device computes. Tensors in mappings and sequences are found; plain tuples become lists.
+    `ValueError` for `ahead` below one.
     """
 
     def __init__(self, loader: Iterable[Any], device: Any, ahead: int = 2) -> None:
@@ -27,7 +27,7 @@ class prefetch_to:
         self._loader: Any = loader
         self._device = existing(device)
         self._ahead = ahead
-        self._state: dict[str, Any] | None = None  # of the loader, when it gave the batch that the loop has now
+        self._state: dict[str, Any] | None = None  # the loader's state after the batch that the loop has now
 
     def __iter__(self) -> Iterator[Any]:
         moved = ((by_leaf(batch, self._moved), self._loader_state()) for batch in self._loader)
@@ -39,16 +39,16 @@ class prefetch_to:
         self._state = None
 
     def _loader_state(self) -> dict[str, Any] | None:
-        with suppress(StateDictError):  # some loaders have no position
+        with suppress(StateDictError):  # some loaders have no state
             return self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the loop over this: `DataLoader.state_dict`, without the prefetched batches."""
+        """The position of the loop: `DataLoader.state_dict`, without the prefetched batches."""
         return self._state or self._loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume from a state in the next pass: `DataLoader.load_state_dict`."""
+        """Resume from a state in the next pass, as `DataLoader.load_state_dict`."""
         self._state = None
         self._loader.load_state_dict(state_dict)
 
@@ -56,4 +56,4 @@ class prefetch_to:
         return leaf.to(self._device) if isinstance(leaf, Tensor) else leaf
 
     def __len__(self) -> int:
-        return len(self._loader)  # TypeError where it has no length
+        return len(self._loader)  # TypeError if it has no length

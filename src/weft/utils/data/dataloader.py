@@ -1,4 +1,4 @@
-"""The loader: batches of a dataset."""
+"""The loader, which makes batches of a dataset."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ T = TypeVar("T", covariant=True)
 
 
 class DataLoader(Generic[T]):
-    """Batches of a dataset, made in this process or, with `num_workers`, in others.
+    """Batches of a dataset, made in this process or, with `num_workers`, in other processes.
 
-    What is pending when the next batch is asked for is computed then, so a loop without an optimizer step does not
-    pile up work. Without `batch_size`, samples come one by one, not stacked.
+    Values that are pending when the next batch is asked for are computed then, so that a loop without optimizer steps
+    does not accumulate them. If `batch_size` is None, samples come one by one, without a batch dim.
 
-    Workers are started afresh (`spawn`; `forkserver` is taken, too): the dataset and the functions have to be
-    picklable, and a script has to keep what should run once under `if __name__ == "__main__":`. They compute on the
-    CPU, and hand over tensors and arrays through shared memory. Python's, NumPy's and the package's generators are
-    seeded differently in each worker and each pass, from `generator`. `pin_memory` and `pin_memory_device` are
-    accepted and change nothing.
+    Workers are started by `spawn` (`forkserver` is possible, too), so the dataset and the functions must be picklable,
+    and a script must protect what should run once by `if __name__ == "__main__":`. They compute on the CPU, and return
+    tensors and arrays in shared memory. Python's, NumPy's and this package's generators are seeded from `generator`,
+    differently in each worker and each pass. `pin_memory` and `pin_memory_device` have no effect.
 
-    An exception in a worker is raised here with the same type. `RuntimeError` when a worker dies, or when a batch
-    takes longer than `timeout` seconds; `ValueError` and `TypeError` for options that do not fit.
+    An exception in a worker is raised here with the same type. `RuntimeError` if a worker dies, or if a batch takes
+    longer than `timeout` seconds; `ValueError` and `TypeError` for options that contradict each other.
     """
 
     def __init__(
@@ -85,10 +84,10 @@ class DataLoader(Generic[T]):
         self.collate_fn = collate_fn or (default_convert if batch_sampler is None else default_collate)
         self.persistent_workers = persistent_workers
         self._iterable = iterable
-        self._reported_length: int | None = None  # what `len` has said of an iterable dataset
+        self._reported_length: int | None = None  # the last `len` of an iterable dataset
         self._iterator: WorkerIterator | None = None
-        self._position: LoaderPosition | None = None  # of the newest pass
-        self._loaded: LoaderPosition | None = None  # for the next one
+        self._position: LoaderPosition | None = None  # that of the newest pass
+        self._loaded: LoaderPosition | None = None  # the start of the next pass, from a loaded state
         self._complete = True
         self.check_worker_number_rationality()
 
@@ -99,7 +98,7 @@ class DataLoader(Generic[T]):
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
-        """How workers are started; None for `spawn`."""
+        """The start method of workers; None means `spawn`."""
         return self._context
 
     @multiprocessing_context.setter
@@ -127,21 +126,21 @@ class DataLoader(Generic[T]):
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the newest pass is, for a checkpoint: numbers and lists.
+        """The position of the newest pass, as numbers and lists for a checkpoint.
 
-        Counted are batches that the loop was given, not those that workers have ready. After the end of a pass this is
-        the start of the next. `RuntimeError` for iterable datasets, which keep their position themselves, and
+        It counts the batches that the loop was given, not those that workers have ready. After the end of a pass it is
+        the start of the next one. `RuntimeError` for iterable datasets, which must keep their position themselves, and
         for `in_order=False` with several workers.
         """
         self._check_counted()
         return (self._loaded or self._position or initial_position(self)).state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next pass go on behind the batches that were counted in a state: no sample before is read.
+        """Let the next pass continue after the batches counted in a state, without reading the samples before.
 
-        With a `DistributedSampler`, which gets the state's epoch, the state may come from another rank and from
-        another number of processes: it counts samples of the order that they share. If `set_epoch` then
-        chooses another epoch, the pass starts at that one's beginning. `RuntimeError` for what is no such state.
+        With a `DistributedSampler`, whose epoch is set from the state, the state may come from another rank and from
+        another number of processes: it counts samples of the order that all processes share. If `set_epoch` then sets
+        another epoch, the pass starts at the beginning. `RuntimeError` for anything that is not such a state.
         """
         self._check_counted()
         loaded, sampler = position_of_state(state_dict), self.sampler
@@ -163,18 +162,18 @@ class DataLoader(Generic[T]):
             raise StateDictError("DataLoader: with in_order=False, the batches so far are not the first of the order")
 
     def _next_position(self) -> LoaderPosition:
-        """Where a pass that begins now starts."""
+        """The position at which a pass that begins now starts."""
         start, loaded, self._loaded = initial_position(self), self._loaded, None
         self._position = loaded if loaded is not None and loaded.epoch == start.epoch else start
         return self._position
 
     def _source(self) -> Source:
-        """What batches are made of."""
+        """The `Source` that makes the batches."""
         batched = self.batch_sampler is not None
         return Source(self.dataset, self._iterable, batched, self.drop_last, self.collate_fn)
 
     def check_worker_number_rationality(self) -> None:
-        """Warn when there are to be more workers than processors that this process may use."""
+        """Warn if there are more workers than processors that this process may use."""
         affinity = hasattr(os, "sched_getaffinity")
         available = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
         if self.num_workers > available:
@@ -192,7 +191,7 @@ _FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "per
 
 
 class _Endless(Sampler[None]):
-    """No indices, for ever: an iterable dataset knows its own end."""
+    """No indices, without end: an iterable dataset ends by itself."""
 
     def __iter__(self) -> Iterator[None]:
         while True:
@@ -206,7 +205,7 @@ def _default_sampler(dataset: Any, iterable: bool, shuffle: bool, generator: Gen
 
 
 def _context(value: Any, num_workers: int) -> BaseContext:
-    """The context of a name; `ValueError` where it forks."""
+    """The multiprocessing context of a name; `ValueError` for `fork`."""
     if not num_workers:
         raise ValueRangeError(
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
@@ -233,7 +232,7 @@ def _context(value: Any, num_workers: int) -> BaseContext:
 
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
-    """Refuse options about workers that do not fit."""
+    """Refuse options about workers that contradict each other."""
     if num_workers < 0:
         raise ValueRangeError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."

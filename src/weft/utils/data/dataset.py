@@ -1,4 +1,4 @@
-"""Datasets: samples by number, or one after another."""
+"""Datasets: samples by index, or as a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """Samples by number: a subclass writes `__getitem__`, and `__len__` for samplers to work with."""
+    """Samples by index. A subclass defines `__getitem__`, and `__len__`, which samplers need."""
 
     def __getitem__(self, index: Any) -> T:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -32,7 +32,7 @@ class Dataset(Generic[T]):
 
 
 class IterableDataset(Dataset[T]):
-    """Samples one after another: a subclass writes `__iter__`."""
+    """A stream of samples. A subclass defines `__iter__`."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
@@ -42,7 +42,7 @@ class IterableDataset(Dataset[T]):
 
 
 class TensorDataset(Dataset[tuple[Any, ...]]):
-    """Samples along the first dim of tensors; `AssertionError` where their sizes differ."""
+    """Samples along the first dim of tensors; `AssertionError` if its sizes differ."""
 
     def __init__(self, *tensors: Tensor) -> None:
         if len({tensor.shape[0] for tensor in tensors}) > 1:
@@ -55,7 +55,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     def __getitems__(self, indices: list[Any]) -> list[tuple[Any, ...]]:
         if any(tensor.device.type != "cpu" for tensor in self.tensors):
             return samples_at(self, indices)
-        columns = [tensor.detach()._host() for tensor in self.tensors]  # rows without XLA: nothing is compiled
+        columns = [tensor.detach()._host() for tensor in self.tensors]  # indexing without XLA: nothing is compiled
         return [tuple(from_host(np.asarray(column[index])) for column in columns) for index in indices]
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Samples of several datasets side by side, as tuples, or as dicts if the datasets are given by name."""
+    """Samples of several datasets combined: as tuples, or as dicts if the datasets are given by name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args and kwargs:
@@ -95,7 +95,7 @@ class StackDataset(Dataset[Any]):
 
 
 def _items(dataset: Any, indices: list[Any]) -> Any:
-    """The samples at some indices, at once where the dataset can."""
+    """The samples at some indices, read at once if the dataset supports it."""
     if not callable(getattr(dataset, "__getitems__", None)):
         return samples_at(dataset, indices)
     items = dataset.__getitems__(indices)
@@ -105,7 +105,7 @@ def _items(dataset: Any, indices: list[Any]) -> Any:
 
 
 class ConcatDataset(Dataset[Any]):
-    """Datasets one after another, by number; `AssertionError` for none, and for iterable ones."""
+    """Datasets one after another, by index; `AssertionError` if there are none, and for iterable datasets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
@@ -128,7 +128,7 @@ class ConcatDataset(Dataset[Any]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable datasets one after another; `AssertionError` for others."""
+    """Iterable datasets one after another; `AssertionError` for other datasets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -149,7 +149,7 @@ class ChainDataset(IterableDataset[Any]):
 class Subset(Dataset[Any]):
     """The samples of a dataset at some indices.
 
-    A subclass that overrides `__getitem__` overrides `__getitems__` as well; `NotImplementedError` otherwise.
+    A subclass that overrides `__getitem__` must override `__getitems__` too; else `NotImplementedError` is raised.
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -179,7 +179,7 @@ class Subset(Dataset[Any]):
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
-    """Disjoint random subsets of the given sizes, or of shares that add up to one."""
+    """Disjoint random subsets of the given sizes, or of shares that sum to one."""
     sizes = _sizes(lengths, len(dataset)) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else list(lengths)
     if sum(sizes) != len(dataset):
         raise ValueRangeError("Sum of input lengths does not equal the length of the input dataset!")
@@ -189,7 +189,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
 
 
 def _sizes(shares: Sequence[float], count: int) -> list[int]:
-    """Whole sizes for shares; what is left over goes to the first ones."""
+    """Integer sizes for shares; the remainder is given to the first ones."""
     for at, share in enumerate(shares):
         if not 0 <= share <= 1:
             raise ValueRangeError(f"Fraction at index {at} is not between 0 and 1")

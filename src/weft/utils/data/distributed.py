@@ -1,4 +1,4 @@
-"""The share of a dataset that one process of several reads."""
+"""The share of a dataset that one of several processes reads."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from weft.utils.data.sampler import Sampler
 
 
 class DistributedSampler(Sampler[int]):
-    """Every `num_replicas`-th index, from `rank` on, of an order that all processes share.
+    """Every `num_replicas`-th index, starting at `rank`, of an order that all processes share.
 
-    The order is repeated from its start until all shares are equally long; with `drop_last`, cut instead. It depends
-    on `seed` and the epoch: call `set_epoch` before each pass, or every pass has the same one. Where they are not
-    given, `num_replicas` and `rank` are those of the default process group, or, without one, of the environment
-    (`WORLD_SIZE`, `RANK`); `ValueError` where they are nowhere, and for a rank outside of the replicas.
+    The order is extended from its start until all shares have the same length; with `drop_last` it is cut instead. It
+    depends on `seed` and the epoch: call `set_epoch` before each pass, or every pass has the same order.
 
-    Batches of b indices in each of n processes are, together, the next b · n of the order: the same for any n, if b · n
-    is. `start` is how many indices of the order a pass leaves out at its beginning, 0 but where a `DataLoader` goes on
-    in the middle.
+    `num_replicas` and `rank` default to those of the default process group or, without a group, of the environment
+    (`WORLD_SIZE`, `RANK`). `ValueError` if neither is there, and for a rank outside of the replicas.
+
+    Batches of b indices in each of n processes are together the next b · n indices of the order, so they are the same
+    for any n with the same b · n. `start` is the number of indices that a pass skips at the beginning of the order; it
+    is 0 unless a `DataLoader` continues in the middle.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class DistributedSampler(Sampler[int]):
         self.total_size = self.num_samples * num_replicas
 
     def _share(self, count: int) -> int:
-        """How many of `count` indices each process has."""
+        """The number of indices of each process, out of `count`."""
         return count // self.num_replicas if self.drop_last else math.ceil(count / self.num_replicas)
 
     def _order(self) -> list[int]:
-        """The order of the next pass, which all processes share."""
+        """The order of the next pass, shared by all processes."""
         if self.shuffle:
             return permutation(len(self.dataset), Generator().manual_seed(self.seed + self.epoch))
         return list(range(len(self.dataset)))
@@ -74,13 +75,13 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next pass."""
+        """Set the epoch, which determines the order of the next pass."""
         self.epoch = epoch
 
 
 @dataclass
 class _Group:
-    """How to ask for the size of the default process group and the rank in it; None where there are no groups."""
+    """The function that gives size and rank of the default process group; None if `weft.distributed` is not in use."""
 
     ask: Callable[[], tuple[int, int] | None] | None = None
 
@@ -89,7 +90,7 @@ _group = _Group()
 
 
 def ask_for_group(how: Callable[[], tuple[int, int] | None]) -> None:
-    """Tell samplers where to ask; `how()` is None while there is no default group."""
+    """Set the function that gives (size, rank) of the default process group, or None while there is no group."""
     _group.ask = how
 
 

@@ -17,14 +17,14 @@ T = TypeVar("T", covariant=True)
 
 
 class Sampler(Generic[T]):
-    """Indices, or lists of them, in order: a subclass writes `__iter__`, and `__len__` where it is known."""
+    """Indices, or lists of them, in order. A subclass defines `__iter__`, and `__len__` if the length is known."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
 
 
 class SequentialSampler(Sampler[int]):
-    """The order of the dataset."""
+    """The indices in ascending order."""
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -37,7 +37,7 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A random order, each index once per round; or, with replacement, any index at any time."""
+    """A random order: without replacement, all indices once and then again; with replacement, independent draws."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """Indices per pass; by default as many as there are samples."""
+        """The number of indices in a pass; by default, the number of samples."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -91,7 +91,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices drawn with the given weights, which need not add up to one."""
+    """Indices drawn with the given weights, which need not sum to one."""
 
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None

@@ -1,9 +1,9 @@
-"""Event files for TensorBoard. Needs the package: `pip install weft[tensorboard]`.
+"""Event files for TensorBoard. They need the package: `pip install weft[tensorboard]`.
 
-Files and messages are that package's. What is put into them is made here, with PyTorch's tags, fields and defaults:
-TensorBoard's own functions need TensorFlow for most of it, or write something else (histograms of 30 equal buckets,
-runs of equal hyperparameters in groups). tensorboardX, which has most of it, changes tags, keeps events back at
-`flush`, cannot reopen a file, and loads PyTorch where that is installed (4 s).
+That package writes the files. Their contents are made here, with PyTorch's tags, fields and defaults, because most of
+TensorBoard's own functions need TensorFlow, or write something else (histograms of 30 equal buckets, runs with equal
+hyperparameters grouped). tensorboardX has most of it, but changes tags, delays events at `flush`, cannot reopen a file,
+and imports PyTorch if it is installed (4 s).
 """
 
 from weft.utils.tensorboard._protos import RecordWriter as RecordWriter

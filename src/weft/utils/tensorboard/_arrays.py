@@ -1,4 +1,4 @@
-"""What is logged, as NumPy arrays: images as (height, width, channel), figures, the frames of videos."""
+"""Logged data as NumPy arrays: images as (height, width, channel), figures, and frames of videos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.errors import PreconditionError, UnsupportedDTypeError, ValueRangeErro
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """A tensor's elements, an array as it is, a number as an array of one element."""
+    """A tensor's elements, an array unchanged, or a number as an array of one element."""
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, Tensor):
@@ -27,12 +27,12 @@ def to_numpy(x: Any) -> np.ndarray:
 
 
 def to_bytes(image: np.ndarray) -> np.ndarray:
-    """An image's intensities as `uint8`: as they are, or from 0 to 1 scaled to 255 and clipped."""
+    """An image's intensities as `uint8`; floats from 0 to 1 are multiplied by 255 and clipped."""
     return image if image.dtype == np.uint8 else (image.astype(np.float32) * 255).clip(0, 255).astype(np.uint8)
 
 
 def grid(images: np.ndarray, columns: int = 8) -> np.ndarray:
-    """Images (number, 1 or 3, height, width) side by side in one (3, height, width)."""
+    """Images (number, 1 or 3, height, width) in a grid, as one image (3, height, width)."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise PreconditionError(
             f"expected images of shape (number, 1 or 3 channels, height, width), got {tuple(images.shape)}"
@@ -48,7 +48,7 @@ def grid(images: np.ndarray, columns: int = 8) -> np.ndarray:
 
 
 def to_hwc(image: np.ndarray, dataformats: str) -> np.ndarray:
-    """An image, or a grid of images, as (height, width, channel); `dataformats` has a letter of NCHW for each dim."""
+    """An image, or a grid of images, as (height, width, channel). `dataformats` has a letter of NCHW for each dim."""
     letters = dataformats.upper()
     if len(set(letters)) != len(letters):
         raise PreconditionError(f"You can not use the same dimension shorthand twice. input_format: {dataformats}")
@@ -69,20 +69,20 @@ def to_hwc(image: np.ndarray, dataformats: str) -> np.ndarray:
 
 
 def figures_to_images(figures: Any, close: bool) -> np.ndarray:
-    """A matplotlib figure as (channel, height, width), or a list of them with a dim in front."""
+    """A matplotlib figure as (channel, height, width); a list of figures with a first dim for the number."""
     if isinstance(figures, list):
         return np.stack([figures_to_images(figure, close) for figure in figures])
     canvas = import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(figures)
     canvas.draw()
     image = np.array(canvas.buffer_rgba())[:, :, :3].transpose(2, 0, 1)
     pyplot = sys.modules.get("matplotlib.pyplot")
-    if close and pyplot is not None:  # where nobody has loaded it, no figure is open
+    if close and pyplot is not None:  # if pyplot is not imported, no figure is open
         pyplot.close(figures)
     return image
 
 
 def frames(videos: np.ndarray) -> np.ndarray:
-    """Videos (number, time, channel, height, width) side by side in one (time, height, width, channel)."""
+    """Videos (number, time, channel, height, width) in a grid, as one video (time, height, width, channel)."""
     if videos.ndim != 5 or not videos.size:
         raise ValueRangeError(
             f"expected videos of shape (number, time, channel, height, width), got {tuple(videos.shape)}"

@@ -1,4 +1,4 @@
-"""A module's operators as TensorBoard's graph: what one call records, in the scopes of the modules."""
+"""TensorBoard's graph of a module: the operators that one call records, in the scopes of the modules."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from weft.utils.tensorboard._protos import (
     VersionDef,
 )
 
-_PRODUCER = 22  # of the format of graphs
+_PRODUCER = 22  # the version of the graph format
 
 
 def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Message]:
-    """The operators that `model(*args)` records in evaluation mode without gradients; nothing is computed.
+    """The operators that `model(*args)` records in evaluation mode without gradients. Nothing is computed.
 
-    Reading a value inside of the model cuts the graph there: what was computed shows as a constant.
+    If the model reads a value, the graph is cut there: the value appears as a constant.
     """
     if not isinstance(model, Module):
         raise ArgumentError(f"add_graph(): expected a module, got {type(model).__name__}")
@@ -49,7 +49,7 @@ def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Mes
         with _evaluating(model), scopes.tracked(), using(pending=region, grad=False, eager=False, capture=None):
             results = model(*inputs)
     finally:
-        outer.absorb(region)  # what the model has kept may be read later
+        outer.absorb(region)  # values that the model keeps may be read later
     drawing.draw(region, _tensors(results))
     graph_def = GraphDef(node=drawing.nodes, versions=VersionDef(producer=_PRODUCER))
     if verbose:
@@ -79,7 +79,7 @@ def _evaluating(model: Module) -> Iterator[None]:
 
 
 class _Scopes:
-    """Which module's call each recording belongs to: a list of (number of a recording, scope from there on)."""
+    """The module whose call was active at each recording: pairs of (number of a recording, scope from then on)."""
 
     def __init__(self, model: Module) -> None:
         root = type(model).__name__
@@ -97,7 +97,7 @@ class _Scopes:
 
     @contextmanager
     def tracked(self) -> Iterator[None]:
-        """Note the calls of the modules inside of the block."""
+        """Track the calls of the modules within the block."""
         with ExitStack() as hooks:
             for module in self._modules:
                 for handle in (
@@ -116,7 +116,7 @@ class _Scopes:
         self._changes.append((tick(), self._open[-1]))
 
     def at(self, time: int) -> str:
-        """The innermost scope that was open at a recording."""
+        """The innermost scope that was active at a recording."""
         return self._changes[bisect_right(self._changes, time, key=lambda change: change[0]) - 1][1]
 
 
@@ -126,13 +126,13 @@ class _Drawing:
     def __init__(self, scopes: _Scopes) -> None:
         self.nodes: list[Message] = []
         self._scopes = scopes
-        self._leaves: dict[Value, tuple[str, str]] = {}  # the name and kind of inputs and parameters
+        self._leaves: dict[Value, tuple[str, str]] = {}  # name and kind of inputs and parameters
         self._recorded: set[Value] = set()
         self._names: dict[Value, str] = {}
         self._uses: Counter[str] = Counter()
 
     def name_leaves(self, model: Module, inputs: Sequence[Any]) -> None:
-        """Know the model's parameters and buffers, and the inputs, when they are met."""
+        """Give names to the model's parameters and buffers, and to the inputs."""
         for module in model.modules():
             own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
             for name, tensor in own:
@@ -141,7 +141,7 @@ class _Drawing:
             self._leaves[tensor._read()] = f"input/input.{number}", "IO Node"
 
     def draw(self, region: Sequence[Value], results: Iterable[Tensor]) -> None:
-        """Draw the results, and what they need of a recorded region."""
+        """Draw the results, and what they depend on in a recorded region."""
         self._recorded = {value for value in region if value.array is None and value not in self._leaves}
         for number, result in enumerate(results, 1):
             last = result._read()

@@ -1,4 +1,4 @@
-"""The records of TensorBoard's table of hyperparameters."""
+"""The records behind TensorBoard's table of hyperparameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.utils.tensorboard._protos import (
 def hparams(
     hparam_dict: dict[str, Any], metric_dict: dict[str, Any], hparam_domain_discrete: dict[str, list[Any]] | None = None
 ) -> tuple[Message, Message, Message]:
-    """What an experiment varies and measures, the values in this session, and that it went well."""
+    """Three records: the experiment's hyperparameters and metrics, the values of this run, and its success."""
     domains = hparam_domain_discrete or {}
     for name, entries in {
         "hparam_dict": hparam_dict,

@@ -1,4 +1,4 @@
-"""The files of TensorBoard's projector of embeddings."""
+"""The files of TensorBoard's embedding projector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_embedding(
     images: np.ndarray | None,
     header: Sequence[str] | None,
 ) -> None:
-    """Whether labels and images belong to the points."""
+    """Raise unless there is a label and an image for each point, if any are given."""
     if points.ndim != 2:
         raise PreconditionError("mat should be 2D, where mat.size(0) is the number of data points")
     if metadata is not None and len(metadata) != len(points):
@@ -50,7 +50,7 @@ def write(
 
 
 def write_config(folder: str, text: str) -> None:
-    """Write what the projector shows."""
+    """Write the projector's configuration."""
     _write(folder, "projector_config.pbtxt", text.encode())
 
 
@@ -59,7 +59,7 @@ def _lines(rows: Iterable[str]) -> bytes:
 
 
 def _sprite(images: np.ndarray) -> bytes:
-    """All images in one PNG, in as many rows as columns."""
+    """All images in one PNG, on a square grid."""
     side = math.ceil(len(images) ** 0.5)
     missing = np.zeros((side * side - len(images), *images.shape[1:]), images.dtype)
     pixels = to_bytes(grid(np.concatenate([images, missing]), side)).transpose(1, 2, 0)
@@ -69,7 +69,7 @@ def _sprite(images: np.ndarray) -> bytes:
 
 
 def _make(folder: str) -> None:
-    files = tf.io.gfile  # also where the folder is no local one
+    files = tf.io.gfile  # for folders that are not local, too
     if not files.exists(folder):
         files.makedirs(folder)
     elif files.isdir(folder):

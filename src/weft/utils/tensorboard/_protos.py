@@ -1,7 +1,7 @@
-"""What the package `tensorboard` gives: the records of event files, and their writer."""
+"""The names used from the package `tensorboard`: the messages of event files, and their writer."""
 
 # pyright: reportAttributeAccessIssue=false
-# (protobuf makes its classes when their module is imported)
+# (protobuf creates its classes when their module is imported)
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of event files: what is shown under a tag at a step."""
+"""The summaries in event files: values shown under a tag at a step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from weft.utils.tensorboard._protos import (
     mesh_metadata,
 )
 
-_MOST_THRESHOLDS = 127  # of a curve: TensorBoard's plugin takes no more
+_MOST_THRESHOLDS = 127  # of a curve; TensorBoard's plugin accepts no more
 _LEAST_COUNT = 1e-7
 
 
@@ -86,7 +86,7 @@ _FIELDS = {
 
 
 def _tensor(array: np.ndarray) -> Message:
-    """An array in the field that its type has."""
+    """An array, in the field for its type."""
     kind, field = _FIELDS[array.dtype.name]
     flat = array.reshape(-1)
     if field == "half_val":
@@ -115,7 +115,7 @@ def tensor_proto(tag: str, tensor: Any) -> Message:
 
 @cache
 def default_bins() -> list[float]:
-    """TensorFlow's limits of buckets: from -1e20 to 1e20, each a tenth larger than the one before."""
+    """TensorFlow's bucket limits: from -1e20 to 1e20, each 10 % larger than the one before."""
     limits, limit = [], 1e-12
     while limit < 1e20:
         limits.append(limit)
@@ -126,7 +126,7 @@ def default_bins() -> list[float]:
 def histogram_raw(
     name: str, min: Any, max: Any, num: Any, sum: Any, sum_squares: Any, bucket_limits: Any, bucket_counts: Any
 ) -> Message:
-    """A histogram that somebody else has counted; `bucket_limits` are the buckets' upper ends."""
+    """A histogram that is already counted; `bucket_limits` are the upper ends of the buckets."""
     return _one(
         name,
         histo=HistogramProto(
@@ -142,12 +142,12 @@ def histogram_raw(
 
 
 def histogram(name: str, values: Any, bins: Any, max_bins: int | None = None) -> Message:
-    """A histogram of all elements; `bins` is what `numpy.histogram` takes."""
+    """A histogram of all elements; `bins` is as for `numpy.histogram`."""
     return _one(name, histo=make_histogram(to_numpy(values).astype(float), bins, max_bins))
 
 
 def make_histogram(values: np.ndarray, bins: Any, max_bins: int | None = None) -> Message:
-    """Count elements; of more than `max_bins` bins, neighbours are joined."""
+    """Count the elements; if there are more than `max_bins` bins, neighbouring ones are merged."""
     if values.size == 0:
         raise ValueRangeError("The input has no element.")
     values = values.reshape(-1)
@@ -158,7 +158,7 @@ def make_histogram(values: np.ndarray, bins: Any, max_bins: int | None = None) -
     if filled.size == 0:
         raise ValueRangeError("The histogram is empty: no element lies in a bin.")
     first, last = filled[0], filled[-1]
-    # Only upper limits are written: an empty bucket in front tells where the first one starts.
+    # Only upper limits are stored, so an empty bucket in front gives the start of the first one.
     return HistogramProto(
         min=values.min(),
         max=values.max(),
@@ -191,7 +191,7 @@ def image_boxes(
     dataformats: str = "CHW",
     labels: Sequence[str] | None = None,
 ) -> Message:
-    """An image with red boxes (left, top, right, bottom), and with their labels."""
+    """An image with red boxes (left, top, right, bottom) and their labels."""
     pixels = to_bytes(to_hwc(to_numpy(tensor_image), dataformats))
     return _one(tag, image=make_image(pixels, rescale, to_numpy(tensor_boxes), labels))
 
@@ -199,7 +199,7 @@ def image_boxes(
 def make_image(
     tensor: np.ndarray, rescale: float = 1, rois: np.ndarray | None = None, labels: Sequence[str] | None = None
 ) -> Message:
-    """Encode `uint8` (height, width, channel) as PNG; the written size is the one before `rescale`."""
+    """A `uint8` image (height, width, channel) as PNG; the stored size is the one before `rescale`."""
     height, width, channels = tensor.shape
     picture = Image.fromarray(tensor)
     if rois is not None:
@@ -230,7 +230,7 @@ def _draw_boxes(draw: Any, boxes: np.ndarray, labels: Sequence[str] | None) -> N
 
 
 def video(tag: str, tensor: Any, fps: float = 4) -> Message:
-    """Videos (number, time, channel, height, width) side by side: `uint8`, or numbers from 0 to 1."""
+    """Videos (number, time, channel, height, width) in a grid: `uint8`, or numbers from 0 to 1."""
     pictures = to_bytes(frames(to_numpy(tensor)))
     first, *others = [Image.fromarray(p if p.shape[2] > 1 else p[:, :, 0]) for p in pictures]
     milliseconds = round(1000 / fps)
@@ -240,7 +240,7 @@ def video(tag: str, tensor: Any, fps: float = 4) -> Message:
 
 
 def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Message:
-    """One channel of sound from -1 to 1, as 16-bit WAV; what is louder is clipped, with a warning."""
+    """One channel of sound from -1 to 1, as 16-bit WAV; larger values are clipped, with a warning."""
     array = to_numpy(tensor).squeeze()
     if array.ndim != 1:
         raise PreconditionError("input tensor should be 1 dimensional.")
@@ -275,7 +275,7 @@ def text(tag: str, text: str) -> Message:
 
 
 def custom_scalars(layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> Message:
-    """How scalars are put together: {category: {chart: ["Multiline" or "Margin", tags]}}."""
+    """The charts that combine scalars: {category: {chart: ["Multiline" or "Margin", tags]}}."""
     categories = [
         layouts.Category(title=title, chart=[_chart(name, *described) for name, described in charts.items()])
         for title, charts in layout.items()
@@ -306,13 +306,13 @@ def pr_curve_raw(
     num_thresholds: int = 127,
     weights: Any = None,
 ) -> Message:
-    """A precision-recall curve that somebody else has computed. `weights` is accepted for compatibility."""
+    """A precision-recall curve that is already computed. `weights` is accepted for compatibility."""
     del weights
     return _curve(tag, np.stack([to_numpy(x) for x in (tp, fp, tn, fn, precision, recall)]), num_thresholds)
 
 
 def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None) -> Message:
-    """Precision and recall of predictions from 0 to 1 for true or false labels, over all thresholds."""
+    """Precision and recall of predictions from 0 to 1 against boolean labels, for all thresholds."""
     num_thresholds = min(num_thresholds, _MOST_THRESHOLDS)
     return _curve(tag, compute_curve(to_numpy(labels), to_numpy(predictions), num_thresholds, weights), num_thresholds)
 

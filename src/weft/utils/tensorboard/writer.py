@@ -1,4 +1,4 @@
-"""Writing event files."""
+"""Writers of event files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from weft.utils.tensorboard._protos import (
 
 
 class FileWriter:
-    """An event file in a folder, written by a thread of its own.
+    """An event file in a folder, written by its own thread.
 
-    The thread writes when `max_queue` events wait, and every `flush_secs` seconds. The file's name ends in
+    The thread writes when `max_queue` events are waiting, and every `flush_secs` seconds. The file's name ends in
     `filename_suffix`.
     """
 
@@ -41,50 +41,50 @@ class FileWriter:
         return self.event_writer.get_logdir()
 
     def add_event(self, event: Any, step: Any = None, walltime: float | None = None) -> None:
-        """Add an event, of this step and of now or `walltime` (seconds since 1970)."""
+        """Add an event with this step, and with the time `walltime` (seconds since 1970) or now."""
         event.wall_time = time.time() if walltime is None else walltime
         if step is not None:
             event.step = int(step)
         self.event_writer.add_event(event)
 
     def add_summary(self, summary: Message, global_step: Any = None, walltime: float | None = None) -> None:
-        """Add an event with these values."""
+        """Add an event with this summary."""
         self.add_event(Event(summary=summary), global_step, walltime)
 
     def add_graph(self, graph_profile: tuple[Message, Message], walltime: float | None = None) -> None:
-        """Add an event with a graph and one with what is known of its run."""
+        """Add an event with a graph, and one with its run metadata."""
         message, run = graph_profile
         self.add_event(Event(graph_def=message.SerializeToString()), None, walltime)
         tagged = TaggedRunMetadata(tag="step1", run_metadata=run.SerializeToString())
         self.add_event(Event(tagged_run_metadata=tagged), None, walltime)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting events."""
         self.event_writer.flush()
 
     def close(self) -> None:
-        """Write what waits, end the thread and close the file."""
+        """Write the waiting events, end the thread and close the file."""
         self.event_writer.close()
         self._closed = True
 
     def reopen(self) -> None:
-        """Go on in a new file of the same folder, where this one is closed."""
+        """If this is closed, continue in a new file of the same folder."""
         if self._closed:
             self.event_writer = EventFileWriter(*self._options)
             self._closed = False
 
 
 class SummaryWriter:
-    """Writes what TensorBoard shows into event files of a folder. It is closed by `close`, or as a context manager.
+    """Writes what TensorBoard shows into event files of a folder. Close it by `close`, or use it as a context manager.
 
     log_dir            the folder; by default `runs/<date>_<time>_<host><comment>`
-    purge_step         TensorBoard hides what an earlier run wrote into this folder for this step and later ones
-    max_queue          so many events wait at most before they are written
-    flush_secs         so long an event waits at most
-    filename_suffix    how the names of the files end
+    purge_step         TensorBoard hides what an earlier run has written into this folder from this step on
+    max_queue          the largest number of events that wait to be written
+    flush_secs         the longest time that an event waits
+    filename_suffix    the end of the files' names
 
-    In all `add_…` methods, `tag` is the name under which TensorBoard shows it, `global_step` the step that it belongs
-    to, and `walltime` the seconds since 1970, by default now. A closed writer that is used again starts a new file.
+    In all `add_…` methods, `tag` is the name that TensorBoard shows, `global_step` the step of the value, and
+    `walltime` the time in seconds since 1970, by default now. A closed writer that is used again starts a new file.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SummaryWriter:
         self._get_file_writer()
 
     def _get_file_writer(self) -> FileWriter:
-        """The writer of the folder's own file, opened where it is closed."""
+        """The writer of the folder's own file, opened if it is closed."""
         return self._open()[0]
 
     def _open(self) -> tuple[FileWriter, dict[str, FileWriter]]:
@@ -153,7 +153,7 @@ class SummaryWriter:
     def add_scalars(
         self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, walltime: float | None = None
     ) -> None:
-        """Add numbers to one chart: each name gets a file in a folder of its own, with the tag `main_tag`."""
+        """Add numbers to one chart. Each name gets a file in its own folder, with the tag `main_tag`."""
         walltime = time.time() if walltime is None else walltime
         message = {name: summary.scalar(main_tag, value) for name, value in tag_scalar_dict.items()}
         main, writers = self._open()
@@ -176,8 +176,10 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """Add a histogram of all elements. `bins` is "tensorflow" for bins that grow by a tenth, or what
-        `numpy.histogram` takes; of more than `max_bins`, neighbours are joined.
+        """Add a histogram of all elements.
+
+        `bins` is "tensorflow" for bins that grow by 10 %, or as for `numpy.histogram`. If there are more than
+        `max_bins`, neighbouring ones are merged.
         """
         limits = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(summary.histogram(tag, values, limits, max_bins), global_step, walltime)
@@ -195,7 +197,7 @@ class SummaryWriter:
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a histogram that is counted already; `bucket_limits` are the upper ends."""
+        """Add a histogram that is already counted; `bucket_limits` are the upper ends of the buckets."""
         if len(bucket_limits) != len(bucket_counts):
             raise ValueRangeError("len(bucket_limits) != len(bucket_counts), see the document.")
         message = summary.histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts)
@@ -211,7 +213,7 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add the precision-recall curve of predictions from 0 to 1 for true or false labels."""
+        """Add the precision-recall curve of predictions from 0 to 1 against boolean labels."""
         self._add(summary.pr_curve(tag, labels, predictions, num_thresholds, weights), global_step, walltime)
 
     def add_pr_curve_raw(
@@ -228,7 +230,7 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Add a precision-recall curve that is computed already: each row has `num_thresholds` numbers."""
+        """Add a precision-recall curve that is already computed: each row has `num_thresholds` numbers."""
         rows = (
             true_positive_counts,
             false_positive_counts,
@@ -239,7 +241,7 @@ class SummaryWriter:
         )
         self._add(summary.pr_curve_raw(tag, *rows, num_thresholds, weights), global_step, walltime)
 
-    # --- pictures, sounds, texts ---
+    # --- images, sounds, texts ---
 
     def add_image(
         self,
@@ -260,7 +262,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
-        """Add images side by side in one, eight in a row."""
+        """Add images in a grid, eight in a row, as one image."""
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_image_with_boxes(
@@ -274,7 +276,7 @@ class SummaryWriter:
         dataformats: str = "CHW",
         labels: Sequence[str] | str | None = None,
     ) -> None:
-        """Add an image with boxes (left, top, right, bottom), labelled where there is a label for each."""
+        """Add an image with boxes (left, top, right, bottom), and with labels if there is one for each box."""
         names = [labels] if isinstance(labels, str) else labels
         if names is not None and len(names) != box_tensor.shape[0]:
             names = None
@@ -284,14 +286,14 @@ class SummaryWriter:
     def add_figure(
         self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None
     ) -> None:
-        """Add a figure of matplotlib's, or a list of figures side by side, and close them unless told otherwise."""
+        """Add a matplotlib figure, or a list of figures as one image; they are closed afterwards if `close`."""
         dataformats = "NCHW" if isinstance(figure, list) else "CHW"
         self.add_image(tag, figures_to_images(figure, close), global_step, walltime, dataformats)
 
     def add_video(
         self, tag: str, vid_tensor: Any, global_step: Any = None, fps: float = 4, walltime: float | None = None
     ) -> None:
-        """Add videos (number, time, channel, height, width) side by side: `uint8`, or numbers from 0 to 1."""
+        """Add videos (number, time, channel, height, width) in a grid: `uint8`, or numbers from 0 to 1."""
         self._add(summary.video(tag, vid_tensor, fps), global_step, walltime)
 
     def add_audio(
@@ -330,7 +332,7 @@ class SummaryWriter:
     def add_graph(
         self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
     ) -> None:
-        """Add the operators that a module records for an input, or a tuple of inputs, by the modules that use them.
+        """Add the operators that a module records for an input, or a tuple of inputs, grouped by module.
 
         `verbose` prints the graph. `use_strict_trace` is accepted for compatibility: nothing is traced twice.
         """
@@ -378,7 +380,7 @@ class SummaryWriter:
         run_name: str | None = None,
         global_step: Any = None,
     ) -> None:
-        """Add a row to the table of runs: hyperparameters (numbers, texts, None), and what was measured with them.
+        """Add a row to the table of runs: hyperparameters (numbers, texts, None) and the metrics of this run.
 
         It becomes a run of its own in the folder `run_name`, by default the time.
         """
@@ -392,13 +394,13 @@ class SummaryWriter:
                 run._add(message, global_step, None)
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Put scalars together in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""
+        """Combine scalars in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""
         self._add(summary.custom_scalars(layout), None, None)
 
     def add_custom_scalars_multilinechart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Put scalars together in one chart."""
+        """Combine scalars in one chart."""
         self.add_custom_scalars({category: {title: ["Multiline", tags]}})
 
     def add_custom_scalars_marginchart(
@@ -412,12 +414,12 @@ class SummaryWriter:
     # --- the end ---
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting events."""
         for writer in (self.all_writers or {}).values():
             writer.flush()
 
     def close(self) -> None:
-        """Write what waits, end the threads and close the files."""
+        """Write the waiting events, end the threads and close the files."""
         for writer in (self.all_writers or {}).values():
             writer.close()
         self.file_writer = self.all_writers = None

@@ -1,4 +1,4 @@
-"""The hooks that go by a type."""
+"""Hooks that are selected by an enum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BuiltinCommHookType(Enum):
 
 
 def hook_of_type(kind: BuiltinCommHookType) -> Hook:
-    """The hook that a type stands for."""
+    """The hook that an enum member stands for."""
     if kind is BuiltinCommHookType.ALLREDUCE:
         return default_hooks.allreduce_hook
     return default_hooks.fp16_compress_hook
@@ -42,7 +42,7 @@ def _power_sgd(
 
 
 class _Registers:
-    """The value of an entry: registers its hook on a model."""
+    """The value of an enum member: a function that registers its hook on a model."""
 
     def __init__(self, register: Any, comm_hook: Any, **options: Any) -> None:
         self._call = partial(register, comm_hook=comm_hook, **options)

@@ -1,4 +1,4 @@
-"""Steps of a `ZeroRedundancyOptimizer` by a communication hook, in the backward pass of a replica."""
+"""Communication hooks that run the steps of a `ZeroRedundancyOptimizer` in the backward pass of a replica."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from weft.futures import Future
 
 
 def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, shard_buckets: bool = False) -> Hook:
-    """A hook that exchanges gradients as `hook` does, and steps when all are there: while the last ones are waited for.
+    """A hook that exchanges gradients as `hook` does, and does the optimizer's step as soon as all have arrived.
 
-    To be registered on the replica `ddp`, whose group is that of `zero`; the result is that of `hook`. `shard_buckets`
-    changes nothing: ranks share the parameters of all buckets by size. `ValueError` without `overlap_with_ddp=True`.
+    Register it on the replica `ddp`, whose group must be that of `zero`; its result is that of `hook`. `shard_buckets`
+    has no effect: ranks always share the parameters of all buckets by size. `ValueError` without
+    `overlap_with_ddp=True`.
     """
     del shard_buckets
     _require_overlap(ddp, zero)
@@ -24,7 +25,7 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
     def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
         def step(done: Future[Any]) -> Tensor:
             if bucket.index() == 0:
-                gradients.clear()  # of a pass that has failed
+                gradients.clear()  # they are from a pass that has failed
             flat = flat_result(done.value(), bucket)
             gradients.update(gradients_of(flat, bucket))
             if bucket.is_last():
@@ -40,7 +41,7 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
 def hook_with_zero_step_interleaved(
     hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, shard_buckets: bool = False
 ) -> Hook:
-    """Like `hook_with_zero_step`, but each bucket is updated and shared before the next one is exchanged."""
+    """As `hook_with_zero_step`, but each bucket is updated and shared before the next one is exchanged."""
     del shard_buckets
     _require_overlap(ddp, zero)
 

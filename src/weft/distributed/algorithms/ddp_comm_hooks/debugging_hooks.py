@@ -1,4 +1,4 @@
-"""A hook to measure with."""
+"""A hook for measurements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.futures import Future
 
 
 def noop_hook(_: Any, bucket: GradBucket) -> Future[Any]:
-    """Exchange nothing: what a step takes without communication. Replicas go apart."""
+    """Exchange nothing, to measure a step without communication. The replicas diverge."""
     future: Future[Any] = Future()
     future.set_result(bucket.buffer())
     return future

@@ -1,4 +1,4 @@
-"""The average itself, and averages of gradients in 16 bits."""
+"""Hooks that average gradients, in their own type or in 16 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.futures import Future
 
 
 def average(group: Any, flat: Tensor) -> Future[Any]:
-    """A future of the average of a tensor over a group; it is divided first, so that 16 bits do not overflow."""
+    """A future of the average of a tensor over a group. It divides first, so that 16-bit sums do not overflow."""
     group = require_group(group)
     flat.div_(group.size())
     work = _collectives.all_reduce(flat, group=group, async_op=True)
@@ -22,7 +22,7 @@ def average(group: Any, flat: Tensor) -> Future[Any]:
 
 
 def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
-    """The average of the gradients over a group, None for the default one: what replicas do without a hook."""
+    """The average of the gradients over a group (None: the default one), as replicas do without a hook."""
     return average(process_group, bucket.buffer())
 
 
@@ -51,10 +51,10 @@ def _wrapper(dtype: DType, hook: Hook) -> Hook:
 
 
 def fp16_compress_wrapper(hook: Hook) -> Hook:
-    """A hook that gives `hook` the gradients as float16."""
+    """A hook that calls `hook` with the gradients as float16."""
     return _wrapper(float16, hook)
 
 
 def bf16_compress_wrapper(hook: Hook) -> Hook:
-    """A hook that gives `hook` the gradients as bfloat16."""
+    """A hook that calls `hook` with the gradients as bfloat16."""
     return _wrapper(bfloat16, hook)

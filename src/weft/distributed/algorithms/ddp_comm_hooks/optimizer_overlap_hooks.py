@@ -1,4 +1,4 @@
-"""Updates of parameters by a communication hook: those of a bucket while later ones are still exchanged."""
+"""Updates of parameters in a communication hook: those of a bucket, while later buckets are still exchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.futures import Future
 
 
 class _OptimizerHookState:
-    """A functional optimizer (`as_functional_optim`), and the parameters that it updates: all unless given.
+    """A functional optimizer (`as_functional_optim`), and the parameters that it updates; by default all.
 
     `ValueError` for an optimizer without a method `step_param`.
     """
@@ -29,14 +29,14 @@ class _OptimizerHookState:
         self.params_to_optimize = None if params is None else set(params)
 
     def optimizes(self, param: Tensor) -> bool:
-        """Whether a parameter is one of those."""
+        """Whether the optimizer updates a parameter."""
         return self.params_to_optimize is None or param in self.params_to_optimize
 
 
 def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
-    """A hook that exchanges a bucket's gradients as `hook` does, and updates its parameters as soon as they are there.
+    """A hook that exchanges a bucket's gradients as `hook` does, and updates its parameters as soon as they arrive.
 
-    The result is that of `hook`.
+    Its result is that of `hook`.
     """
 
     def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""Local SGD after a while: gradients are averaged over all ranks at first, then only among neighbours.
+"""Post-local SGD: gradients are averaged over all ranks at first, and later only within subgroups.
 
 Lin et al., "Don't use large mini-batches, use local SGD", 2020 (https://arxiv.org/abs/1808.07217).
 """
@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 class PostLocalSGDState:
     """Averages over `process_group` (None: the default one) for `start_localSGD_iter` steps, then over `subgroup`.
 
-    Without `post_local_gradient_allreduce` nothing is exchanged after that. Average the parameters now and then.
+    Without `post_local_gradient_allreduce`, nothing is exchanged after these steps. The parameters must be averaged
+    from time to time.
     """
 
     def __init__(

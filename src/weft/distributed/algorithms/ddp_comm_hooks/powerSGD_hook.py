@@ -1,9 +1,9 @@
-"""PowerSGD: gradients travel as products of thin matrices.
+"""PowerSGD: gradients are sent as products of thin matrices.
 
 Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization", 2019
 (https://arxiv.org/abs/1905.13727). A matrix M (rows, columns) is approximated by P Qᵀ, with P (rows, rank) and
-Q (columns, rank): one step of power iteration from the Q of the step before. What is lost is added to the gradient of
-the next step.
+Q (columns, rank): one step of power iteration that starts from the Q of the previous step. The error of the
+approximation is added to the gradient of the next step.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _log = logging.getLogger(__name__)
 
 
 class PowerSGDState:
-    """Options and memory of PowerSGD, for one replica.
+    """Options and state of PowerSGD, for one replica.
 
-    matrix_approximation_rank     columns of P and Q
-    start_powerSGD_iter           steps with plain averages before; more than 1 with `use_error_feedback` or
+    matrix_approximation_rank     number of columns of P and Q
+    start_powerSGD_iter           number of first steps with plain averages; more than 1 with `use_error_feedback` or
                                   `warm_start`, since buckets change after the first step
     min_compression_rate          matrices are compressed if they become smaller by more than this factor
-    use_error_feedback            add what was lost in a step to the gradients of the next
-    warm_start                    begin with the Q of the step before, not with a random one
-    orthogonalization_epsilon     added to the norms of columns; columns of zeros stay such without it, too
+    use_error_feedback            add the error of a step to the gradients of the next one
+    warm_start                    start from the Q of the previous step, not from a random one
+    orthogonalization_epsilon     added to the norms of columns; columns of zeros stay zero even without it
     batch_tensors_with_same_shape multiply matrices of one shape together
 
-    It can be pickled; the group is then the default one again.
+    It can be pickled, without the group: the copy uses the default one.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PowerSGDState:
         self.orthogonalization_epsilon = orthogonalization_epsilon
         self.batch_tensors_with_same_shape = batch_tensors_with_same_shape
         self.rng = np.random.RandomState(random_seed)  # the same draws on all ranks
-        self.error_dict: dict[int, Tensor] = {}  # by bucket, as the next
+        self.error_dict: dict[int, Tensor] = {}  # by number of the bucket, as the next one
         self.q_memory_dict: dict[int, Tensor] = {}
         self.iter = 0
         self.total_numel_before_compression = 0
@@ -96,12 +96,12 @@ class PowerSGDState:
                 _log.info("Start to apply PowerSGD after %s iterations.", self.iter)
 
     def compression_stats(self) -> tuple[float, int, int]:
-        """Elements before compression over those after it, and both numbers."""
+        """The compression rate, and the number of elements before and after compression."""
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return (before / after if after else 0), before, after
 
     def _count(self, bucket: GradBucket, matrices: Sequence[Tensor], whole: int) -> None:
-        """Count the elements of a bucket, of which some travel whole."""
+        """Count the elements of a bucket; `whole` of them are sent without compression."""
         for batch, num_rows, num_cols in (m.shape for m in matrices):
             rank = min(num_rows, num_cols, self.matrix_approximation_rank)
             self.total_numel_after_compression += batch * (num_rows + num_cols) * rank
@@ -119,12 +119,12 @@ class PowerSGDState:
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
     def _with_error(self, flat: Tensor, index: int) -> Tensor:
-        """Gradients, and what the step before has lost of them."""
+        """The gradients plus the errors of the previous step."""
         error = self.error_dict.get(index) if self.use_error_feedback else None
         return flat if error is None else flat + error
 
     def _first_qs(self, index: int, shapes: Sequence[tuple[int, ...]], like: Tensor) -> list[Tensor]:
-        """Each (batch, columns, rank), orthonormal: of the step before, or random."""
+        """Each (batch, columns, rank), orthonormal: those of the previous step, or random ones."""
         sizes = [math.prod(shape) for shape in shapes]
         if not self.warm_start or index not in self.q_memory_dict:
             drawn = self.rng.standard_normal(sum(sizes)).astype(np.float32)
@@ -134,7 +134,7 @@ class PowerSGDState:
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
     def _remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
-        """The end of a bucket's step."""
+        """Store the errors at the end of a bucket's step."""
         if self.use_error_feedback:
             self.error_dict[bucket.index()] = gradients - decompressed
         if not self.warm_start:
@@ -143,7 +143,7 @@ class PowerSGDState:
 
 
 def orthogonalized(matrices: Tensor, epsilon: float = 0) -> Tensor:
-    """Orthonormal columns that span those of `matrices` (batch, rows, columns): Gram and Schmidt's, or by QR."""
+    """Orthonormal columns with the same span as those of `matrices` (batch, rows, columns), by Gram-Schmidt or QR."""
     count, half = matrices.shape[2], matrices.dtype in (float16, bfloat16)
     if count > 2 and not half:
         return qr(matrices)[0]
@@ -161,7 +161,7 @@ def orthogonalized(matrices: Tensor, epsilon: float = 0) -> Tensor:
 def _approximate(
     state: PowerSGDState, index: int, matrices: Sequence[Tensor], whole: Tensor
 ) -> Future[tuple[list[Tensor], Tensor]]:
-    """A future of the averages of matrices, each (batch, rows, columns), nearly, and of a flat tensor, exactly."""
+    """A future of the averages of matrices, each (batch, rows, columns), approximate, and of a flat tensor, exact."""
     group = require_group(state.process_group)
     shapes, most = [tuple(m.shape) for m in matrices], state.matrix_approximation_rank
     p_shapes = [(batch, num_rows, min(num_rows, num_cols, most)) for batch, num_rows, num_cols in shapes]
@@ -174,7 +174,7 @@ def _approximate(
     def finish(done: Future[Any]) -> tuple[list[Tensor], Tensor]:
         with using(grad=False):
             *sums, rest = _parts(done.value()[0], [*p_shapes, (whole.numel(),)])
-            ps = [orthogonalized(p, state.orthogonalization_epsilon) for p in sums]  # of any scale, so no average
+            ps = [orthogonalized(p, state.orthogonalization_epsilon) for p in sums]  # the scale does not matter
             if matrices:
                 thin = _flat([rows.matmul(rows.transpose(m, 1, 2), p) for m, p in zip(matrices, ps, strict=True)])
                 _collectives.all_reduce(thin, group=group)
@@ -187,7 +187,7 @@ def _approximate(
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one after the other in a new one."""
+    """Tensors concatenated into a new vector."""
     return rows.cat([rows.reshape(t, (-1,)) for t in tensors])
 
 
@@ -198,9 +198,9 @@ def _parts(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
 
 
 def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
-    """Averages in which large matrices are compressed one by one; vectors and small matrices travel whole.
+    """Averages in which large matrices are compressed one by one; vectors and small matrices are sent as they are.
 
-    `start_powerSGD_iter` steps have plain averages.
+    The first `start_powerSGD_iter` steps use plain averages.
     """
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
@@ -236,7 +236,7 @@ def _worth_it(state: PowerSGDState, tensor: Tensor) -> bool:
 
 
 def _batches(state: PowerSGDState, tensors: Sequence[Tensor], chosen: Sequence[int]) -> list[list[int]]:
-    """Which tensors are multiplied together: those that are matrices of one shape, or each by itself."""
+    """The groups of tensors that are multiplied together: matrices of one shape, or each tensor by itself."""
     by_shape: dict[tuple[int, int], list[int]] = {}
     for at in chosen:
         by_shape.setdefault((tensors[at].shape[0], tensors[at].numel()), []).append(at)
@@ -245,7 +245,7 @@ def _batches(state: PowerSGDState, tensors: Sequence[Tensor], chosen: Sequence[i
 
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
-    """Averages in which a bucket is compressed as one square matrix, filled up with zeros: faster and less accurate."""
+    """Averages in which a bucket is compressed as one square matrix, padded with zeros: faster, but less accurate."""
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())

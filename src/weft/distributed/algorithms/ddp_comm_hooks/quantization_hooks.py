@@ -1,7 +1,7 @@
-"""Averages of gradients that travel in 8 bits, each with the scale and the zero of its range.
+"""Averages of gradients that are sent in 8 bits, with the scale and the zero point of their range.
 
-All ranks get the gradients of all others, so this pays for few ranks and slow links only. Rounding changes a gradient
-by at most half a step, which is 1/510 of the range of its rank's gradients and zero.
+Each rank receives the gradients of all others, so this is useful only for few ranks and slow links. Rounding changes a
+gradient by at most half a step, which is 1/510 of the range of zero and the rank's gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.distributed._group import ProcessGroup
 from weft.distributed._world import require_group
 from weft.futures import Future
 
-_LEVELS = 255  # of 8 bits, counted from 0
+_LEVELS = 255  # the largest value of 8 bits
 _LEAST_SCALE = float(np.finfo(np.float32).eps)
 
 
@@ -30,15 +30,15 @@ def quantization_pertensor_hook(process_group: Any, bucket: GradBucket) -> Futur
 
 
 def quantization_perchannel_hook(process_group: Any, bucket: GradBucket, bucket_size: int = 512) -> Future[Any]:
-    """Quantization with a range for each `bucket_size` gradients: more exact where they differ much in size."""
+    """As `quantization_pertensor_hook`, with a range for each `bucket_size` gradients: more accurate if sizes vary."""
     flat = bucket.buffer()
     filled = rows.pad(flat, (0, -flat.numel() % bucket_size))
     return _average(require_group(process_group), rows.reshape(filled, (-1, bucket_size)), bucket)
 
 
 def _average(group: ProcessGroup, channels: Tensor, bucket: GradBucket) -> Future[Any]:
-    """A future of the flat average of channels of all ranks, without what they were filled up with."""
-    ranges = _ranges(channels)  # (scale and zero, channel, 1)
+    """A future of the flat average of the channels of all ranks, without the padding."""
+    ranges = _ranges(channels)  # (scale and zero point, channel, 1)
 
     def exchanged(future: Future[Any]) -> tuple[list[Tensor], list[Tensor]]:
         return future.value(), _gathered(group, _quantised(channels, ranges)).wait()
@@ -59,7 +59,7 @@ def _gathered(group: ProcessGroup, mine: Tensor) -> Future[Any]:
 
 
 def _ranges(channels: Tensor) -> Tensor:
-    """Scale and zero of each channel, such that 0 and all its values have a level: (2, channel, 1)."""
+    """Scale and zero point of each channel, such that they represent 0 and all its values: (2, channel, 1)."""
     low, high = rows.aminmax(channels.to(float32), dim=1, keepdim=True)
     low, high = low.clamp(max=0), high.clamp(min=0)
     scale = ((high - low) / _LEVELS).clamp(min=_LEAST_SCALE)

@@ -1,4 +1,4 @@
-"""Averages of models now and then, for ranks that train on their own in between."""
+"""Periodic averaging of models, for ranks that train separately in between."""
 
 from weft.distributed.algorithms.model_averaging import averagers as averagers
 from weft.distributed.algorithms.model_averaging import hierarchical_model_averager as hierarchical_model_averager

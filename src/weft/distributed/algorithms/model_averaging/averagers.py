@@ -1,4 +1,4 @@
-"""When models are averaged."""
+"""Periodic averaging over one group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ModelAverager(ABC):
 
     @abstractmethod
     def average_parameters(self, params: Iterable[Any]) -> None:
-        """To be called after each step of the optimizer, with a model's parameters or an optimizer's groups."""
+        """Call this after each step of the optimizer, with a model's parameters or an optimizer's groups."""
 
 
 class PeriodicModelAverager(ModelAverager):
-    """Averages in every `period`-th step, the first of which is that after `warmup_steps`."""
+    """Averages in every `period`-th step, starting with the step after `warmup_steps`."""
 
     def __init__(self, period: int, warmup_steps: int = 0, process_group: Any = None) -> None:
         super().__init__(process_group)
@@ -44,7 +44,7 @@ class PeriodicModelAverager(ModelAverager):
         self.warmup_steps = warmup_steps
 
     def average_parameters(self, params: Iterable[Any]) -> None:
-        """Average the parameters that have a gradient, if it is time."""
+        """Average the parameters that have a gradient, if this step is due."""
         since = self.step - self.warmup_steps
         if since >= 0 and since % self.period == 0:
             average_parameters_or_parameter_groups(params, self.process_group)

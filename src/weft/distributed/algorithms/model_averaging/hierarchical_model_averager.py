@@ -1,4 +1,4 @@
-"""Averages over groups of growing size, the larger the rarer.
+"""Averages over groups of different sizes: the larger the group, the rarer.
 
 Wang et al., "Local averaging helps: hierarchical federated learning and convergence analysis", 2020
 (https://arxiv.org/abs/2010.12998).
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class HierarchicalModelAverager(ModelAverager):
-    """Averages over neighbours in each step that a period divides, from the step `warmup_steps` on.
+    """In each step from `warmup_steps` on, averages over the groups of the largest period that divides the step.
 
-    `period_group_size_dict` has, by rising period, the sizes of the groups that average then; the last is that of
-    `process_group` (None: the default one). Of several periods that divide a step the largest counts. All ranks of
-    the job make averagers together, since groups are made.
+    `period_group_size_dict` maps each period, ascending, to the size of the groups of neighbouring ranks; the last size
+    is that of `process_group` (None: the default one). All ranks of the job must create it together, since it creates
+    process groups.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HierarchicalModelAverager(ModelAverager):
             self.period_process_group_dict[period] = group
 
     def average_parameters(self, params: Iterable[Any]) -> None:
-        """Average the parameters that have a gradient, if it is time."""
+        """Average the parameters that have a gradient, if this step is due."""
         due = [period for period in self._periods if self.step % period == 0]
         if due and self.step >= self.warmup_steps:
             average_parameters_or_parameter_groups(params, self.period_process_group_dict[due[-1]])

@@ -16,7 +16,7 @@ from weft.errors import ArgumentError
 
 
 def average_parameters(params: Iterable[Any], process_group: Any) -> None:
-    """Give parameters their averages over a group (None: the default one), in one message for each type."""
+    """Replace parameters by their averages over a group (None: the default one), with one message for each type."""
     group = member_of(process_group, "average_parameters")
     if group is None:
         return
@@ -32,7 +32,7 @@ def average_parameters(params: Iterable[Any], process_group: Any) -> None:
 
 
 def get_params_to_average(params: Iterable[Any]) -> list[Any]:
-    """Those with a gradient, of a model's parameters or an optimizer's groups."""
+    """The parameters that have a gradient, from a model's parameters or an optimizer's groups."""
     parameters: list[Any] = []
     for entry in params:
         if not isinstance(entry, (Tensor, dict)):
@@ -42,5 +42,5 @@ def get_params_to_average(params: Iterable[Any]) -> list[Any]:
 
 
 def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: Any) -> None:
-    """`average_parameters` of those with a gradient."""
+    """`average_parameters` of the parameters that have a gradient."""
     average_parameters(get_params_to_average(params), process_group)

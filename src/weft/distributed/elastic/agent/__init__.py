@@ -1,1 +1,1 @@
-"""Agents: the processes that start and watch the workers of a node."""
+"""Agents: processes that start and monitor the workers of a node."""

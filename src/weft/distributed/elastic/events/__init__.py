@@ -1,4 +1,4 @@
-"""Events of a job, as log records and for handlers of the user's own."""
+"""Events of a job, for logs and for handlers of the user."""
 
 from weft.distributed.elastic.events._record import construct_and_record_rdzv_event as construct_and_record_rdzv_event
 from weft.distributed.elastic.events._record import record as record

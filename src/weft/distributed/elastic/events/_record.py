@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def _logger(destination: str) -> logging.Logger:
-    """The logger of a destination; it hands nothing on, so that an event is processed once."""
+    """The logger of a destination. It does not propagate, so that each event is handled once."""
     handler = get_logging_handler(destination)
     logger = logging.getLogger(f"torchelastic-events-{destination}")
     if handler not in logger.handlers:
@@ -26,7 +26,7 @@ def _logger(destination: str) -> logging.Logger:
 
 
 def record(event: Event, destination: str = "null") -> None:
-    """Log an event as JSON to a destination of `get_logging_handler`, and give it to the configured handler."""
+    """Log an event as JSON to a destination of `get_logging_handler`, and pass it to the configured handler."""
     _logger(destination).info(event.serialize())
     try:
         installed.handler.record(event)
@@ -50,10 +50,10 @@ def construct_and_record_rdzv_event(
     local_id: int | None = None,
     rank: int | None = None,
 ) -> None:
-    """Make an event of a rendezvous and record it, if anybody listens.
+    """Create and record an event of a rendezvous, if there is a handler for it.
 
-    Name, host and process default to the caller's; a failed node's event holds the traceback of the exception that is
-    being handled.
+    Name, host and process id default to the caller's. The event of a failed node includes the traceback of the
+    exception that is being handled.
     """
     if isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
         return

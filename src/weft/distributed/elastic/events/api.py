@@ -1,4 +1,4 @@
-"""What an event holds, and its form as JSON."""
+"""The fields of events, and their JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Event:
 
     @staticmethod
     def deserialize(data: str | Event) -> Event:
-        """The event of a JSON text; an event is returned as it is."""
+        """The event of a JSON text; an event is returned unchanged."""
         if isinstance(data, Event):
             return data
         fields = json.loads(data)
@@ -42,7 +42,7 @@ class Event:
 
 
 class NodeState(str, Enum):  # noqa: UP042  str() gives the member's name, as PyTorch's does
-    """How a node stands in a rendezvous."""
+    """The state of a node in a rendezvous."""
 
     INIT = "INIT"
     RUNNING = "RUNNING"
@@ -52,7 +52,7 @@ class NodeState(str, Enum):  # noqa: UP042  str() gives the member's name, as Py
 
 @dataclass
 class RdzvEvent:
-    """Something that a node did or met with in a rendezvous; `error_trace` is a traceback where it failed."""
+    """Something that happened to a node in a rendezvous; `error_trace` is a traceback if it failed."""
 
     name: str
     run_id: str
@@ -70,7 +70,7 @@ class RdzvEvent:
 
     @staticmethod
     def deserialize(data: str | RdzvEvent) -> RdzvEvent:
-        """The event of a JSON text; an event is returned as it is."""
+        """The event of a JSON text; an event is returned unchanged."""
         if isinstance(data, RdzvEvent):
             return data
         fields = json.loads(data)

@@ -1,4 +1,4 @@
-"""Where events go."""
+"""Handlers of events."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
 
 
 class EventHandler(ABC):
-    """Receives every recorded event, whatever its destination, once it is installed with `configure`."""
+    """Gets every recorded event, whatever its destination, after it was installed by `configure`."""
 
     @abstractmethod
     def record(self, event: Event) -> None:
-        """Take one event. What this raises is logged and goes no further."""
+        """Handle one event. Exceptions are logged and not passed on."""
 
 
 class NullEventHandler(EventHandler):
@@ -47,7 +47,7 @@ installed = _Installed()
 
 
 def configure(handler: EventHandler) -> None:
-    """Send the events of this process to a handler, beside the log."""
+    """Pass the events of this process to a handler, in addition to the log."""
     if not isinstance(handler, EventHandler):
         raise ArgumentError(f"events.configure(): handler must be an EventHandler, got {type(handler).__name__}")
     installed.handler = handler

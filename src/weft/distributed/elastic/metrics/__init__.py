@@ -1,4 +1,4 @@
-"""Metrics of the library and of jobs: time series known by group and name."""
+"""Metrics of the library and of jobs: time series identified by group and name."""
 
 from weft.distributed.elastic.metrics._handlers import ConsoleMetricHandler as ConsoleMetricHandler
 from weft.distributed.elastic.metrics._handlers import ConsoleMetricsHandler as ConsoleMetricsHandler

@@ -1,4 +1,4 @@
-"""What receives metrics."""
+"""Handlers of metrics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class MetricData(NamedTuple):
 
 
 class MetricHandler(ABC):
-    """Receives metrics, once it is installed with `configure`."""
+    """Gets metrics, after it was installed by `configure`."""
 
     @abstractmethod
     def emit(self, metric_data: MetricData) -> None:
-        """Take one point."""
+        """Handle one point."""
 
 
 class ConsoleMetricHandler(MetricHandler):
@@ -38,5 +38,5 @@ class NullMetricHandler(MetricHandler):
         """Do nothing."""
 
 
-ConsoleMetricsHandler = ConsoleMetricHandler  # as some of PyTorch's examples spell them
+ConsoleMetricsHandler = ConsoleMetricHandler  # the name in some of PyTorch's examples
 NullMetricsHandler = NullMetricHandler

@@ -11,8 +11,8 @@ from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler
 class TensorBoardMetricHandler(MetricHandler):
     """Writes metrics to the event files of a folder, as scalars named `group/name`.
 
-    Steps count the points of each metric from 0. `writer` may be a `SummaryWriter` in place of a folder; it needs the
-    package `tensorboard`, which is loaded here and not before.
+    The step of a point is its number in its metric, counted from 0. `writer` is a folder or a `SummaryWriter`. It needs
+    the package `tensorboard`, which is imported only here.
     """
 
     def __init__(self, log_dir: str | None = None, *, writer: Any = None) -> None:
@@ -29,5 +29,5 @@ class TensorBoardMetricHandler(MetricHandler):
         self._writer.add_scalar(tag, metric_data.value, step, metric_data.timestamp)
 
     def close(self) -> None:
-        """Write what is left and close the files."""
+        """Write waiting points and close the files."""
         self._writer.close()

@@ -25,7 +25,7 @@ class MetricsConfig:
 
 
 def initialize_metrics(cfg: MetricsConfig | None = None) -> None:
-    """A place for platforms to set metrics up; here it does nothing."""
+    """A hook for platforms that set up metrics; it does nothing."""
 
 
 class _Handlers:
@@ -39,7 +39,7 @@ _handlers = _Handlers()
 
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
-    """Send the metrics of a group to a handler; without a group, those of all groups that have none of their own."""
+    """Send the metrics of a group to a handler; without a group, those of all groups without their own handler."""
     if not isinstance(handler, MetricHandler):
         raise ArgumentError(f"metrics.configure(): handler must be a MetricHandler, got {type(handler).__name__}")
     if group is None:
@@ -49,7 +49,7 @@ def configure(handler: MetricHandler, group: str | None = None) -> None:
 
 
 class MetricStream:
-    """A group's metrics on their way to a handler."""
+    """Passes the metrics of a group to its handler."""
 
     def __init__(self, group_name: str, handler: MetricHandler) -> None:
         self.group_name = group_name
@@ -66,21 +66,21 @@ def getStream(group: str) -> MetricStream:
 
 
 def put_metric(metric_name: str, metric_value: float, metric_group: str = "torchelastic") -> None:
-    """Publish one point. The group `torchelastic` is the library's."""
+    """Publish one point. The group `torchelastic` is used by the library."""
     getStream(metric_group).add_value(metric_name, metric_value)
 
 
 def prof(fn: Function | None = None, group: str = "torchelastic") -> Any:
-    """Decorate a function, with or without arguments, to publish its success or failure and its duration.
+    """Decorate a function, so that it publishes its success or failure and its duration. Takes a group, or nothing.
 
-    The metrics are `NAME.success` or `NAME.failure` (each 1) and `NAME.duration.ms`, where NAME is `Class.method`, or
+    The metrics are `NAME.success` or `NAME.failure` (each 1) and `NAME.duration.ms`. NAME is `Class.method`, or
     `module.function` with the last part of the module's name.
     """
     return _measured(_metric_name, group) if fn is None else _measured(_metric_name, group)(fn)
 
 
 def profile(group: str | None = None) -> Callable[[Function], Function]:
-    """Decorate a function as `prof` does, under its bare name. Deprecated."""
+    """Decorate a function as `prof` does, but NAME is only the function's name. Deprecated."""
     warnings.warn("Deprecated, use `@prof` instead", FutureWarning, stacklevel=2)
     return _measured(lambda function: function.__name__, group)
 

@@ -1,4 +1,4 @@
-"""Copies of a function or a program, started, watched and ended as one."""
+"""Copies of a function or a program, which are started, monitored and ended as a unit."""
 
 from weft.distributed.elastic.multiprocessing._start import start_processes as start_processes
 from weft.distributed.elastic.multiprocessing.api import DefaultLogsSpecs as DefaultLogsSpecs

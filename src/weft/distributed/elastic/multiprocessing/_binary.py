@@ -11,7 +11,7 @@ from weft.distributed.elastic.multiprocessing._context import PContext
 
 
 class SubprocessContext(PContext):
-    """Copies of a program; its arguments are made text with `str`."""
+    """Copies of a program; arguments are converted by `str`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -1,4 +1,4 @@
-"""A group of processes that run, fail and end as one."""
+"""A group of processes that run, fail and end as a unit."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILAB
 from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
-_LONGEST_PAUSE = 0.05  # seconds between looks at processes that cannot be waited for
-_ERROR_SECONDS = 5.0  # seconds for a process to end after it has recorded its error
+_LONGEST_PAUSE = 0.05  # seconds between checks of processes that cannot be waited for
+_ERROR_SECONDS = 5.0  # seconds in which a process should end after it has written its error file
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class RunProcsResult:
-    """How a run ended, by local rank: values that functions returned (None for programs), failures, and log files.
+    """The result of a run, by local rank: return values of functions (None for programs), failures, and log files.
 
-    A stream that was not redirected has an empty path.
+    The path of a stream that was not redirected is empty.
     """
 
     return_values: dict[int, Any] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class RunProcsResult:
 class PContext(ABC):
     """The processes of one call of `start_processes`, one for each local rank.
 
-    Every process leads a process group of its own. A group is killed when its leader ends, so that nothing which a
-    worker started outlives it, and all groups are killed when this process dies. `wait` closes the context when all
-    processes have ended well or one has not; `close` ends it earlier.
+    Every process leads its own process group. A group is killed when its leader ends, so that nothing that a worker has
+    started outlives it; all groups are killed when this process dies. `wait` closes the context when all processes have
+    succeeded or one has failed; `close` ends it earlier.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PContext(ABC):
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
-        self._ends: dict[int, float] = {}  # when they were noticed
+        self._ends: dict[int, float] = {}  # the times at which they were noticed
         self._watches: dict[int, int] = {}  # a descriptor for each running process, readable when it has ended
         self._tails: list[TailLog] = []
         self._copies: list[TextIO] = []
@@ -90,11 +90,11 @@ class PContext(ABC):
         self._closed = False
         self._owner = os.getpid()
 
-    # --- what a kind of process is ---
+    # --- methods of each kind of process ---
 
     @abstractmethod
     def _launch(self, local_rank: int) -> int:
-        """Start one process; returns its number."""
+        """Start one process; returns its process id."""
 
     @abstractmethod
     def _exit_code(self, local_rank: int) -> int | None:
@@ -119,12 +119,12 @@ class PContext(ABC):
         return failure.message
 
     def _release(self) -> None:  # noqa: B027  programs leave nothing
-        """Free the resources of processes that have ended."""
+        """Release the resources of processes that have ended."""
 
     # --- running ---
 
     def start(self) -> None:
-        """Start all processes, and from the main thread let signals such as SIGTERM raise `SignalException`."""
+        """Start all processes. In the main thread, also let signals such as SIGTERM raise `SignalException`."""
         if self._guardian or self._closed:
             raise DistError(f"{self.name}: the processes have been started already; make a new context")
         self._handlers = raise_on_signals()
@@ -133,15 +133,15 @@ class PContext(ABC):
         for rank in range(self.nprocs):
             pid = self._pids[rank] = self._launch(rank)
             self._guardian.watch(pid)
-            with suppress(OSError, AttributeError):  # neither every kernel nor every system has it
+            with suppress(OSError, AttributeError):  # not supported by every kernel and system
                 self._watches[rank] = self._watched(pid)
         self._tails = [tail.start() for tail in self._tail_logs(self._dest)]
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
-        """The result, or None when `timeout` seconds have passed before.
+        """The result, or None after `timeout` seconds.
 
-        A negative timeout waits for ever and 0 only looks. The end of a process is noticed at once where the system
-        can tell, and within `period` seconds otherwise. Raises `SignalException` when this process is asked to end.
+        A negative timeout waits for ever; 0 does not wait. The end of a process is noticed at once if the system
+        supports it, else within `period` seconds. Raises `SignalException` if this process is asked to end.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -153,14 +153,14 @@ class PContext(ABC):
             self._pause(min(period, left))
 
     def pids(self) -> dict[int, int]:
-        """Process numbers by local rank."""
+        """Process ids by local rank."""
         return dict(self._pids)
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
-        """End the processes and everything that they started, and show the rest of their output.
+        """End the processes and everything that they have started, and show the rest of their output.
 
-        They are sent `death_sig` (SIGTERM), and SIGKILL after `timeout` seconds; processes that were stopped are
-        continued, so that they can heed the first. Calling it again does nothing.
+        They get `death_sig` (by default SIGTERM), and SIGKILL after `timeout` seconds. Stopped processes are continued,
+        so that they can react to the first. Further calls do nothing.
         """
         if self._closed:
             return
@@ -168,12 +168,12 @@ class PContext(ABC):
         try:
             self._signal(death_sig or signal.SIGTERM, signal.SIGCONT)
             self._await_exits(timeout)
-        finally:  # a second signal may have come while waiting
+        finally:  # a second signal may arrive while this waits
             self._kill(timeout)
             self._clean_up()
 
     def _close_at_exit(self) -> None:
-        """Close at exit, as the interpreter would otherwise wait for processes of functions."""
+        """Close at exit, since the interpreter would otherwise wait for processes that run functions."""
         if os.getpid() == self._owner:
             self.close()
 
@@ -190,7 +190,7 @@ class PContext(ABC):
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
     def _await_error_files(self) -> None:
-        """Wait for processes that have recorded an error and are about to end: theirs may be the first one."""
+        """Wait for processes that have written an error file and are about to end: one may have failed first."""
         deadline = time.monotonic() + _ERROR_SECONDS
         while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
             left = deadline - time.monotonic()
@@ -239,26 +239,26 @@ class PContext(ABC):
                 os.close(watch)
 
     def _pause(self, seconds: float) -> None:
-        """Until a process ends or sends something, at most for some seconds."""
+        """Wait until a process ends or sends something, or for this time."""
         if len(self._watches) < len(self._running()):
             seconds = min(seconds, _LONGEST_PAUSE)
         wait_for_any([*self._watches.values(), *self._readers()], seconds)
 
     def _signal(self, *signals: signal.Signals) -> None:
-        """Send signals to the groups of all that run."""
+        """Send signals to the groups of all running processes."""
         self._look()
         for rank in self._running():
             for number in signals:
                 try:
                     os.killpg(self._pids[rank], number)
-                except (ProcessLookupError, PermissionError):  # it has not made its group yet, or has just ended
+                except (ProcessLookupError, PermissionError):  # the group does not exist yet, or has just ended
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(self._pids[rank], number)
 
     def _await_exits(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while self._look() or self._running():
-            self._collect()  # a process that sends its value cannot end before it is read
+            self._collect()  # a process cannot end before the value that it sends is read
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -269,7 +269,7 @@ class PContext(ABC):
             _log.warning("%s: local ranks %s ignore the signal and are killed", self.name, self._running())
         self._signal(signal.SIGKILL)
         self._await_exits(timeout)
-        if left := self._running():  # such as one that sleeps in a driver
+        if left := self._running():  # for instance a process that sleeps in a driver
             _log.error("%s: local ranks %s survive SIGKILL and are left behind", self.name, left)
 
     def _clean_up(self) -> None:
@@ -287,7 +287,7 @@ class PContext(ABC):
         atexit.unregister(self._close_at_exit)
 
     def _tail_logs(self, dest: LogsDest) -> list[TailLog]:
-        """The log files that are shown, and the files for the lines that filters choose."""
+        """The log files to show, and the files for filtered lines."""
         tails = [
             TailLog(self.name, dest.tee_stdouts, sys.stdout, self._prefixes),
             TailLog(self.name, dest.tee_stderrs, sys.stderr, self._prefixes),

@@ -1,7 +1,7 @@
-"""Runs a script or a module as `python` does, and records the exception with which it ends.
+"""Runs a script or a module as `python` does, and writes an error file if it ends with an exception.
 
-`python -m weft.distributed.elastic.multiprocessing._entry SCRIPT ARGS…` or `… -m MODULE ARGS…`. The program sees the
-`sys.argv`, `sys.path[0]` and `__main__` that plain Python gives it, and its tracebacks begin with itself.
+`python -m weft.distributed.elastic.multiprocessing._entry SCRIPT ARGS…` or `… -m MODULE ARGS…`. `sys.argv`,
+`sys.path[0]` and `__main__` are as in plain Python, and tracebacks begin in the program itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from weft.distributed.elastic.multiprocessing.errors import get_error_handler
 from weft.distributed.elastic.multiprocessing.errors._record import record_once
 
 RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
-"""What stands between the interpreter and the program in a worker's command."""
+"""The arguments between the interpreter and the program in a worker's command."""
 
 
 def main(argv: list[str]) -> None:
-    """Run the program that the arguments name; an exception, or an exit with an error code, is recorded."""
+    """Run the program that the arguments name. An exception, or an exit with an error code, is recorded."""
     as_module = argv[:1] == ["-m"]
     name, *args = argv[as_module:] or [""]
     if not name:
@@ -64,7 +64,7 @@ def run_script(path: str, args: list[str]) -> None:
 
 
 def add_script_folder(path: str) -> None:
-    """Look for modules in the folder of a script first, as Python does when it runs the script."""
+    """Put the folder of a script first in `sys.path`, as Python does when it runs a script."""
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
 
@@ -80,11 +80,11 @@ def run_module(name: str, args: list[str]) -> None:
 
 
 def is_source(path: str) -> bool:
-    """Whether a script is a file of Python's text: no folder, archive or compiled file."""
+    """Whether a script is Python source, and not a folder, an archive or a compiled file."""
     if os.path.isdir(path) or path.endswith(".pyc"):
         return False
     with open(path, "rb") as file:
-        return file.read(2) != b"PK"  # an archive
+        return file.read(2) != b"PK"  # the start of an archive
 
 
 def _find_code(name: str) -> tuple[ModuleSpec, CodeType]:
@@ -92,7 +92,7 @@ def _find_code(name: str) -> tuple[ModuleSpec, CodeType]:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{name}.__main__")
-    except ModuleNotFoundError as error:  # a package above it, or one that it imports
+    except ModuleNotFoundError as error:  # for a parent package, or for a module that it imports
         sys.exit(f"{sys.executable}: Error while finding module specification for {name!r} ({error})")
     loader: Any = spec.loader if spec is not None else None
     code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
@@ -102,7 +102,7 @@ def _find_code(name: str) -> tuple[ModuleSpec, CodeType]:
 
 
 def _run(code: CodeType, path: str | None, spec: ModuleSpec | None, package: str | None, loader: Any) -> None:
-    """Run code as the `__main__` of this process, which it stays: threads and exit handlers look it up later, too."""
+    """Run code as `__main__` of this process. It stays `__main__`, since threads and exit handlers may use it later."""
     module = ModuleType("__main__")
     module.__spec__, module.__package__, module.__loader__ = spec, package, loader
     vars(module).update(__file__=path, __cached__=spec and spec.cached, __builtins__=builtins, __annotations__={})
@@ -111,7 +111,7 @@ def _run(code: CodeType, path: str | None, spec: ModuleSpec | None, package: str
 
 
 def _shortened(error: BaseException) -> BaseException:
-    """The exception without the frames of what it took to run the program."""
+    """The exception without the frames of this runner."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in _OURS:
         trace = trace.tb_next
@@ -119,7 +119,7 @@ def _shortened(error: BaseException) -> BaseException:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """Show the exception as the interpreter does, and end as it does."""
+    """Print the exception and exit, as the interpreter does."""
     sys.excepthook(type(error), error, error.__traceback__)
     sys.exit(1)
 

@@ -1,9 +1,9 @@
-"""A process that has imported what a program needs, and forks a copy of itself for each worker.
+"""A process that imports a program's modules once, and forks a copy of itself for each worker.
 
-`python -m weft.distributed.elastic.multiprocessing._fork_server FD MODULES [-m] PROGRAM [ARGS …]`: imports the modules
-(comma-separated), says `ready` on the socket FD, and then forks on request; see `_forked`. It computes nothing, since
-a process in which XLA has started must not be forked. PROGRAM and ARGS are there for those who look for the program
-among the processes, and say where Python looks for modules.
+`python -m weft.distributed.elastic.multiprocessing._fork_server FD MODULES [-m] PROGRAM [ARGS …]` imports the modules
+(comma-separated), sends `ready` on the socket FD, and then forks on request; see `_forked`. It computes nothing, since
+a process in which XLA has started must not be forked. PROGRAM and ARGS make the process recognisable in lists of
+processes, and determine where Python searches for modules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = 1 << 16
 
 
 def main(argv: list[str]) -> None:
-    """Serve until the socket's other end is gone; in a worker, run its program."""
+    """Serve until the other end of the socket is closed; in a worker, run its program."""
     fd, modules, *program = argv
     peer = socket.socket(fileno=int(fd))
     peer.set_inheritable(False)
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
         _entry.add_script_folder(program[0])
     try:
         _import(modules.split(","))
-    except Exception as error:  # whatever importing raises, the workers will meet it again, and show it
+    except Exception as error:  # the workers will fail at the same import, and show the error
         _tell(peer, failed=f"{type(error).__name__}: {error}")
         os._exit(1)
     _tell(peer, ready=os.getpid())
@@ -54,11 +54,11 @@ def _import(modules: list[str]) -> None:
     if not _is_alone():
         raise PreconditionError(f"importing {', '.join(modules)} has started threads, which forks do not have")
     gc.collect()
-    gc.freeze()  # so that the collector of a worker does not look at, and so copy, what was imported
+    gc.freeze()  # a worker's garbage collector then does not touch, and so copy, the imported objects
 
 
 def _is_alone() -> bool:
-    """Whether this thread is the only one. NumPy's OpenBLAS ends its threads in a fork, so one is tried before."""
+    """Whether this is the only thread. A fork is tried first, because NumPy's OpenBLAS ends its threads in a fork."""
     if not (pid := os.fork()):
         os._exit(0)
     os.waitpid(pid, 0)
@@ -67,7 +67,7 @@ def _is_alone() -> bool:
 
 def _serve(peer: socket.socket) -> dict[str, Any] | None:
     """Fork for each request and report exit codes. Returns the request in a worker, None at the end."""
-    workers: dict[int, int] = {}  # process numbers by descriptors that are readable when the process has ended
+    workers: dict[int, int] = {}  # process ids, by descriptors that are readable when the process has ended
     received = b""
     poll = select.poll()
     poll.register(peer, select.POLLIN)
@@ -96,7 +96,7 @@ def _serve(peer: socket.socket) -> dict[str, Any] | None:
 def _received(peer: socket.socket) -> bytes:
     try:
         return peer.recv(_CHUNK)
-    except ConnectionResetError:  # the other end is gone, and has not read all messages
+    except ConnectionResetError:  # the other end is closed, and has not read all messages
         return b""
 
 
@@ -108,12 +108,12 @@ def _close_server_files(peer: socket.socket, watches: Iterable[int]) -> None:
 
 
 def _tell(peer: socket.socket, **message: int | str) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # the next look at the socket finds its end
+    with suppress(BrokenPipeError, ConnectionResetError):  # the next read of the socket reports its end
         peer.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Kill the workers, as the launcher is gone."""
+    """Kill the workers, because the launcher is gone."""
     for pid in pids:
         for kill in (os.killpg, os.kill):  # a worker that has just been forked leads no group yet
             with suppress(ProcessLookupError, PermissionError):
@@ -121,9 +121,9 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def _initialize_worker(request: dict[str, Any]) -> None:
-    """Put this fork into the state of a freshly started interpreter."""
+    """Make this fork like a freshly started interpreter."""
     os.setsid()
-    restore_defaults(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does
+    restore_defaults(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as in a process of an agent
     os.environ.clear()
     os.environ.update(request["env"])
     sys.orig_argv[:] = [sys.executable, *_entry.RUNNER, *request["args"]]
@@ -131,7 +131,7 @@ def _initialize_worker(request: dict[str, Any]) -> None:
         if request[std]:
             send(std, request[std])
     if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()  # as after its import: all copies would draw the same numbers
+        numpy.random.seed()  # as its import does; otherwise all copies would draw the same numbers
 
 
 if __name__ == "__main__":

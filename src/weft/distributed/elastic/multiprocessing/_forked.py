@@ -1,4 +1,4 @@
-"""Workers forked by a server that has already imported the modules they need."""
+"""Workers forked from a server that has already imported their modules."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def preloaded_for(program: Sequence[str]) -> str:
-    """The modules that a fork server should import for a program (`[-m] NAME ARGS …`), comma-separated; empty: none.
+    """The modules, comma-separated, that a fork server should import for a program (`[-m] NAME ARGS …`); may be empty.
 
-    That is this package, if the program's text imports more of it than the parts without tensors, and names no variable
-    that is read by imports, which the program may want to set before. `WEFT_PRELOAD` overrides it.
+    It is this package, if the program's source imports more of it than the parts without tensors, and does not mention
+    environment variables that are read at import, which the program may want to set first. `WEFT_PRELOAD` overrides it.
     """
     if not program or not _can_fork():
         return ""
@@ -49,7 +49,7 @@ def preloaded_for(program: Sequence[str]) -> str:
 
 
 def _can_fork() -> bool:
-    """Whether this system has what a fork server needs: Linux 5.3 with /proc."""
+    """Whether this system supports a fork server: Linux 5.3 with /proc."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -58,12 +58,12 @@ def _can_fork() -> bool:
 
 
 def _source(program: Sequence[str]) -> Path:
-    """Where the text of a program is."""
+    """The file with a program's source."""
     name, *_ = program
     if name != "-m":
         return Path(name, "__main__.py") if os.path.isdir(name) else Path(name)
     top, *parts = program[1].split(".")
-    spec = importlib.util.find_spec(top)  # looking further would import the package
+    spec = importlib.util.find_spec(top)  # a dotted name would import the package
     folders = spec.submodule_search_locations if spec else None
     if not folders:
         return Path(spec.origin or "" if spec else "")
@@ -72,10 +72,10 @@ def _source(program: Sequence[str]) -> Path:
 
 
 class ForkServer:
-    """A process that forks the workers of one program (`[-m] NAME ARGS …`) after it has imported what they need.
+    """A process that imports the modules of one program (`[-m] NAME ARGS …`) and then forks its workers.
 
-    It imports `modules` (comma-separated) while this process does other things; the first `start` waits for it. Where
-    it fails, workers are started without it.
+    It imports `modules` (comma-separated) while this process continues; the first `start` waits for it. If the server
+    fails, workers are started without it.
     """
 
     def __init__(self, modules: str, program: Sequence[str]) -> None:
@@ -87,11 +87,11 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", "-m", _SERVER, str(far.fileno()), modules, *map(str, program)],
                 pass_fds=[far.fileno()],
-                start_new_session=True,  # it is this process that tells workers of signals
+                start_new_session=True,  # this process passes signals on to workers
             )
 
     def start(self, **options: Any) -> PContext:
-        """Start workers, by forks if it can be; the options are those that an agent gives to `start_processes`."""
+        """Start workers, forked if possible. The options are those that an agent gives to `start_processes`."""
         while not (self._ready or self._gone):
             self._read()
         self._look()
@@ -109,7 +109,7 @@ class ForkServer:
         return context
 
     def fork(self, **request: Any) -> int:
-        """Fork a worker; returns its process number. `BrokenPipeError` if the server has ended."""
+        """Fork a worker; returns its process id. `BrokenPipeError` if the server has ended."""
         self._forked = None
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while self._forked is None:
@@ -139,9 +139,10 @@ class ForkServer:
                 self._read(socket.MSG_DONTWAIT)
 
     def _read(self, flags: int = 0) -> None:
-        """Take in what the server says next, or that it has ended.
+        """Handle the server's next message, or its end.
 
-        It is taken off the socket last: the handler of a signal may raise before, and it must not be lost.
+        A message is first peeked at, and removed from the socket last: a signal handler may raise in between, and the
+        message must not be lost.
         """
         try:
             chunk = self._socket.recv(_CHUNK, flags | socket.MSG_PEEK)
@@ -154,7 +155,7 @@ class ForkServer:
                 self._codes[message["pid"]] = message["code"]
             elif "forked" in message:
                 self._forked = message["forked"]
-                self._codes.pop(message["forked"], None)  # of an earlier process of this number
+                self._codes.pop(message["forked"], None)  # of an earlier process with this id
             elif "failed" in message:
                 _log.warning("workers are started without sharing imports: %s", message["failed"])
             else:
@@ -163,10 +164,10 @@ class ForkServer:
             self._socket.recv(len(lines))
 
     def close(self) -> None:
-        """End the server, which ends workers that are left."""
+        """End the server, which ends the remaining workers."""
         self._socket.close()
         if not self._ready:
-            self._process.kill()  # it would finish its imports before
+            self._process.kill()  # otherwise it would finish its imports first
         self._process.wait()
 
     def __enter__(self) -> ForkServer:
@@ -177,10 +178,10 @@ class ForkServer:
 
 
 class ForkedContext(PContext):
-    """Workers that a fork server makes."""
+    """Workers that a fork server forks."""
 
     def __init__(self, server: ForkServer, *, start_method: str, **options: Any) -> None:
-        del start_method  # of functions
+        del start_method  # it is for functions
         super().__init__(**options)
         self._server = server
 

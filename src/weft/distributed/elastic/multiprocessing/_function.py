@@ -24,8 +24,8 @@ _CHUNK = 1 << 16
 class MultiprocessContext(PContext):
     """Copies of a function, started with `start_method`: `spawn`, `forkserver` or `fork`.
 
-    Arguments and return values are pickled. An exception is written to the rank's error file, and nothing of it
-    needs to be pickled. `fork` copies a process that may have started XLA, which can deadlock the copy.
+    Arguments and return values are pickled. An exception is written to the rank's error file as text, so it need not be
+    picklable. `fork` copies a process in which XLA may have started, and the copy may deadlock.
     """
 
     def __init__(self, *args: Any, start_method: str = "spawn", **options: Any) -> None:
@@ -81,7 +81,7 @@ class MultiprocessContext(PContext):
 
     def _unpacked(self, rank: int) -> Any:
         data = bytes(self._received[rank])
-        if not data:  # it ended with `sys.exit(0)` or `os._exit(0)`
+        if not data:  # it has ended by `sys.exit(0)` or `os._exit(0)`
             return None
         try:
             return pickle.loads(data)
@@ -101,7 +101,7 @@ class MultiprocessContext(PContext):
         for reader in self._values.values():
             reader.close()
         for process in self._processes.values():
-            with suppress(ValueError):  # it still runs
+            with suppress(ValueError):  # it is still running
                 process.close()
         self._processes.clear()
 
@@ -114,13 +114,13 @@ def _work(
     stderr: str,
     writer: Connection,
 ) -> None:
-    """The body of a worker."""
+    """The main function of a worker."""
     die_by_signals()
-    with suppress(PermissionError):  # it leads a session already
+    with suppress(PermissionError):  # it already leads a session
         os.setsid()
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
-        os._exit(1)  # the guardian did not know this process yet
+        os._exit(1)  # the guardian does not know this process yet
     os.environ.update(env)
     for std, path in (("stdout", stdout), ("stderr", stderr)):
         if path:
@@ -130,7 +130,7 @@ def _work(
 
 
 def _returned(function: Callable[..., Any], args: tuple[Any, ...], writer: Connection) -> None:
-    """Call the function and send what it returns."""
+    """Call the function and send its return value."""
     value = function(*args)
     try:
         data = pickle.dumps(value)

@@ -1,4 +1,4 @@
-"""Ends the process groups of a context when the process that holds the context dies, however it dies."""
+"""Kills the process groups of a context when the process that holds the context dies in any way."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import subprocess
 import weakref
 
-# Reads `+ GROUP` and `- GROUP` until the pipe's only writer is gone. A shell starts in a millisecond, and unlike
-# PR_SET_PDEATHSIG this covers programs that are not ours and their children, and heeds no thread's end.
+# Reads `+ GROUP` and `- GROUP` until the pipe's only writer is gone. A shell starts in a millisecond. Unlike
+# PR_SET_PDEATHSIG, it also covers children and programs that are not ours, and does not depend on a thread.
 _SCRIPT = """
 all=
 while read -r sign group; do
@@ -25,9 +25,9 @@ _open: weakref.WeakSet[Guardian] = weakref.WeakSet()
 
 
 class Guardian:
-    """A helper process that kills the groups it knows (SIGKILL) as soon as this process is gone.
+    """A helper process that kills the registered groups (SIGKILL) as soon as this process is gone.
 
-    It also removes `folder`, where one is given.
+    It also removes `folder`, if one is given.
     """
 
     def __init__(self, folder: str = "") -> None:
@@ -38,7 +38,7 @@ class Guardian:
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # what ends our group must not end the guardian
+                start_new_session=True,  # so that signals to our group do not end the guardian
             )
         except OSError:
             os.close(self._pipe)
@@ -48,11 +48,11 @@ class Guardian:
         _open.add(self)
 
     def watch(self, group: int) -> None:
-        """Kill this group as well."""
+        """Register a group to be killed."""
         self._tell("+", group)
 
     def forget(self, group: int) -> None:
-        """The group has ended; its number may soon belong to another."""
+        """Remove a group that has ended; its number may soon be used by another one."""
         self._tell("-", group)
 
     def _tell(self, sign: str, group: int) -> None:
@@ -62,7 +62,7 @@ class Guardian:
             _log.warning("the process that guards the workers was killed; they will outlive a kill of this process")
 
     def dismiss(self) -> None:
-        """End the guardian; it kills nothing."""
+        """End the guardian without killing anything."""
         self._process.kill()
         self._process.wait()
         self.let_go()
@@ -74,7 +74,7 @@ class Guardian:
 
 
 def _after_fork() -> None:
-    """A forked child must not keep the pipe open, or its parent's death would go unnoticed."""
+    """Close the pipe in a forked child; otherwise the death of its parent would not be noticed."""
     for guardian in list(_open):
         guardian.let_go()
 

@@ -23,7 +23,7 @@ Streams = Std | Mapping[int, Std]
 
 @dataclass
 class LogsDest:
-    """Paths by local rank; an empty path is the console. `tee_*` are the files that are also shown there.
+    """Paths by local rank; an empty path is the console. The `tee_*` files are also shown on the console.
 
     `temporary` is a folder that can be removed when the processes have ended.
     """
@@ -39,9 +39,9 @@ class LogsDest:
 
 
 class LogsSpecs(ABC):
-    """Which streams are redirected to files below `log_dir`, and which of those are also shown (`tee`).
+    """Which streams are redirected to files below `log_dir`, and which are also shown (`tee`).
 
-    With `local_ranks_filter` only those local ranks reach the console.
+    With `local_ranks_filter`, only those local ranks are shown on the console.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LogsSpecs(ABC):
 
     @abstractmethod
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Make the folders, put `TORCHELASTIC_ERROR_FILE` into the environments, and say where everything goes."""
+        """Create the folders, set `TORCHELASTIC_ERROR_FILE` in the environments, and return all paths."""
 
     @property
     @abstractmethod
@@ -66,7 +66,7 @@ class LogsSpecs(ABC):
         """The folder that holds all logs."""
 
     def _lay_out(self, folder: str, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """One folder for each rank below an existing one."""
+        """Create a folder for each rank below an existing one; returns the paths."""
         redirects, tee = to_map(self._redirects, len(envs)), to_map(self._tee, len(envs))
         out = LogsDest(
             filtered_stdout=os.path.join(folder, "filtered_stdout.log"),
@@ -91,8 +91,8 @@ class LogsSpecs(ABC):
 class DefaultLogsSpecs(LogsSpecs):
     """Logs at `<log_dir>/<run id>_<unique>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}`.
 
-    `log_dir` is made where it does not exist; None makes one among the temporary files, which goes when the
-    interpreter ends unless streams are redirected to it. `os.devnull` keeps no files at all.
+    `log_dir` is created if necessary. None creates a temporary folder, which is removed when the interpreter ends,
+    unless streams are redirected to it. With `os.devnull` there are no files at all.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class DefaultLogsSpecs(LogsSpecs):
     ) -> None:
         super().__init__(None, redirects, tee, local_ranks_filter)
         self._temporary = ""
-        self._unasked = not log_dir and bool(redirects or tee)  # nobody knows then where the output is
+        self._unasked = not log_dir and bool(redirects or tee)  # the user must be told where the output is
         if not log_dir:
             if self._unasked:
                 log_dir = tempfile.mkdtemp(prefix="torchelastic_")
-            else:  # it will hold error files only, which the agent has read by then
+            else:  # it has only error files, which the agent will have read
                 self._temporary = _temporary_root(os.getpid())
                 log_dir = tempfile.mkdtemp(dir=self._temporary)
         elif log_dir != os.devnull:
@@ -124,7 +124,7 @@ class DefaultLogsSpecs(LogsSpecs):
         return str(self._root_log_dir)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Make the folders of the next attempt; its number and the run's id are read off the environments."""
+        """Create the folders of the next attempt; its number and the run id are read from the environments."""
         if self._root_log_dir == os.devnull:
             return _nowhere(envs)
         env = envs.get(0, {})
@@ -171,12 +171,12 @@ class FolderLogs(LogsSpecs):
         return str(self._root_log_dir)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """One folder for each rank."""
+        """Create a folder for each rank."""
         return self._lay_out(self.root_log_dir, envs)
 
 
 def _nowhere(envs: dict[int, dict[str, str]]) -> LogsDest:
-    """Everything on the console, and no error files."""
+    """Show everything on the console, without error files."""
     for env in envs.values():
         env["TORCHELASTIC_ERROR_FILE"] = ""
     console, none = dict.fromkeys(envs, _CONSOLE), dict.fromkeys(envs, os.devnull)
@@ -185,7 +185,7 @@ def _nowhere(envs: dict[int, dict[str, str]]) -> LogsDest:
 
 @cache
 def _temporary_root(owner: int) -> str:
-    """The folder of all that this process keeps among the temporary files."""
+    """The folder of all temporary files of this process."""
     folder = temporary_folder("torchelastic_agent_")
     atexit.register(_remove, folder, owner)
     return folder

@@ -1,4 +1,4 @@
-"""Output that goes on when the disk of its file is full: a worker must not fail for want of room for its logs."""
+"""Output that is dropped when the disk is full: a worker must not fail because its log cannot be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _LossyFile(io.FileIO):
-    """A file that takes whatever it is given; what the disk has no room for is lost."""
+    """A file whose writes never fail; what does not fit on the disk is lost."""
 
     def write(self, data: Any) -> int:
         try:
@@ -25,7 +25,7 @@ class _LossyFile(io.FileIO):
 
 
 def survive_full_disks() -> None:
-    """Have Python's standard streams lose what full disks cannot take, where they go to files."""
+    """Let Python's standard streams drop what a full disk cannot take, if they go to files."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -33,11 +33,11 @@ def survive_full_disks() -> None:
 
 
 def _lossy(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """A stream like this one, to the same file."""
+    """A lossy stream to the same file."""
     stream.flush()
     file = _LossyFile(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
-        file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file),  # python -u has no buffer
+        file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file),  # python -u does not buffer
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

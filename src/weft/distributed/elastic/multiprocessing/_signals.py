@@ -1,4 +1,4 @@
-"""Signals that ask the launching process to end, as exceptions."""
+"""Signals that ask the launching process to end, raised as exceptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _raise(signum: int, frame: FrameType | None) -> None:
 
 
 def raise_on_signals() -> dict[int, Any]:
-    """Let the signals of `TORCHELASTIC_SIGNALS_TO_HANDLE` raise `SignalException`; returns the handlers before."""
+    """Let the signals of `TORCHELASTIC_SIGNALS_TO_HANDLE` raise `SignalException`; returns the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         _log.warning("signals are not handled, since the workers are not started by the main thread")
         return {}
@@ -42,15 +42,15 @@ def raise_on_signals() -> dict[int, Any]:
 
 
 def restore_handlers(before: dict[int, Any]) -> None:
-    """Undo `raise_on_signals`, except for signals whose handler has been changed since."""
+    """Undo `raise_on_signals`, except for signals whose handler was changed since."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in before.items():
             if signal.getsignal(number) is _raise:
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was not set by Python
 
 
 def die_by_signals() -> None:
-    """In a forked worker: signals that raise in the launching process end the worker, as they end a program."""
+    """In a forked worker: let the signals that raise in the launching process end the worker, as by default."""
     for number in signal.valid_signals():
         if signal.getsignal(number) is _raise:
             signal.signal(number, signal.SIG_DFL)

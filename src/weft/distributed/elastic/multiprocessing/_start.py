@@ -33,14 +33,16 @@ def start_processes(
 ) -> PContext:
     """Start one copy of a function or a program for each entry of `args`.
 
-    `args` and `envs` are by local rank, with the same keys 0, 1, …; an environment is added to this process's. A
-    string is a program, and its arguments are made text. Where output goes is said either by `logs_specs`, or by an
-    existing, empty `log_dir` with `redirects` (to files) and `tee` (to files and, behind `[{name}{rank}]:` or the
-    rank's entry of `log_line_prefixes`, to the console). The filters gather teed lines that hold any of them in
-    `filtered_stdout.log` and `filtered_stderr.log`. `start_method` is for functions; a script starts them below
-    `if __name__ == "__main__":`, since their processes import it.
+    `args` and `envs` are by local rank, with the same keys 0, 1, …; an environment is added to that of this process. A
+    string as `entrypoint` is a program, whose arguments are converted to text.
 
-    When one copy cannot be started, those before it are ended.
+    Output is configured either by `logs_specs`, or by an existing, empty `log_dir` with `redirects` (to files) and
+    `tee` (to files and to the console). On the console each line begins with `[{name}{rank}]:`, or with the rank's
+    entry of `log_line_prefixes`. Teed lines that contain any of the filters are also written to `filtered_stdout.log`
+    and `filtered_stderr.log`.
+
+    `start_method` is for functions. A script must start them below `if __name__ == "__main__":`, since their processes
+    import it. If a copy cannot be started, the others are ended.
     """
     require_all_ranks(args, len(args), "args")
     require_all_ranks(envs, len(args), "envs")
@@ -67,7 +69,7 @@ def start_processes(
 
 
 def _check(envs: dict[int, dict[str, str]], prefixes: Mapping[int, str], start_method: str) -> None:
-    """Refuse what would fail without its name, or do nothing."""
+    """Refuse arguments that would have no effect, or whose errors would not name them."""
     for rank, env in envs.items():
         for name, value in env.items():
             if not (isinstance(name, str) and isinstance(value, str)):

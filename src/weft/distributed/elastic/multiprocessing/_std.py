@@ -1,4 +1,4 @@
-"""Which standard streams of which ranks go where."""
+"""Sets of standard streams, for all ranks or by rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Std(IntFlag):
 
     @classmethod
     def from_str(cls, vm: str) -> Std | dict[int, Std]:
-        """Read `3` (all ranks) or `0:1,1:2` (stdout of rank 0, stderr of rank 1)."""
+        """Parse `3` (all ranks) or `0:1,1:2` (stdout of rank 0, stderr of rank 1)."""
         if re.match(_VALUE, vm):
             return cls(int(vm))
         if not re.match(_MAPPING, vm):
@@ -33,7 +33,7 @@ class Std(IntFlag):
 
 
 def checked(value: object, what: str) -> Std | Mapping[int, Std]:
-    """`value`, if it says which streams are meant."""
+    """`value`, checked to be a set of streams or a mapping of such sets."""
     each = value.values() if isinstance(value, Mapping) else [value]
     if wrong := [one for one in each if not isinstance(one, Std)]:
         raise ArgumentError(f"{what} must be a Std, or a dict of them by rank, got {wrong[0]!r}; see Std.from_str")
@@ -41,14 +41,14 @@ def checked(value: object, what: str) -> Std | Mapping[int, Std]:
 
 
 def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[int, Std]:
-    """One entry for each local rank; ranks that a map does not name have `Std.NONE`."""
+    """One entry for each local rank; ranks missing in a mapping have `Std.NONE`."""
     if isinstance(val_or_map, Std):
         return dict.fromkeys(range(local_world_size), val_or_map)
     return {rank: val_or_map.get(rank, Std.NONE) for rank in range(local_world_size)}
 
 
 def require_all_ranks(mapping: Mapping[int, object], nprocs: int, what: str) -> None:
-    """Refuse a mapping whose keys are not the local ranks."""
+    """Refuse a mapping whose keys are not all local ranks."""
     expected, actual = set(range(nprocs)), set(mapping)
     if actual != expected:
         raise DistError(f"{what}, local rank mapping mismatch, expected: {expected}, actual: {actual}")

@@ -1,4 +1,4 @@
-"""The names of this package under the path that PyTorch's users know."""
+"""The names of this package, under PyTorch's import path."""
 
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext as SubprocessContext
 from weft.distributed.elastic.multiprocessing._context import PContext as PContext

@@ -1,4 +1,4 @@
-"""Sending a process's own standard streams to files, below Python, so that its libraries' output goes there too."""
+"""Redirection of a process's own standard streams, at the level of descriptors, so that it also holds for libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = {"stdout": 1, "stderr": 2}
 
 
 def send(std: str, to_file: str) -> None:
-    """Send `stdout` or `stderr` to a file, which is emptied first."""
+    """Redirect `stdout` or `stderr` to a file, which is truncated first."""
     getattr(sys, std).flush()
     with open(to_file, "wb") as file:
         os.dup2(file.fileno(), _NUMBERS[std])
@@ -21,7 +21,7 @@ def send(std: str, to_file: str) -> None:
 
 @contextmanager
 def redirect(std: str, to_file: str) -> Iterator[None]:
-    """Send `stdout` or `stderr` to a file for one block. `ValueError` for another stream."""
+    """Redirect `stdout` or `stderr` to a file within a block. `ValueError` for another stream."""
     if std not in _NUMBERS:
         raise ValueRangeError(f"unknown standard stream <{std}>, must be one of {set(_NUMBERS)}")
     before = os.dup(_NUMBERS[std])
@@ -35,10 +35,10 @@ def redirect(std: str, to_file: str) -> Iterator[None]:
 
 
 def redirect_stdout(to_file: str) -> AbstractContextManager[None]:
-    """Send standard output to a file for one block."""
+    """Redirect standard output to a file within a block."""
     return redirect("stdout", to_file)
 
 
 def redirect_stderr(to_file: str) -> AbstractContextManager[None]:
-    """Send standard error to a file for one block."""
+    """Redirect standard error to a file within a block."""
     return redirect("stderr", to_file)

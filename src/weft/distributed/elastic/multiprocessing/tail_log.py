@@ -1,4 +1,4 @@
-"""Showing log files on the console while they are written."""
+"""Log files shown on the console while they are written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 class TailLog:
-    """Copies the lines of log files to a stream, each behind `[{name}{rank}]:` or the rank's own prefix.
+    """Copies the lines of log files to a stream, each with the prefix `[{name}{rank}]:` or the rank's own prefix.
 
-    A file may appear after `start()`. `stop()` returns when everything that the files hold has been copied. A stream
-    that cannot be written any more ends the copying, not the program.
+    A file may appear after `start()`. `stop()` returns when everything in the files has been copied. If the stream
+    cannot be written any more, copying ends, but not the program.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TailLog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> TailLog:
-        """Begin to copy, in a thread."""
+        """Start to copy, in a thread."""
         if self._files:
             self._thread = threading.Thread(target=self._run, name=f"TailLog_{self._name}", daemon=True)
             self._thread.start()
@@ -63,7 +63,7 @@ class TailLog:
                     file.copy(self._dst, last)
                 if last:
                     return
-        except (OSError, ValueError) as error:  # ValueError: the stream has been closed
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
             _log.warning("the output of %s is not shown any more: %s", self._name, error)
         finally:
             for file in self._files:
@@ -71,7 +71,7 @@ class TailLog:
 
 
 class _Follower:
-    """One file, and how much of it has been copied."""
+    """One file, and how far it has been copied."""
 
     def __init__(self, path: str, prefix: str, wanted: Callable[[str], bool]) -> None:
         self._path = Path(path)
@@ -81,7 +81,7 @@ class _Follower:
         self._partial = ""
 
     def copy(self, dst: TextIO, last: bool) -> None:
-        """Write the lines that have been completed; at last also one that never was."""
+        """Write the complete lines; at the end (`last`) also an incomplete one."""
         if self._source is None:
             if not self._path.exists():
                 return

@@ -1,4 +1,4 @@
-"""How the nodes of a job find each other, and again after each change."""
+"""Rendezvous: how the nodes of a job find each other, at the start and after each change."""
 
 from weft.distributed.elastic.rendezvous.api import RendezvousHandler as RendezvousHandler
 from weft.distributed.elastic.rendezvous.api import RendezvousHandlerCreator as RendezvousHandlerCreator

@@ -1,4 +1,4 @@
-"""The interface of rendezvous backends, which keep the shared state, and the errors for failures of stores."""
+"""The interface of rendezvous backends, which hold the shared state, and the errors of failing stores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousError
 
 Token = Any
-"""A backend's identifier of a version of its state."""
+"""A backend's identifier of a version of the state."""
 
 STORE_FAILED = "The connection to the C10d store has failed. See inner exception for details."
-"""PyTorch's sentence, with which errors of stores begin."""
+"""PyTorch's sentence at the start of errors of stores."""
 
 
 class RendezvousBackend(ABC):
-    """Keeps one value that nodes replace by compare-and-set."""
+    """Holds one value, which nodes replace by compare-and-set."""
 
     @property
     @abstractmethod
@@ -28,24 +28,24 @@ class RendezvousBackend(ABC):
 
     @property
     def store(self) -> Store | None:
-        """A store whose requests fail as soon as the backend's do; None where only the handler's is known."""
+        """A store whose requests fail as soon as the backend's do; None if only the handler's store can be used."""
         return None
 
     @abstractmethod
     def get_state(self) -> tuple[bytes, Token] | None:
-        """The value and a token for its version; None when nothing was set. `RendezvousConnectionError` if it fails."""
+        """The value and a token for its version; None if none was set. `RendezvousConnectionError` if it fails."""
 
     @abstractmethod
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
-        """Set the value if the token names the present version.
+        """Set the value if the token is that of the present version.
 
-        Returns the present value, its token, and whether it was set now; None when there is no value.
+        Returns the present value, its token, and whether this call has set it; None if there is no value.
         """
 
 
 @contextmanager
 def store_failures() -> Iterator[None]:
-    """Turn exceptions of a store into a `RendezvousConnectionError`."""
+    """Raise exceptions of a store as `RendezvousConnectionError`."""
     try:
         yield
     except RendezvousError:
@@ -55,5 +55,5 @@ def store_failures() -> Iterator[None]:
             f"{STORE_FAILED} The node that serves the rendezvous has ended, and the state of the job has gone with it; "
             f"start it again, or keep the state in etcd ({fact(error)})"
         ) from error
-    except (RuntimeError, ValueError, OSError) as error:  # what stores of users raise, too
+    except (RuntimeError, ValueError, OSError) as error:  # users' stores raise these, too
         raise RendezvousConnectionError(f"{STORE_FAILED} {error}") from error

@@ -1,4 +1,4 @@
-"""Connecting to the store of a node that may start later than this one."""
+"""Connects to the store of a node that may start later than this one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _ADVICE = "is the address right (--rdzv-endpoint, or --master-addr and --master-
 
 
 def connect_to_store(host: str, port: int, timeout: timedelta, seconds: float, advice: str = _ADVICE) -> TCPStore:
-    """A client of the store, whose calls last `timeout` at most; tries for `seconds`, and says so when it takes long.
+    """A client of the store, whose calls wait at most `timeout`.
 
-    A peer with another job key is an error at once; `advice` ends any other.
+    This tries to connect for `seconds`, and tells the user if it takes long. A peer with another job key is an error at
+    once. Other errors end with `advice`.
     """
     deadline, notice = Deadline(seconds), Deadline(_NOTICE_SECONDS)
     warned = False

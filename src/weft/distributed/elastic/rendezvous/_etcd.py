@@ -1,4 +1,4 @@
-"""A client of etcd's version 3 JSON gateway; it goes on to the next endpoint when one does not answer."""
+"""A client of etcd's version 3 JSON gateway. If an endpoint does not answer, it uses the next one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LEASE_SECONDS = 7200
 _ATTEMPT_SECONDS = 3.0
 _RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1
-_MOST_OPERATIONS = 128  # of one request; etcd's default
-_WATCH_SECONDS = 5.0  # at most, since a member that the others have lost tells of no change
+_MOST_OPERATIONS = 128  # per request; etcd's default
+_WATCH_SECONDS = 5.0  # at most, since a member that has lost contact with the others reports no changes
 
 
 class VersionedValue(NamedTuple):
-    """A value and the revision of the store that wrote it."""
+    """A value, and the revision of the store that has written it."""
 
     value: bytes
     revision: int
@@ -40,7 +40,7 @@ class VersionedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class EtcdOptions:
-    """How to reach etcd: `timeout` seconds for an answer from any endpoint, TLS files as etcd's own tools name them."""
+    """How to reach etcd: `timeout` in seconds for a response of any endpoint; TLS files, named as in etcd's tools."""
 
     protocol: str = "http"
     timeout: float = 60.0
@@ -51,7 +51,7 @@ class EtcdOptions:
 
 
 class EtcdClient:
-    """Keys and values under one lease, which is renewed while the client is used; many threads may use one client."""
+    """Keys and values under one lease, which is renewed while the client is used. It may be used by many threads."""
 
     def __init__(self, endpoints: str, options: EtcdOptions) -> None:
         self._endpoints = [parse_rendezvous_endpoint(part, DEFAULT_PORT) for part in endpoints.split(",") if part]
@@ -72,9 +72,9 @@ class EtcdClient:
         return _parse_entry(entries[0]) if entries else None
 
     def get_all(self, keys: Sequence[str]) -> tuple[list[VersionedValue | None], int]:
-        """The values of keys, by as many in one request as etcd takes, and the revision by which they were read.
+        """The values of keys, and the revision at which they were read.
 
-        Where that takes several requests, it is the revision of the first one.
+        A request reads as many keys as etcd allows; if there are several, the revision is that of the first one.
         """
         reads = [{"request_range": {"key": _text(key)}} for key in keys]
         answers = [
@@ -86,7 +86,7 @@ class EtcdClient:
         return [_parse_entry(entry[0]) if entry else None for entry in entries], revision
 
     def await_change(self, key: str, revision: int, seconds: float) -> None:
-        """Return when a key has changed since a revision, or after so many seconds or some trouble: look again then."""
+        """Return when a key may have changed since a revision: after a change, an error, or this many seconds."""
         host, port = self._endpoints[0]
         connection = self._connection(host, port, min(seconds, _WATCH_SECONDS))
         create = {"key": _text(key), "start_revision": str(revision + 1)}
@@ -95,7 +95,7 @@ class EtcdClient:
                 closing(connection),
                 closing(self._post(connection, "/v3/watch", {"create_request": create})) as answer,
             ):
-                answer.readline()  # that the watch is there
+                answer.readline()  # the confirmation of the watch
                 answer.readline()
         except TimeoutError:
             return
@@ -108,10 +108,10 @@ class EtcdClient:
         self._call("/v3/kv/put", self._put(key, value))
 
     def swap(self, key: str, revision: int, value: bytes) -> tuple[bool, VersionedValue | None]:
-        """Set a key whose value was written at `revision`, 0 for a key that is not there.
+        """Set a key whose value was written at `revision`; 0 for a key that does not exist.
 
-        Returns whether it was set, and what is there now. The request leaves a receipt, one for each thread of the
-        client: when an answer is lost and asked for again, the receipt tells that the key has been set already.
+        Returns whether it was set, and the present value. The request also writes a receipt, one for each thread of the
+        client. If a response is lost and the request repeated, the receipt shows that the key has already been set.
         """
         receipt, mark = f"{_RECEIPTS}/{self._id}/{threading.get_ident()}", uuid.uuid4().bytes
         reads = [{"request_range": {"key": _text(name)}} for name in (receipt, key)]
@@ -123,21 +123,21 @@ class EtcdClient:
         return was_set, _parse_entry(entries[0]) if entries else None
 
     def delete(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
+        """Remove a key; returns whether it existed."""
         return int(self._call("/v3/kv/deleterange", {"key": _text(key)}).get("deleted", 0)) > 0
 
     def put_all(self, pairs: Mapping[str, bytes]) -> None:
-        """Set keys, by as many in one request as etcd takes."""
+        """Set keys, with as many in a request as etcd allows."""
         puts = [{"request_put": self._put(key, value)} for key, value in pairs.items()]
         for at in range(0, len(puts), _MOST_OPERATIONS):
             self._call("/v3/kv/txn", {"success": puts[at : at + _MOST_OPERATIONS]})
 
     def keys(self, prefix: str) -> list[str]:
-        """The keys that begin so."""
+        """The keys with a prefix."""
         return [b64decode(entry["key"]).decode() for entry in self._range(prefix, keys_only=True)]
 
     def entries(self, prefix: str) -> dict[str, bytes]:
-        """The keys that begin so, and their values."""
+        """The keys with a prefix, and their values."""
         return {b64decode(entry["key"]).decode(): _parse_entry(entry).value for entry in self._range(prefix)}
 
     def _range(self, prefix: str, **options: bool) -> list[dict[str, str]]:
@@ -168,7 +168,7 @@ class EtcdClient:
                 return self._ask(host, port, path, body, deadline)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failure = f"{host}:{port}: {error or type(error).__name__}"
-            if self._endpoints[0] == endpoint:  # whoever answers is asked first
+            if self._endpoints[0] == endpoint:  # an endpoint that answers is used first
                 self._endpoints = [*self._endpoints[1:], endpoint]
             if deadline.expired:
                 raise RendezvousConnectionError(
@@ -193,7 +193,7 @@ class EtcdClient:
     def _post(
         self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]
     ) -> http.client.HTTPResponse:
-        """The answer to a request; `OSError` if etcd refuses it."""
+        """The response to a request; `OSError` if etcd refuses it."""
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:

@@ -1,4 +1,4 @@
-"""Carries out the operations of a node over a backend and a store, for all threads of the node."""
+"""Runs the operations of a node on a backend and a store, for all threads of the node."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from weft.errors import DistStoreError, PeerGoneError, RendezvousConnectionError
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_NO_VALUE = b"-"  # which no rank and no round is written as
+_NO_VALUE = b"-"  # differs from every encoded rank and round
 _RETRY_PAUSE = 0.25
 
 
 class Executor:
-    """Runs the operations of one member, one at a time. The status is the backend's state, the rest keys of a store.
+    """Runs the operations of one member, one at a time. The backend holds the status; everything else is in a store.
 
     Attributes:
-        member: what decides.
-        failing_since: by `time.monotonic`, since when the backend or the store has failed; None while they work.
+        member: the node's view, which makes the decisions.
+        failing_since: the time of `time.monotonic` since which the backend or the store has failed; None while they
+            work.
         failure: the last failure since then.
     """
 
@@ -55,12 +56,12 @@ class Executor:
         self.failure: RendezvousConnectionError | None = None
 
     def run(self, operation: Operation[_T]) -> _T:
-        """Carry out an operation of the member; `RendezvousConnectionError` when the backend or the store fails."""
+        """Run an operation of the member; `RendezvousConnectionError` if the backend or the store fails."""
         with self._lock, self._noting_failures():
             return run(operation, self._answer)
 
     def run_patiently(self, operation: Callable[[], Operation[_T]], patience: float) -> _T:
-        """Carry out an operation, retried while that fails, for `patience` seconds at most."""
+        """Run an operation, and repeat it while it fails, for at most `patience` seconds."""
         deadline = Deadline(patience)
         while True:
             try:
@@ -72,7 +73,7 @@ class Executor:
             time.sleep(_RETRY_PAUSE)
 
     def await_wake(self, seconds: float) -> bool:
-        """Wait until a node wakes the leader; False if none does within so many seconds."""
+        """Wait until a node wakes the leader; False after this many seconds."""
         with store_failures():
             try:
                 self._store.wait([WAKE_KEY], timedelta(seconds=seconds))
@@ -92,7 +93,7 @@ class Executor:
         with store_failures():
             match request:
                 case GetKey(key):
-                    data = self._store.compare_set(key, _NO_VALUE, _NO_VALUE)  # never waits, and sets nothing
+                    data = self._store.compare_set(key, _NO_VALUE, _NO_VALUE)  # reads without waiting; changes nothing
                     return None if data == _NO_VALUE else data
                 case SetKeys(pairs):
                     self._store.multi_set(list(pairs), list(pairs.values()))

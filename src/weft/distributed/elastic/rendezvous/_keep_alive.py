@@ -13,15 +13,15 @@ from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousErro
 _log = logging.getLogger(__name__)
 
 LISTEN_SECONDS = 0.25
-"""How long the leader waits for a wake-up before it checks whether it is to stop."""
+"""How long the leader waits for a wake-up before it checks whether it should stop."""
 _STOP_SECONDS = 5.0
 
 
 class KeepAlive:
-    """Writes the heartbeats of a node, reads the status, and does the leader's work if the node leads.
+    """Writes the heartbeats of a node, reads the status, and does the leader's work if the node is the leader.
 
     Args:
-        executor: of the node's operations.
+        executor: runs the node's operations.
         interval: seconds between two heartbeats.
         patience: seconds for which the backend may fail.
     """
@@ -40,18 +40,18 @@ class KeepAlive:
         self._woken.set()
 
     def check(self) -> None:
-        """Raise `RendezvousConnectionError` once the backend has failed for too long."""
+        """Raise `RendezvousConnectionError` if the backend has failed for too long."""
         since, failure = self._executor.failing_since, self._executor.failure
         if since is not None and time.monotonic() - since >= self._patience:
             if isinstance(failure, RendezvousConnectionError) and isinstance(failure.__cause__, PeerGoneError):
-                raise failure  # says it all
+                raise failure  # its text needs no addition
             raise RendezvousConnectionError(
                 f"the rendezvous has not answered for {time.monotonic() - since:.0f} s ({fact(failure)}); is the "
                 "process that serves --rdzv-endpoint alive, and does the network lead there? Start this node again then"
             ) from failure
 
     def stop(self) -> None:
-        """End the thread; a running call to the backend is not waited for long."""
+        """End the thread. This does not wait long for a running call to the backend."""
         self._stopped.set()
         self._woken.set()
         self._thread.join(timeout=_STOP_SECONDS)
@@ -72,7 +72,7 @@ class KeepAlive:
             self._wait(now + pause, now + (now - start))
 
     def _wait(self, end: float, earliest: float) -> None:
-        """Wait for `end` or a wake-up, but at least until `earliest`, so that half of the time is left to others."""
+        """Wait until `end` or a wake-up, but at least until `earliest`, so that others get half of the time."""
         self._stopped.wait(earliest - time.monotonic())
         while not self._stopped.is_set() and not self._woken.is_set() and (left := end - time.monotonic()) > 0:
             if not self._executor.member.leads:

@@ -1,8 +1,8 @@
-"""The operations of one node of a rendezvous (`_requests.py`), without sockets, threads or clocks of its own.
+"""The operations of one node of a rendezvous (`_requests.py`). It has no sockets or threads, and is given its clock.
 
-Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. When
-there is no leader, or it has fallen silent, the first node that replaces the status by one that names itself becomes
-the leader. The cost of an operation on a node that does not lead is independent of the number of nodes.
+Nodes read the status, which has a fixed size. One of them is the leader: it decides on rounds from the heartbeats of
+all nodes. If there is no leader, or it has been silent for too long, the first node that writes itself into the status
+by compare-and-set becomes the leader. For all other nodes, the cost of an operation does not depend on their number.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WAKE_KEY = "wake"
 """The key by which nodes wake the leader."""
 
 _HEARTBEATS = "heartbeat/"
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place
-_POLL_SECONDS = 1.0  # between two reads of a node that has one
-_FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together; with more nodes, each reads less
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place in a round
+_POLL_SECONDS = 1.0  # between two reads of a node with a place
+_FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together
 
 
 class JoinState(Enum):
@@ -55,11 +55,11 @@ class JoinState(Enum):
 
 
 class Member:
-    """One node's view and operations. An operation must end, or be given up, before the next begins.
+    """One node's view and operations. An operation must end, or be abandoned, before the next one begins.
 
     Attributes:
-        status: as it was read last.
-        number, rank, world_size: of the round in which this node had a place last; -1 and 0 before the first one.
+        status: the status that was read last.
+        number, rank, world_size: those of the last round in which this node had a place; before it, -1, -1 and 0.
     """
 
     def __init__(self, node: Node, rules: Rules, clock: Callable[[], float]) -> None:
@@ -70,13 +70,13 @@ class Member:
         self._rules = rules
         self._clock = clock
         self._token: Any = None
-        self._changed_at = clock()  # when the status was last seen to change
-        self._after = -1  # a place in a later round than this is wanted, or held
-        self._registered = False  # whether there is a heartbeat of this node, with its present wish
+        self._changed_at = clock()  # when a change of the status was last seen
+        self._after = -1  # this node wants, or has, a place in a later round than this
+        self._registered = False  # whether this node's heartbeat exists and shows the present `_after`
         self._heartbeats = 0
-        self._skipped = -1  # the round that was seen to have no place for this node
+        self._skipped = -1  # a round that has no place for this node
         self._leader_state = LeaderState()
-        self._leader_version = -1  # the version of the status that it belongs to
+        self._leader_version = -1  # the version of the status that this state belongs to
 
     @property
     def leads(self) -> bool:
@@ -85,43 +85,43 @@ class Member:
 
     @property
     def should_lead(self) -> bool:
-        """Whether this node should try to become the leader: there is none, or it has shown no sign of life."""
+        """Whether this node should try to become the leader: there is none, or it has been silent for too long."""
         if self.leads or self.status.closed or not self._registered:
             return False
         return self.status.leader is None or self._clock() - self._changed_at >= self._rules.silence
 
     @property
     def join_pauses(self) -> tuple[float, float]:
-        """Seconds between two reads of a node that waits for a place: at first, and in the end."""
+        """Seconds between two reads of a node that waits for a place: the first pause, and the longest one."""
         nodes = max(self._rules.min_nodes, self.status.num_members)
         return max(_SHORTEST_PAUSE, nodes / _FIRST_READS_PER_SECOND), max(_LONGEST_PAUSE, nodes / _READS_PER_SECOND)
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds between two reads of a node that has a place, or leads."""
+        """Seconds between two reads of a node that has a place or is the leader."""
         if self.leads:
             return _POLL_SECONDS if self.status.complete else _LONGEST_PAUSE
         return max(_POLL_SECONDS, self.status.num_members / _READS_PER_SECOND)
 
     @property
     def num_late(self) -> int:
-        """How many waiting nodes a new round would take in."""
+        """The number of waiting nodes that a new round would take in."""
         return self.status.num_late(self._rules)
 
     @property
     def num_lost(self) -> int:
-        """How many members of this node's round have left; 1 if the others began a round without this node."""
+        """The number of members of this node's round that have left; 1 if there is a later round without this node."""
         if self.status.closed:
             return 0
         return self.status.num_lost if self.status.number == self.number else 1
 
     def note_outage(self, seconds: float) -> None:
-        """Account for a time in which nothing could be read."""
+        """Take into account that nothing could be read for this time."""
         self._changed_at += seconds
         self._leader_state = after_outage(self._leader_state, seconds)
 
     def leave_round(self) -> None:
-        """Request a place in a later round than the present one; `join` publishes that."""
+        """Ask for a place in a later round than the present one. `join` then publishes this."""
         self._after, self._registered = self.number, False
 
     # --- operations of every node ---
@@ -131,7 +131,7 @@ class Member:
         self._note(*(yield ReadStatus()))
 
     def join(self) -> Operation[JoinState]:
-        """Request a place in a later round than the last one, or check whether there is one."""
+        """Ask for a place in a later round than the last one, or check whether there is one."""
         yield from self.read()
         if self.status.closed:
             yield from self.quit()
@@ -148,7 +148,7 @@ class Member:
         return JoinState.WAIT
 
     def tick(self, *, beat: bool) -> Operation[None]:
-        """Write a heartbeat, if `beat` is due, read the status, and lead if this node is the leader."""
+        """Write a heartbeat if `beat`, read the status, and do the leader's work if this node is the leader."""
         if beat and self._registered:
             self._heartbeats += 1
             yield SetKeys(self._heartbeat())
@@ -159,7 +159,7 @@ class Member:
             yield from self._lead()
 
     def quit(self) -> Operation[None]:
-        """Leave the job, which goes on."""
+        """Leave the job, which continues without this node."""
         self._registered = False
         yield DeleteKey(_key(self._node))
         while self.leads:
@@ -167,14 +167,14 @@ class Member:
         yield SetKeys({WAKE_KEY: b"1"})
 
     def close(self) -> Operation[None]:
-        """End the job for all."""
+        """End the job for all nodes."""
         yield from self.read()
         yield from self._change(lambda status: replace(status, closed=True))
         self._registered = False
         yield DeleteKey(_key(self._node))
 
     def participants(self) -> Operation[frozenset[Node]]:
-        """The participants, as the leader has written them; as many bytes as nodes, so for errors only."""
+        """The participants, as the leader has written them. For errors only: their size grows with the number."""
         return (yield from self._written_round()).participants
 
     def _has_place(self) -> Operation[bool]:
@@ -204,14 +204,14 @@ class Member:
         return was_set
 
     def _change(self, change: Callable[[Status], Status]) -> Operation[None]:
-        """Change the status, retried until no other node has changed it in between."""
+        """Change the status; repeated until no other node has changed it in between."""
         while (changed := change(self.status)) != self.status and not (yield from self._swap(changed)):
             pass
 
     # --- operations of the leader ---
 
     def _campaign(self) -> Operation[None]:
-        """Become the leader, unless another node is faster. The old one counts as dead until its heartbeat moves."""
+        """Become the leader, unless another node is faster. The old leader counts as dead until it sends heartbeats."""
         old_leader = self.status.leader
         limits = self.status.limits or self._rules.limits
         if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
@@ -222,8 +222,10 @@ class Member:
         self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
 
     def _lead(self, *, resign: bool = False) -> Operation[None]:
-        """Decide on the round by all heartbeats, and publish it; the last time if this node resigns."""
-        if self._leader_version != self.status.version:  # another has written, or this node without hearing so
+        """Decide on the round from all heartbeats, and publish it. With `resign`, this node then stops leading."""
+        if (
+            self._leader_version != self.status.version
+        ):  # written by another node, or by this one in a call that has failed
             self._leader_state = replace(self._leader_state, current=(yield from self._written_round()))
         yield DeleteKey(WAKE_KEY)
         heartbeats = yield from self._read_heartbeats()
@@ -237,7 +239,7 @@ class Member:
                 yield DeleteKey(_key(node))
 
     def _publish(self, current: Round, resign: bool) -> Operation[bool]:
-        """Write a round and the ranks of its members, and then the status that leads there."""
+        """Write a round and the ranks of its members, and then a status that refers to them."""
         status = replace(self.status.with_round(current), leader=None if resign else self._node)
         before = self._leader_state.current
         if current != before:
@@ -252,7 +254,7 @@ class Member:
         return (yield from self._swap(status))
 
     def _free_round_key(self) -> str:
-        """A key of this leader's that the status does not name, since others may be reading that one."""
+        """A key of this leader's that the status does not refer to, since others may be reading the other one."""
         first, second = (f"round/{self._node}/{at}" for at in range(2))
         return second if self.status.round_key == first else first
 
@@ -276,5 +278,5 @@ def _key(node: Node) -> str:
 
 
 def _rank_key(leader: Node, node: Node) -> str:
-    """Where a leader writes a member's rank; each leader has its own keys, so that no deposed one overwrites them."""
+    """The key of a member's rank. Each leader has its own keys, so that a former leader cannot overwrite them."""
     return f"rank/{leader}/{node}"

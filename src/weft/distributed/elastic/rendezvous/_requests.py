@@ -1,7 +1,7 @@
-"""Requests of a node's operations to the shared state, and how an operation is carried out.
+"""The requests of a node's operations to the shared state, and the function that runs an operation.
 
-An operation is a generator: it yields requests, gets each answer sent, and returns its result. It opens no socket and
-reads no clock, so that threads over a store, tests, and the simulation of `bench/scale` carry out the same code.
+An operation is a generator: it yields requests, is sent their answers, and returns its result. It opens no sockets and
+reads no clock, so the same code runs in threads over a store, in tests, and in the simulation of `bench/scale`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _T = TypeVar("_T")
 
 
 class ReadStatus(NamedTuple):
-    """The status, and a token of its version."""
+    """Read the status, and a token for its version."""
 
 
 class SwapStatus(NamedTuple):
-    """Replace the status if the token names the present version; answers the status then, its token, and success."""
+    """Replace the status if the token is that of the present version. Answers status, token and success."""
 
     status: Status
     token: Any
 
 
 class GetKey(NamedTuple):
-    """The value of a key at once, None where there is none."""
+    """Read the value of a key without waiting; None if there is none."""
 
     key: str
 
@@ -39,13 +39,13 @@ class SetKeys(NamedTuple):
 
 
 class DeleteKey(NamedTuple):
-    """Forget a key."""
+    """Delete a key."""
 
     key: str
 
 
 class Scan(NamedTuple):
-    """The keys that begin with a prefix, and their values."""
+    """Read the keys with a prefix, and their values."""
 
     prefix: str
 
@@ -56,7 +56,7 @@ Operation = Generator[Request, Any, _T]
 
 
 def run(operation: Generator[_R, Any, _T], answer: Callable[[_R], Any]) -> _T:
-    """Carry out an operation, whose requests `answer` answers; returns its result."""
+    """Run an operation; `answer` answers its requests. Returns the operation's result."""
     value = None
     while True:
         try:

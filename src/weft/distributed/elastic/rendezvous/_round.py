@@ -1,8 +1,8 @@
-"""The rounds of a rendezvous: participants, waiting nodes, and completion. Reads no clock, opens no socket.
+"""The rounds of a rendezvous: participants, waiting nodes, and completion. Pure functions, without clock or sockets.
 
-Each node writes its heartbeat under a key of its own. One of them, the leader, reads the heartbeats of all and decides
-on the round. Neither holds times, so that clocks need not agree: the leader notes by its own clock when it saw a
-heartbeat change (`LeaderState`), and takes a node for dead whose heartbeat stands still for long.
+Each node writes its heartbeat under its own key. One node, the leader, reads all heartbeats and decides on the round.
+Neither contains times, so clocks need not agree. The leader notes by its own clock when it has seen a heartbeat change
+(`LeaderState`); a node whose heartbeat does not change for too long counts as dead.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Rules(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The fewest and the most nodes, about which all must agree."""
+        """The smallest and largest number of nodes, which must be the same for all nodes."""
         return self.min_nodes, self.max_nodes
 
 
 class Heartbeat(NamedTuple):
-    """Shows, by a growing `beat`, that a node lives and wants a place in a round later than `after`."""
+    """Shows by a growing `beat` that a node is alive. The node wants a place in a later round than `after`."""
 
     node: Node
     after: int
@@ -63,7 +63,7 @@ class Heartbeat(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """The participants. Only the leader writes it, and only a new leader reads it."""
+    """The participants of a round, and the waiting nodes. The leader writes it, and only a new leader reads it."""
 
     number: int = 0
     complete: bool = False
@@ -73,7 +73,7 @@ class Round:
     """The participants at the moment of completion, by rank."""
 
     def encode(self) -> bytes:
-        """As JSON; equal ones give equal bytes."""
+        """As JSON; equal rounds give equal bytes."""
         return json.dumps(
             {
                 "number": self.number,
@@ -100,17 +100,17 @@ class Round:
 
 @dataclass(frozen=True)
 class LeaderState:
-    """A round with what the leader noted by its own clock."""
+    """A round, with what the leader has noted by its own clock."""
 
     current: Round = Round()
     quorum_since: float | None = None
-    """When there were enough nodes for an open round."""
+    """The time since which an open round has enough nodes."""
     last_heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict)
-    """The last heartbeat of each node, and when it was new."""
+    """The last heartbeat of each node, and the time when it was first seen."""
 
 
 def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> LeaderState:
-    """The leader's state after reading the present heartbeats."""
+    """The leader's state after reading these heartbeats."""
     last_heard = {}
     for node, _, beat in heartbeats:
         latest = state.last_heard.get(node)
@@ -119,7 +119,7 @@ def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> 
 
 
 def after_outage(state: LeaderState, seconds: float) -> LeaderState:
-    """The leader's state after a time in which it could not read: that time counts for no node."""
+    """The leader's state after a time without reads, which does not count as silence of the nodes."""
     heartbeats = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
     return replace(state, last_heard=heartbeats)
 
@@ -130,7 +130,7 @@ def silent(state: LeaderState, now: float, rules: Rules) -> frozenset[Node]:
 
 
 def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, rules: Rules) -> LeaderState:
-    """The next state of a round if these nodes live. A node without a heartbeat has left or is dead."""
+    """The next state, given the heartbeats of the living nodes. A node without one has left or is dead."""
     current = _reopened(_moved(state.current, heartbeats), rules)
     has_quorum = not current.complete and len(current.participants) >= rules.min_nodes
     before = state.quorum_since if state.current.number == current.number else None
@@ -141,16 +141,16 @@ def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, r
 
 
 def _moved(current: Round, heartbeats: Collection[Heartbeat]) -> Round:
-    """Members that want a later round, and new nodes, wait."""
+    """The round in which new nodes, and members that want a later round, wait."""
     staying = {node for node, after, _ in heartbeats if node in current.participants and after < current.number}
     waiting = {node for node, *_ in heartbeats} - staying
     return replace(current, participants=frozenset(staying), waiting=frozenset(waiting))
 
 
 def _reopened(current: Round, rules: Rules) -> Round:
-    """The next round, once the last member of a complete one has left; an open one takes in those who wait.
+    """The next round if a round is complete and its last member has left; an open round takes in waiting nodes.
 
-    Former members come first.
+    Former members are taken first.
     """
     if current.complete and current.participants:
         return current
@@ -163,12 +163,12 @@ def _reopened(current: Round, rules: Rules) -> Round:
 
 
 def _may_complete(current: Round, quorum_seconds: float, rules: Rules) -> bool:
-    """At the limit, or with enough nodes when the last call is over, or at once after a round, with all who live."""
+    """Whether an open round with enough nodes is complete: it is full, or not the first, or the last call is over."""
     return len(current.participants) == rules.max_nodes or current.number > 0 or quorum_seconds >= rules.last_call
 
 
 def corrupt(expected: str, data: bytes) -> RendezvousStateError:
-    """The error for shared state that is no JSON of what is expected."""
+    """The error for shared state that is not the expected JSON."""
     return RendezvousStateError(
         f"The rendezvous state is corrupt: expected JSON of {expected}, got {data[:80]!r}; "
         "start the job under another --rdzv-id"

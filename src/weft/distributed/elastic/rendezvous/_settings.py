@@ -1,4 +1,4 @@
-"""The settings of a handler: limits and times, from the options of its parameters."""
+"""The settings of a handler: limits and times, read from the options of its parameters."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OPTIONS = frozenset(
 
 
 class RendezvousTimeout:
-    """How long steps may take.
+    """The timeouts of a rendezvous.
 
-    `join` the whole, `last_call` after enough nodes came, `close` telling the others that the job or this node has
-    ended, `heartbeat` one answer of the backend.
+    `join` is for all of it; `last_call` for further nodes once there are enough; `close` for telling the others that
+    the job or this node has ended; `heartbeat` for one response of the backend.
     """
 
     _DEFAULTS: ClassVar = {
@@ -64,7 +64,7 @@ class RendezvousTimeout:
 class RendezvousSettings:
     """The settings of a handler.
 
-    A node that misses `keep_alive_max_attempt` beats counts as dead. A backend may fail for as long as `patience`.
+    A node that misses `keep_alive_max_attempt` heartbeats counts as dead. The backend may fail for `patience` seconds.
     """
 
     run_id: str
@@ -93,11 +93,11 @@ class RendezvousSettings:
 
 
 def settings_of(params: RendezvousParameters) -> RendezvousSettings:
-    """The settings by options of the parameters.
+    """The settings given by options of the parameters.
 
     In seconds: `join_timeout` (600), `last_call_timeout` (30), `close_timeout` (30), `heartbeat_timeout` (5),
-    `keep_alive_interval` (5), and `read_timeout` (60), for which the backend may fail; `keep_alive_max_attempt` (3)
-    counts missed beats.
+    `keep_alive_interval` (5), and `read_timeout` (60), the time for which the backend may fail. The number
+    `keep_alive_max_attempt` (3) is that of missed heartbeats.
     """
     timeout = RendezvousTimeout(
         _seconds(params, "join_timeout"),
@@ -121,7 +121,7 @@ def _seconds(params: RendezvousParameters, key: str) -> timedelta | None:
 
 
 def address_of(params: RendezvousParameters) -> str:
-    """This node's address: as given, or on the way to a rendezvous that is given by number; no name is looked up."""
+    """This node's address: as given, or that of the route to a numeric endpoint. No name is looked up."""
     if params.local_addr:
         return params.local_addr
     try:

@@ -1,4 +1,4 @@
-"""The status of a rendezvous, which all nodes read: its size does not depend on how many they are."""
+"""The status of a rendezvous, which all nodes read. Its size does not depend on the number of nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.distributed.elastic.rendezvous._round import Node, Round, Rules, corru
 
 
 class Assignment(NamedTuple):
-    """The leader that gave the members of a complete round their ranks, and the version of its status."""
+    """The leader that has assigned ranks to the members of a complete round, and the version of its status."""
 
     leader: Node
     version: int
@@ -21,37 +21,37 @@ class Status:
     """The state that all nodes read, and replace by compare-and-set."""
 
     number: int = 0
-    """Of the round."""
+    """The number of the round."""
     complete: bool = False
     closed: bool = False
     limits: tuple[int, int] | None = None
-    """The fewest and the most nodes, as the first leader has them."""
+    """The smallest and largest number of nodes, as set by the first leader."""
     refused: tuple[int, int] | None = None
-    """The limits of a node that was refused because they differ."""
+    """The limits of a node that was refused because its limits differ."""
     num_members: int = 0
     num_waiting: int = 0
     world_size: int = 0
-    """How many members a complete round had in the beginning."""
+    """The number of members with which the round was completed."""
     leader: Node | None = None
     version: int = 0
-    """Grows with each change, by which the leader shows that it lives."""
+    """Grows with each change; so it shows that the leader is alive."""
     round_key: str = ""
-    """Under which key the leader has written the round."""
+    """The key under which the leader has written the round."""
     assignment: Assignment | None = None
 
     @property
     def num_lost(self) -> int:
-        """How many members of a complete round have left it or died."""
+        """The number of members of a complete round that have left or died."""
         return self.world_size - self.num_members if self.complete else 0
 
     def num_late(self, rules: Rules) -> int:
-        """How many waiting nodes a new round would take in; a round is not interrupted for the others."""
+        """The number of waiting nodes that a new round would take in; for other nodes, a round is not interrupted."""
         if not self.complete or self.closed:
             return 0
         return min(self.num_waiting, rules.max_nodes - self.num_members)
 
     def with_round(self, current: Round) -> Status:
-        """This status with the numbers of a round."""
+        """This status, with the numbers of a round."""
         return replace(
             self,
             number=current.number,
@@ -62,7 +62,7 @@ class Status:
         )
 
     def encode(self) -> bytes:
-        """As JSON; equal ones give equal bytes."""
+        """As JSON; equal statuses give equal bytes."""
         return json.dumps(vars(self)).encode()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What every rendezvous offers: handlers, their parameters, what they find, and the registry of backends."""
+"""The interface of every rendezvous: handlers, their parameters and results, and the registry of backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.errors import OptionError, ValueRangeError
 
 
 def check_limits(min_nodes: int, max_nodes: int, nodes: str) -> None:
-    """Refuse limits that no number of nodes keeps; `nodes` is what errors call them."""
+    """Refuse limits that no number of nodes can satisfy; `nodes` is their name in errors."""
     if min_nodes < 1:
         raise ValueRangeError(f"The minimum number of {nodes} ({min_nodes}) must be greater than zero.")
     if max_nodes < min_nodes:
@@ -28,7 +28,7 @@ def check_limits(min_nodes: int, max_nodes: int, nodes: str) -> None:
 
 @dataclass
 class RendezvousStoreInfo:
-    """Where the workers' store is."""
+    """The address of the workers' store."""
 
     MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
     MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
@@ -39,7 +39,7 @@ class RendezvousStoreInfo:
     def build(
         rank: int, store: Store, local_addr: str | None = None, server_port: int | None = None
     ) -> RendezvousStoreInfo:
-        """Rank 0 publishes its address and a port in the store; the others read them."""
+        """Rank 0 writes its address and a port to the store; the other ranks read them."""
         if rank == 0:
             addr = local_addr or own_address()
             store.set(RendezvousStoreInfo.MASTER_ADDR_KEY, addr)
@@ -50,9 +50,9 @@ class RendezvousStoreInfo:
 
 @dataclass(frozen=True)
 class RendezvousInfo:
-    """What a node finds: a store shared by the round, its rank among the nodes, their number.
+    """The result of a rendezvous: a store shared by the round, this node's rank, and the number of nodes.
 
-    `round` counts the rounds of the job, and all nodes of a round see the same number; None where nobody counts.
+    `round` is the number of the round, which is the same for all of its nodes; None if rounds are not counted.
     """
 
     store: Store
@@ -63,7 +63,7 @@ class RendezvousInfo:
 
 
 class RendezvousHandler(ABC):
-    """Brings the nodes of a job together, again and again."""
+    """Brings the nodes of a job together, and again after each change."""
 
     @abstractmethod
     def get_backend(self) -> str:
@@ -76,15 +76,15 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait until enough nodes have come.
+        """Wait until enough nodes have joined.
 
-        Raises `RendezvousClosedError`, `RendezvousConnectionError`, `RendezvousStateError`, or
-        `RendezvousTimeoutError` when too few nodes came within the join timeout.
+        Raises `RendezvousClosedError`, `RendezvousConnectionError`, `RendezvousStateError`, or `RendezvousTimeoutError`
+        if too few nodes have joined within the join timeout.
         """
 
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether the job has ended, so that nobody may join; may lag behind."""
+        """Whether the job has ended, so that nobody may join. The answer may be outdated."""
 
     @abstractmethod
     def set_closed(self) -> None:
@@ -92,10 +92,10 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def num_nodes_waiting(self) -> int:
-        """How many nodes came late and would take part in a new round; may lag behind."""
+        """The number of nodes that came late and would take part in a new round. The answer may be outdated."""
 
     def num_nodes_lost(self) -> int:
-        """How many nodes of the current round have left it or died; 0 where nobody watches."""
+        """The number of nodes of the current round that have left or died; 0 if nobody watches them."""
         return 0
 
     @abstractmethod
@@ -104,15 +104,15 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def shutdown(self) -> bool:
-        """End the job for all nodes and release what is held; whether that worked."""
+        """End the job for all nodes and release resources; returns whether that has worked."""
 
     def leave(self) -> bool:
-        """Release what is held without ending the job for the others; whether that worked."""
+        """Release resources without ending the job for the others; returns whether that has worked."""
         return True
 
 
 class RendezvousParameters:
-    """What a backend needs: its name, an endpoint, the job's name, limits, and options of its own in `config`."""
+    """The parameters of a backend: its name, endpoint, run id, limits, and its own options in `config`."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class RendezvousParameters:
         return self.config.get(key, default)
 
     def refuse_unknown(self, options: Set[str]) -> None:
-        """Refuse an option that is none of these; `timeout` is always there, since launchers give it."""
+        """Refuse options other than these; `timeout` is always accepted, since launchers set it."""
         for key in self.config.keys() - options - {"timeout"}:
             near = get_close_matches(key, options, 1)
             raise ValueRangeError(
@@ -150,7 +150,7 @@ class RendezvousParameters:
             )
 
     def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
-        """An option that is a truth value: a bool, 0 or 1, or text such as `true`, `yes`, `0`."""
+        """A boolean option: a bool, 0 or 1, or text such as `true`, `yes`, `0`."""
         value = self.get(key, default)
         if value is None or isinstance(value, bool):
             return value
@@ -186,7 +186,7 @@ class RendezvousParameters:
         )
 
     def read_seconds(self) -> float:
-        """`read_timeout`, how long a store may take to answer: 60 s unless given."""
+        """The option `read_timeout`: how long a store may take to answer; 60 s by default."""
         seconds = self.get_as_float("read_timeout", 60.0)
         if seconds <= 0:
             raise ValueRangeError(
@@ -205,7 +205,7 @@ class RendezvousHandlerRegistry:
         self._registry: dict[str, RendezvousHandlerCreator] = {}
 
     def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
-        """Make handlers of this backend by `creator`."""
+        """Use `creator` to make handlers of this backend."""
         if not backend:
             raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
         present = self._registry.get(backend)

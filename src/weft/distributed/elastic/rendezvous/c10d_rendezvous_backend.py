@@ -1,4 +1,4 @@
-"""The shared state of a rendezvous in a store: a `TCPStore` that one of the nodes serves, or a `FileStore`."""
+"""A rendezvous backend in a store: a `TCPStore` that one of the nodes serves, or a `FileStore`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 29400
 OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_timeout", "read_timeout"})
-"""What `create_backend` reads."""
+"""The options that `create_backend` reads."""
 
 _NOTHING = b"-"
-"""What stands in the store before the first state; compare-and-set needs something to compare with."""
+"""The value in the store before the first state, since compare-and-set needs an expected value."""
 
 _CHOOSE_ANOTHER = "choose another port in --rdzv-endpoint"
 _NOT_ITSELF = (
@@ -42,7 +42,7 @@ _HEARTBEAT_SECONDS = 5.0
 
 
 class C10dRendezvousBackend(RendezvousBackend):
-    """Keeps the state under one key of a store."""
+    """Holds the state under one key of a store."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         if not run_id:
@@ -63,7 +63,7 @@ class C10dRendezvousBackend(RendezvousBackend):
         return self._decoded(self._call("get", self._key))
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
-        if token is not None and not isinstance(token, bytes):  # of no version of a state here
+        if token is not None and not isinstance(token, bytes):  # not a token of this backend
             present_state = self.get_state()
             return None if present_state is None else (*present_state, False)
         written = b64encode(state)
@@ -89,10 +89,10 @@ class C10dRendezvousBackend(RendezvousBackend):
 def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend, Store]:
     """The backend of an endpoint `HOST[:PORT]` (`store_type=tcp`) or a path (`store_type=file`), and its store.
 
-    Options: `store_type`; `is_host`, whether this node serves the store (default: if the endpoint is its address);
-    `read_timeout` (60 s) for an answer; `connect_timeout`, how long to wait for the node that serves the store
-    (`read_timeout` where that is given, else 30 s); `heartbeat_timeout` (5 s, or `read_timeout` if less) for an answer
-    about the state. `RendezvousConnectionError` for a store that cannot be had.
+    Options: `store_type`; `is_host`, whether this node serves the store (by default, if the endpoint is its address);
+    `read_timeout` (60 s) for a response; `connect_timeout`, how long to wait for the node that serves the store
+    (`read_timeout` if given, else 30 s); `heartbeat_timeout` (5 s, or `read_timeout` if less) for a response about the
+    state. `RendezvousConnectionError` if the store cannot be reached.
     """
     patience = timedelta(seconds=params.read_seconds())
     kind = str(params.get("store_type", "tcp")).strip().lower()
@@ -142,7 +142,7 @@ def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
 
 
 def _reachable(store: TCPStore, seconds: float) -> TCPStore:
-    """A store of this process, once its own name has led to it."""
+    """The store of this process, after a check that its own host name leads to it."""
     try:
         connect_to_store(store.host, store.port, store.timeout, seconds, _NOT_ITSELF).close()
     except RendezvousConnectionError:

@@ -1,4 +1,4 @@
-"""Rendezvous over any backend with compare-and-set: nodes join, leave, and send heartbeats."""
+"""Rendezvous over any backend with compare-and-set: nodes may join, leave and fail."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _node_numbers = count()
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
-    """Brings between `min_nodes` and `max_nodes` nodes together, as often as nodes come, go, or fail.
+    """Brings between `min_nodes` and `max_nodes` nodes together, as often as nodes join, leave, or fail.
 
     Args:
         node: this launcher.
         settings: limits and times.
         backend: where the shared state is.
-        store: by which nodes of a round exchange data; workers use it, too, if it is a `TCPStore`.
+        store: for data exchanged by the nodes of a round; workers use it, too, if it is a `TCPStore`.
     """
 
     def __init__(self, node: Node, settings: RendezvousSettings, backend: RendezvousBackend, store: Store) -> None:
@@ -158,7 +158,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         endpoint = "the same --rdzv-endpoint"
         if isinstance(self._store, TCPStore):
             endpoint = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
-            if self._store.host == "localhost":  # which nobody else reaches
+            if self._store.host == "localhost":  # other nodes cannot reach it
                 endpoint += (
                     f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
                 )
@@ -177,12 +177,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         )
 
     def _has_no_place(self) -> bool:
-        """Whether this node still waits although there is a round, or enough other nodes for one."""
+        """Whether this node still waits although there is a round, or there are enough other nodes for one."""
         status = self._member.status
         return status.complete or status.num_waiting > 0
 
     def _workers_store(self, rank: int, store: Store) -> RendezvousStoreInfo:
-        """The rendezvous server itself if it speaks the stores' protocol, else a server in the node of rank 0."""
+        """The address of the workers' store: the rendezvous server, if it is a `TCPStore`, else a server on rank 0."""
         if isinstance(self._store, TCPStore):
             return RendezvousStoreInfo(self._store.host, self._store.port)
         if rank == 0:
@@ -199,9 +199,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._executor.run(self._member.close())
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes wait for a round, as the keep-alive thread has last read; never waits for the backend.
+        """The number of nodes that wait for a round, as the keep-alive thread last read it. Never blocks.
 
-        Raises `RendezvousConnectionError` when the backend has failed for longer than the settings' `patience`.
+        Raises `RendezvousConnectionError` if the backend has failed for longer than the settings' `patience`.
         """
         if self._keep_alive is not None:
             self._keep_alive.check()
@@ -233,12 +233,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
 
 def this_node(address: str) -> Node:
-    """A new node of this process."""
+    """A new `Node` for this process."""
     return Node(address, os.getpid(), next(_node_numbers))
 
 
 def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousParameters) -> DynamicRendezvousHandler:
-    """A handler by options of the parameters, as of `settings_of`."""
+    """A handler with the settings that options of the parameters give, see `settings_of`."""
     if not isinstance(store, Store):
         raise ArgumentError(f"create_handler: store must be a Store, got {type(store).__name__}")
     return DynamicRendezvousHandler(this_node(address_of(params)), settings_of(params), backend, store)

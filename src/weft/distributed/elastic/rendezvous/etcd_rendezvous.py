@@ -1,6 +1,6 @@
-"""The former names of the rendezvous in etcd, over what the dynamic one goes by.
+"""The older names of the rendezvous in etcd, implemented by the dynamic rendezvous.
 
-PyTorch's speaks version 2 of etcd's interface, which servers have no longer.
+PyTorch's implementation uses version 2 of etcd's interface, which servers no longer have.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class EtcdRendezvousRetryableFailure(Exception):
-    """For programs that name it: tries are repeated inside of the handler, and it is never raised."""
+    """Never raised, since the handler repeats attempts itself; for programs that name it."""
 
 
 class EtcdRendezvousRetryImmediately(Exception):
-    """For programs that name it, like `EtcdRendezvousRetryableFailure`."""
+    """Never raised; for programs that name it, as `EtcdRendezvousRetryableFailure`."""
 
 
 @dataclass
@@ -53,8 +53,8 @@ class EtcdRendezvous(_HandlerParts):
     """The parts of an `EtcdRendezvousHandler`.
 
     Args:
-        client: of an etcd, such as `EtcdServer.get_client()`.
-        prefix: what keys in etcd begin with.
+        client: a client of etcd, such as `EtcdServer.get_client()`.
+        prefix: prefix of the keys in etcd.
         run_id: name of the job.
         num_min_workers, num_max_workers: limits of the number of nodes.
         timeout: seconds that `next_rendezvous` may take.
@@ -80,7 +80,7 @@ class EtcdRendezvous(_HandlerParts):
 
 
 class EtcdRendezvousHandler(DynamicRendezvousHandler):
-    """Brings nodes together in etcd; `local_addr` is how other nodes reach this one."""
+    """Brings nodes together in etcd; `local_addr` is the address by which other nodes reach this one."""
 
     def __init__(self, rdzv_impl: _HandlerParts, local_addr: str | None) -> None:
         node = this_node(local_addr or own_address())
@@ -88,9 +88,9 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
 
 
 def create_rdzv_handler(params: RendezvousParameters) -> EtcdRendezvousHandler:
-    """A handler of `HOST:PORT[,HOST:PORT…]`.
+    """A handler for the endpoints `HOST:PORT[,HOST:PORT…]`.
 
-    Options: `timeout` (600 s) for the whole, another name of `join_timeout`, and all others of the dynamic rendezvous
+    Options: `timeout` (600 s) for all of it, another name of `join_timeout`, and all options of the dynamic rendezvous
     and of etcd, among them `last_call_timeout` (30 s), `etcd_prefix`, `protocol`, `cacert`, `cert` and `key`.
     """
     params.refuse_unknown(OPTIONS | ETCD_OPTIONS)

@@ -1,4 +1,4 @@
-"""The shared state of a rendezvous in etcd; the loss of a minority of etcd's members is survived."""
+"""A rendezvous backend in etcd, which survives the loss of a minority of etcd's members."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OPTIONS = frozenset(
         "read_timeout",
     }
 )
-"""What `create_backend` reads."""
+"""The options that `create_backend` reads."""
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
-    """Keeps the state under one key of etcd; tokens are revisions. `name` is that in the registry."""
+    """Holds the state under one key of etcd; tokens are revisions. `name` is its name in the registry."""
 
     def __init__(self, client: EtcdClient, run_id: str, key_prefix: str = _PREFIX, name: str = "etcd") -> None:
         if not run_id:
@@ -53,7 +53,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
         return self._client.get(self._key)
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
-        if token is not None and not isinstance(token, int):  # of no version of a state here
+        if token is not None and not isinstance(token, int):  # not a token of this backend
             present_state = self.get_state()
             return None if present_state is None else (*present_state, False)
         was_set, present_state = self._client.swap(self._key, token or 0, state)
@@ -63,9 +63,9 @@ class EtcdRendezvousBackend(RendezvousBackend):
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
     """The backend of `HOST:PORT[,HOST:PORT…]`, and a store in etcd.
 
-    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files, which may also be called `ca_cert`, `ssl_cert`,
-    `ssl_cert_key`), `etcd_prefix`, what keys begin with, `connect_timeout` (5 s) for the first answer,
-    `heartbeat_timeout` (5 s) for one answer about the state, and `read_timeout` (60 s) for any other.
+    Options: `protocol` (http or https); the files `cacert`, `cert`, `key` (also named `ca_cert`, `ssl_cert`,
+    `ssl_cert_key`); `etcd_prefix`, the prefix of keys; `connect_timeout` (5 s) for the first response,
+    `heartbeat_timeout` (5 s) for a response about the state, and `read_timeout` (60 s) for any other.
     """
     options = EtcdOptions(
         str(params.get("protocol", "http")).strip().lower(),
@@ -82,5 +82,5 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
 
 
 def store_of(client: EtcdClient, run_id: str, prefix: str) -> EtcdStore:
-    """The store of a job, beside its state."""
+    """The store of a job, under other keys than its state."""
     return EtcdStore(client, f"{prefix}/store/{run_id}/")

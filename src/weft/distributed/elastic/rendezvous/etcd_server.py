@@ -1,4 +1,4 @@
-"""An etcd server for one machine: for tests, and for jobs that need no other."""
+"""An etcd server on this machine, for tests and for jobs on a single machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GLANCE = 0.2
 
 
 def stop_etcd(subprocess: subprocess.Popen | None, data_dir: str | None = None) -> None:
-    """End a server's process, if it runs, and remove its data."""
+    """End a server's process, if it is running, and remove its data."""
     if subprocess is not None and subprocess.poll() is None:
         subprocess.terminate()
         subprocess.wait()
@@ -32,10 +32,10 @@ def stop_etcd(subprocess: subprocess.Popen | None, data_dir: str | None = None) 
 
 
 class EtcdServer:
-    """A server of one member on a free port of the loopback interface; it ends with this process at the latest.
+    """A server with one member on a free port of the loopback interface. It ends with this process at the latest.
 
-    The program is `etcd` of the PATH, or what TORCHELASTIC_ETCD_BINARY_PATH names. A `data_dir` of the caller's stays;
-    without one, the data is among the temporary files and goes when the server stops.
+    The program is `etcd` in PATH, or the path in TORCHELASTIC_ETCD_BINARY_PATH. A `data_dir` given by the caller is
+    kept; without one, the data is in a temporary folder, which is removed when the server stops.
     """
 
     def __init__(self, data_dir: str | None = None) -> None:
@@ -64,7 +64,7 @@ class EtcdServer:
     def start(self, timeout: int = 60, num_retries: int = 3, stderr: int | IO | None = None) -> None:
         """Start the server and return when it answers; `TimeoutError` if it does not within `timeout` seconds.
 
-        It is tried `num_retries` times, since somebody else may take the ports. `stderr` is as of `subprocess.Popen`.
+        This tries `num_retries` times, since another process may take the ports. `stderr` is as for `subprocess.Popen`.
         """
         if shutil.which(self._program) is None:
             raise FileNotFoundError(
@@ -86,7 +86,7 @@ class EtcdServer:
                 _log.warning("no etcd server yet, trying again: %s", error)
 
     def stop(self) -> None:
-        """End the server and remove what it has left in a folder of its own. Calling it again does nothing."""
+        """End the server and remove its temporary data. Further calls do nothing."""
         stop_etcd(self._process, self._temporary)
         self._process = self._temporary = None
         atexit.unregister(self.stop)

@@ -13,10 +13,10 @@ _SHORTEST_WAIT = 0.005  # seconds
 
 
 class EtcdStore(Store):
-    """Keys under a prefix of etcd. They go when nobody has used the client for two hours.
+    """Keys under a prefix of etcd. They are removed when the client has not been used for two hours.
 
-    What changes a value does so once, also when an answer of etcd is lost and asked for again. `delete_key` may then
-    say of a key that it has deleted that it was not there.
+    A change is made exactly once, even if etcd's response is lost and the request repeated. `delete_key` may then say
+    that a key which it has deleted did not exist.
     """
 
     def __init__(self, client: EtcdClient, prefix: str) -> None:

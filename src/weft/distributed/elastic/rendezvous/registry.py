@@ -1,4 +1,4 @@
-"""The backends that are there from the start."""
+"""The registered backends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _c10d(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _etcd(params: RendezvousParameters) -> RendezvousHandler:
-    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous")  # brings HTTP and TLS along
+    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous")  # imports HTTP and TLS
     return etcd.create_rdzv_handler(params)
 
 
@@ -41,5 +41,5 @@ rendezvous_handler_registry.register("static", create_rdzv_handler)
 
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """A handler of the backend that the parameters name."""
+    """A handler of the backend named in the parameters."""
     return rendezvous_handler_registry.create_handler(params)

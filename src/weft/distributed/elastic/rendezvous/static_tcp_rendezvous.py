@@ -22,7 +22,7 @@ _OPTIONS = frozenset({"connect_timeout", "rank", "timeout"})
 
 
 class StaticTCPRendezvous(RendezvousHandler):
-    """The node of rank 0 serves the store at the master's address; nobody joins late."""
+    """The node of rank 0 serves the store at the master's address; nobody can join late."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class StaticTCPRendezvous(RendezvousHandler):
         return store
 
     def _claim(self, store: Store) -> None:
-        """See that all nodes mean the same world, and that no two have one rank."""
+        """Check that all nodes have the same world size, and that no two have the same rank."""
         if self.rank == 0:
             store.set(f"{self.run_id}/nnodes", str(self.world_size))
         elif (size := int(store.get(f"{self.run_id}/nnodes"))) != self.world_size:
@@ -90,7 +90,7 @@ class StaticTCPRendezvous(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Nothing: nobody can join late."""
+        """Does nothing: nobody can join late."""
 
     def num_nodes_waiting(self) -> int:
         return 0
@@ -104,9 +104,9 @@ class StaticTCPRendezvous(RendezvousHandler):
 
 
 def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """A handler of the endpoint `HOST:PORT` of the master.
+    """A handler for the master's endpoint `HOST:PORT`.
 
-    Options: `rank` of the node; `timeout` (60 s) for each answer; `connect_timeout` (30 s) for the first.
+    Options: `rank` of the node; `timeout` (60 s) for each response; `connect_timeout` (30 s) for the first one.
     """
     params.refuse_unknown(_OPTIONS)
     if "rank" not in params.config:

@@ -15,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 5.0
 _REMINDER_SECONDS = 60.0
-_ELSEWHERE = "192.0.2.1"  # an address of RFC 5737 for documentation: nothing is sent there
+_ELSEWHERE = "192.0.2.1"  # an address for documentation (RFC 5737); nothing is sent to it
 
 
 def parse_rendezvous_config(config: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict. `ValueError` for anything else but nothing."""
+    """Parse `a=1,b=2` into a dict; an empty text gives an empty dict. `ValueError` for anything else."""
     options: dict[str, str] = {}
     if not config.strip():
         return options
@@ -38,25 +38,25 @@ def parse_rendezvous_config(config: str) -> dict[str, str]:
 
 
 class WaitNotice:
-    """Tells the user what a wait is for, once it is long, and again each minute."""
+    """Tells the user what is waited for, once the wait is long, and again every minute."""
 
     def __init__(self) -> None:
         self._due = Deadline(_PATIENCE_SECONDS)
 
     def tell(self, what: Callable[[], str]) -> None:
-        """Say it, if it is time; to be called over and over again while waiting."""
+        """Tell, if it is time. Call this repeatedly while waiting."""
         if self._due.expired:
             self._due = Deadline(_REMINDER_SECONDS)
             _log.warning("waiting for %s", what())
 
 
 def fact(error: object) -> str:
-    """What an error says, without its advice, which follows a semicolon: for errors that give other advice."""
+    """The text of an error without its advice, which follows a semicolon, for errors that give other advice."""
     return str(error).partition("; ")[0]
 
 
 def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
-    """Host and port of `HOST[:PORT]`, `[IPV6]:PORT`, or of nothing, which is this machine."""
+    """Host and port of `HOST[:PORT]` or `[IPV6]:PORT`; an empty endpoint is this machine."""
     text = (endpoint or "").strip()
     if not text:
         return "localhost", default_port
@@ -77,7 +77,7 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether a text is an address of IPv6, without brackets."""
+    """Whether a text is an IPv6 address, without brackets."""
     try:
         return ipaddress.ip_address(text).version == 6
     except ValueError:
@@ -85,9 +85,9 @@ def is_ipv6(text: str) -> bool:
 
 
 def own_address(towards: str = _ELSEWHERE) -> str:
-    """The address of this machine that a peer there would see; no packet is sent and no name looked up.
+    """The address of this machine on the route to a peer. No packet is sent, and no name is looked up.
 
-    A machine without a route has only its loopback.
+    A machine without a route has only its loopback address.
     """
     for family, target in ((socket.AF_INET, towards), (socket.AF_INET6, towards)):
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -100,14 +100,14 @@ def own_address(towards: str = _ELSEWHERE) -> str:
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
+    """A TCP port that was free when this was called."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]
 
 
 def matches_machine_hostname(host: str) -> bool:
-    """Whether a name or an address is this machine's."""
+    """Whether a name or an address belongs to this machine."""
     if host in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Timers that a worker sets around work that may get stuck; a server ends workers that miss them."""
+"""Timers that a worker sets around code that may hang; a server ends workers whose timers expire."""
 
 from weft.distributed.elastic.timer.api import RequestQueue as RequestQueue
 from weft.distributed.elastic.timer.api import TimerClient as TimerClient

@@ -1,4 +1,4 @@
-"""Requests, the two ends that exchange them, and the block that a timer guards."""
+"""Timer requests, clients and servers, and the `expires` context manager."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class TimerRequest:
-    """Acquires (or, with a negative `expiration_time`, releases) the timer of one scope of one worker.
+    """Acquires the timer of one scope of one worker or, with a negative `expiration_time`, releases it.
 
-    `expiration_time` is in seconds of `time.monotonic()`, which all processes of a host share and which never jumps;
-    what a `worker_id` is, server and client agree on.
+    `expiration_time` is in seconds of `time.monotonic()`, which all processes of a host share and which never jumps.
+    The meaning of `worker_id` depends on the kind of server and client.
     """
 
     __slots__ = ("expiration_time", "scope_id", "worker_id")
@@ -46,32 +46,32 @@ class TimerRequest:
 
 
 class TimerClient(ABC):
-    """The worker's end."""
+    """The worker's side."""
 
     @abstractmethod
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Set the timer of a scope; `expiration_time` is in seconds since the epoch, as the clock is now."""
+        """Set the timer of a scope; `expiration_time` is in seconds since the epoch."""
 
     @abstractmethod
     def release(self, scope_id: str) -> None:
-        """Drop the timer of a scope."""
+        """Remove the timer of a scope."""
 
 
 def on_monotonic_clock(expiration_time: float) -> float:
-    """A time of the wall clock, as it is now, on the clock of requests; never negative, which would be a release."""
+    """A time of the wall clock on the monotonic clock of requests. Never negative, which would mean release."""
     return max(0.0, time.monotonic() + expiration_time - time.time())
 
 
 class RequestQueue(ABC):
-    """Where a server finds the requests of its clients."""
+    """The queue from which a server reads requests."""
 
     @abstractmethod
     def size(self) -> int:
-        """Requests that `get` gives without waiting; more may arrive meanwhile."""
+        """The number of requests that `get` returns without waiting; more may arrive meanwhile."""
 
     @abstractmethod
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
-        """Up to `size` requests; waits at most `timeout` seconds for them."""
+        """Up to `size` requests; waits for them at most `timeout` seconds."""
 
 
 class Timers:
@@ -81,7 +81,7 @@ class Timers:
         self._set: dict[tuple[Any, str], Any] = {}
 
     def register(self, requests: Collection[TimerRequest]) -> None:
-        """Carry out requests in their order."""
+        """Apply requests in order."""
         for request in requests:
             key = request.worker_id, request.scope_id
             if request.expiration_time < 0:
@@ -90,7 +90,7 @@ class Timers:
                 self._set[key] = request
 
     def clear(self, worker_ids: Collection[Any]) -> None:
-        """Drop all timers of some workers."""
+        """Remove all timers of these workers."""
         self._set = {key: request for key, request in self._set.items() if key[0] not in worker_ids}
 
     def expired(self, deadline: float) -> dict[Any, list[Any]]:
@@ -107,9 +107,9 @@ class Timers:
 
 
 class TimerServer(ABC):
-    """Watches timers in a thread and reaps workers that let one expire.
+    """Checks timers in a thread, and reaps workers whose timers have expired.
 
-    It looks whenever requests arrive, and at least every `max_interval` seconds.
+    It checks whenever requests arrive, and at least every `max_interval` seconds.
     """
 
     def __init__(self, request_queue: RequestQueue, max_interval: float, daemon: bool = True) -> None:
@@ -121,11 +121,11 @@ class TimerServer(ABC):
 
     @abstractmethod
     def register_timers(self, timer_requests: list[TimerRequest]) -> None:
-        """Set or, where the expiration time is negative, release timers."""
+        """Set timers, or release those whose expiration time is negative."""
 
     @abstractmethod
     def clear_timers(self, worker_ids: set[Any]) -> None:
-        """Drop all timers of these workers."""
+        """Remove all timers of these workers."""
 
     @abstractmethod
     def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
@@ -133,16 +133,16 @@ class TimerServer(ABC):
 
     @abstractmethod
     def _reap_worker(self, worker_id: Any) -> bool:
-        """End a worker; False to be asked again at the next look. A worker for which this raises counts as reaped."""
+        """End a worker. False to be called again at the next check; a worker for which this raises counts as reaped."""
 
     def start(self) -> None:
-        """Begin to watch; returns at once."""
+        """Start the thread; returns at once."""
         self._stop_signaled = False
         self._watchdog_thread = threading.Thread(target=self._watch, name=type(self).__name__, daemon=self._daemon)
         self._watchdog_thread.start()
 
     def stop(self) -> None:
-        """End the thread; waits for it at most `max_interval` seconds. Without a thread it does nothing."""
+        """End the thread; waits for it at most `max_interval` seconds. Does nothing without a thread."""
         self._stop_signaled = True
         if self._watchdog_thread:
             self._watchdog_thread.join(self._max_interval)
@@ -152,7 +152,7 @@ class TimerServer(ABC):
         while not self._stop_signaled:
             try:
                 self._run_watchdog()
-            except Exception:  # a request that one worker garbled must not end the watch over the others
+            except Exception:  # a malformed request of one worker must not stop the checks of the others
                 _log.exception("Error running watchdog")
 
     def _run_watchdog(self) -> None:
@@ -191,10 +191,10 @@ def configure(timer_client: TimerClient | None) -> None:
 
 @contextmanager
 def expires(after: float, scope: str | None = None, client: TimerClient | None = None) -> Iterator[None]:
-    """Make this worker eligible for reaping when the block takes longer than `after` seconds.
+    """Let this worker be reaped if the block takes longer than `after` seconds.
 
-    When and how it is reaped is the server's decision; usually the process is killed. The scope is by default the
-    place of the call.
+    When and how it is reaped depends on the server; usually the process is killed. `scope` defaults to the file and
+    line of the call.
     """
     client = client or _configured.client
     if client is None:

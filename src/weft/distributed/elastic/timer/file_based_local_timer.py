@@ -1,4 +1,4 @@
-"""Timers over a named pipe, for any workers of the host."""
+"""Timers over a named pipe, for any workers on this host."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.distributed.elastic.timer.api import TimerClient, TimerRequest, Timers
 from weft.errors import DistError
 
 _CHUNK = 1 << 16
-_PATIENCE = 1.0  # seconds for which a client waits for its server
+_PATIENCE = 1.0  # seconds that a client waits for its server
 _RETRY = 0.02
 _log = logging.getLogger(__name__)
 
 
 class FileTimerRequest(TimerRequest):
-    """A timer of the process `worker_pid`, which is ended by `signal` (0 or negative: is not) when it expires."""
+    """A timer of the process `worker_pid`. When it expires, it gets `signal`, or none if that is not positive."""
 
     __slots__ = ("signal", "version")
 
@@ -34,14 +34,14 @@ class FileTimerRequest(TimerRequest):
 
     @property
     def worker_pid(self) -> int:
-        """Number of the worker's process."""
+        """The worker's process id."""
         return self.worker_id
 
     def _fields(self) -> tuple[Any, ...]:
         return *super()._fields(), self.signal
 
     def to_json(self) -> str:
-        """The request as it travels."""
+        """The request as a line of JSON."""
         fields = ("scope_id", "expiration_time", "signal")
         return json.dumps(
             {
@@ -59,9 +59,9 @@ class FileTimerRequest(TimerRequest):
 
 
 class FileTimerClient(TimerClient):
-    """Talks to the `FileTimerServer` that has made the pipe at `file_path`; many clients share one server.
+    """Sends requests to the `FileTimerServer` that has created the pipe `file_path`; many clients share one server.
 
-    `signal` is what ends this process when a timer expires; 0 or a negative number leaves it alone.
+    When a timer expires, this process gets `signal`, or no signal if that is 0 or negative.
     """
 
     def __init__(self, file_path: str, signal: int = signals.SIGKILL) -> None:
@@ -73,19 +73,19 @@ class FileTimerClient(TimerClient):
         self._send(FileTimerRequest(os.getpid(), scope_id, on_monotonic_clock(expiration_time), self.signal))
 
     def release(self, scope_id: str) -> None:
-        """Drop the timer of a scope. Raises `BrokenPipeError` if no server answers within a second."""
+        """Remove the timer of a scope. Raises `BrokenPipeError` if no server answers within a second."""
         self._send(FileTimerRequest(os.getpid(), scope_id, -1, 0))
 
     def _send(self, request: FileTimerRequest) -> None:
         line = (request.to_json() + "\n").encode()
-        if len(line) > select.PIPE_BUF:  # longer ones are not written in one piece
+        if len(line) > select.PIPE_BUF:  # longer lines are not written atomically
             raise DistError(f"FileTimerRequest larger than {select.PIPE_BUF} bytes is not supported: {line.decode()}")
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 self._write(line)
                 return
-            except OSError as error:  # there is no pipe, no reader, or no room
+            except OSError as error:  # there is no pipe, no reader, or no space
                 if time.monotonic() >= deadline:
                     raise BrokenPipeError(
                         "Could not send the FileTimerRequest because FileTimerServer is not available."
@@ -101,10 +101,10 @@ class FileTimerClient(TimerClient):
 
 
 class FileTimerServer:
-    """Makes the named pipe at `file_path` and ends processes that let a timer expire.
+    """Creates the named pipe `file_path`, and ends processes whose timers have expired.
 
-    It looks whenever requests arrive, and at least every `max_interval` seconds. `log_event` is called with a text and
-    the request that it is about: `watchdog started`, `timer expired`, `kill worker process`, `watchdog stopped`.
+    It checks whenever requests arrive, and at least every `max_interval` seconds. `log_event` is called with a request
+    and one of the texts `watchdog started`, `timer expired`, `kill worker process`, `watchdog stopped`.
     """
 
     def __init__(
@@ -128,22 +128,23 @@ class FileTimerServer:
         if os.path.exists(file_path):
             os.remove(file_path)
         os.mkfifo(file_path, 0o600)
-        # Open for both, so that neither this call nor a read ever waits for a client, and a stop can wake the thread.
+        # Opened for reading and writing: neither this call nor a read then waits for a client, and `stop` can wake the
+        # thread.
         self._pipe: int | None = os.open(file_path, os.O_RDWR | os.O_NONBLOCK)
 
     def start(self) -> None:
-        """Begin to watch; returns at once."""
+        """Start the thread; returns at once."""
         self._watchdog_thread = threading.Thread(target=self._watch, name="FileTimerServer", daemon=self._daemon)
         self._watchdog_thread.start()
         self._log_event("watchdog started", None)
 
     def stop(self) -> None:
-        """End the thread and remove the pipe. Calling it again does nothing."""
+        """End the thread and remove the pipe. Further calls do nothing."""
         if self._pipe is None:
             return
         self._stop_signaled = True
         if self._watchdog_thread:
-            with suppress(BlockingIOError):  # so full that the thread is awake
+            with suppress(BlockingIOError):  # the pipe is full, so the thread is awake
                 os.write(self._pipe, b"\n")
             self._watchdog_thread.join()
             self._watchdog_thread = None
@@ -155,7 +156,7 @@ class FileTimerServer:
 
     @staticmethod
     def is_process_running(pid: int) -> bool:
-        """Whether there is a process of this number that may be sent signals."""
+        """Whether there is a process with this id that may be sent signals."""
         try:
             os.kill(pid, 0)
         except OSError:
@@ -163,7 +164,7 @@ class FileTimerServer:
         return True
 
     def get_last_progress_time(self) -> int:
-        """When the server last looked at its timers, in seconds since the epoch by the clock as it is now."""
+        """The time of the last check, in seconds since the epoch."""
         return int(time.time() - (time.monotonic() - self._last_progress))
 
     def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
@@ -171,19 +172,19 @@ class FileTimerServer:
         self._timers.register(timer_requests)
 
     def clear_timers(self, worker_pids: set[int]) -> None:
-        """Drop all timers of these processes and of processes that are gone."""
+        """Remove all timers of these processes, and of processes that have ended."""
         gone = {pid for pid in self._timers.workers() if not self.is_process_running(pid)}
         self._timers.clear(worker_pids | gone)
 
     def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
-        """Timers that end at or before `deadline`, by process number."""
+        """Timers that end at or before `deadline`, by process id."""
         return self._timers.expired(deadline)
 
     def _watch(self) -> None:
         while not self._stop_signaled:
             try:
                 self._run_watchdog()
-            except Exception:  # such as a user's `log_event`: the watch over the workers goes on
+            except Exception:  # for instance of the user's `log_event`; the checks continue
                 _log.exception("Error running watchdog")
 
     def _run_watchdog(self) -> None:
@@ -210,7 +211,7 @@ class FileTimerServer:
         return True
 
     def _get_requests(self) -> list[FileTimerRequest]:
-        """What has arrived, after a wait of at most `max_interval` seconds."""
+        """The requests that have arrived, after waiting at most `max_interval` seconds."""
         assert self._pipe is not None, "the thread ends before the pipe is closed"
         if not select.select([self._pipe], [], [], self._max_interval)[0]:
             return []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LocalTimerClient(TimerClient):
-    """Talks to the `LocalTimerServer` of the same host; a worker is known by its process number."""
+    """Sends requests to the `LocalTimerServer` of the same host; a worker is identified by its process id."""
 
     def __init__(self, mp_queue: Queue[TimerRequest]) -> None:
         self._mp_queue = mp_queue
@@ -32,7 +32,7 @@ class LocalTimerClient(TimerClient):
         self._mp_queue.put(TimerRequest(os.getpid(), scope_id, on_monotonic_clock(expiration_time)))
 
     def release(self, scope_id: str) -> None:
-        """Drop the timer of a scope."""
+        """Remove the timer of a scope."""
         self._mp_queue.put(TimerRequest(os.getpid(), scope_id, -1))
 
 
@@ -43,7 +43,7 @@ class MultiprocessingRequestQueue(RequestQueue):
         self._mp_queue = mp_queue
 
     def size(self) -> int:
-        """Requests that wait, about."""
+        """The approximate number of waiting requests."""
         return self._mp_queue.qsize()
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
@@ -59,7 +59,7 @@ class MultiprocessingRequestQueue(RequestQueue):
 
 
 class LocalTimerServer(TimerServer):
-    """Kills (SIGKILL) workers of this host that let a timer expire. Start one for each host."""
+    """Kills (SIGKILL) workers of this host whose timers have expired. Start one for each host."""
 
     def __init__(self, mp_queue: Queue[TimerRequest], max_interval: float = 60, daemon: bool = True) -> None:
         super().__init__(MultiprocessingRequestQueue(mp_queue), max_interval, daemon)
@@ -70,11 +70,11 @@ class LocalTimerServer(TimerServer):
         self._timers.register(timer_requests)
 
     def clear_timers(self, worker_ids: set[Any]) -> None:
-        """Drop all timers of these workers."""
+        """Remove all timers of these workers."""
         self._timers.clear(worker_ids)
 
     def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
-        """Timers that end at or before `deadline`, by process number."""
+        """Timers that end at or before `deadline`, by process id."""
         return self._timers.expired(deadline)
 
     def _reap_worker(self, worker_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""Small helpers for workers and launchers."""
+"""Helpers for workers and launchers."""
 
 from weft.distributed.elastic.utils.api import get_env_variable_or_raise as get_env_variable_or_raise
 from weft.distributed.elastic.utils.api import get_socket_with_port as get_socket_with_port

@@ -1,4 +1,4 @@
-"""The environment, a reserved port, and what is replaced in arguments."""
+"""Environment variables, a reserved port, and macros in arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.errors import ValueRangeError
 
 
 def get_env_variable_or_raise(env_name: str) -> str:
-    """The value of an environment variable; `ValueError` where it is not set."""
+    """The value of an environment variable; `ValueError` if it is not set."""
     if env_name not in os.environ:
         raise ValueRangeError(f"Environment variable {env_name} expected, but not set")
     return os.environ[env_name]
@@ -23,11 +23,11 @@ def get_socket_with_port() -> socket.socket:
 
 
 class macros:
-    """What a launcher replaces in the arguments of workers."""
+    """Macros in the arguments of workers, which a launcher replaces."""
 
     local_rank = "${local_rank}"
 
     @staticmethod
     def substitute(args: Iterable[Any], local_rank: str) -> list[Any]:
-        """The arguments, with the local rank where a string has the macro; other dollar signs stay as they are."""
+        """The arguments, with the macro in strings replaced by the local rank; other dollar signs are kept."""
         return [arg.replace(macros.local_rank, local_rank) if isinstance(arg, str) else arg for arg in args]

@@ -22,10 +22,10 @@ def create_c10d_store(
     retries: int = 3,
     use_libuv: bool | None = None,
 ) -> TCPStore:
-    """A `TCPStore`, served by this process if `is_server`, for which others are waited for if `wait_for_workers`.
+    """A `TCPStore`. This process serves it if `is_server`, and then waits for the others if `wait_for_workers`.
 
-    `timeout` is in seconds. Port -1 has the server take a free one, which `port` of the store tells; it is never taken
-    already, so `retries` is not needed, nor `use_libuv`. `ValueError` where several processes would not know the port.
+    `timeout` is in seconds. With port -1 the server takes a free port, which is `port` of the store; so `retries` is
+    not needed, nor is `use_libuv`. `ValueError` for port -1 if several processes would have to know it.
     """
     del retries, use_libuv
     if server_port == -1 and world_size > 1:

@@ -10,7 +10,7 @@ from weft.distributed.elastic.utils.log_level import get_log_level
 
 
 def get_logger(name: str | None = None) -> logging.Logger:
-    """The logger of a name, by default of the calling module's, at the level of the environment variable LOGLEVEL."""
+    """The logger of a name, by default the calling module's, at the level in the environment variable LOGLEVEL."""
     logger = logging.getLogger(name or sys._getframe(1).f_globals["__name__"])
     logger.setLevel(os.environ.get("LOGLEVEL", get_log_level()))
     return logger

@@ -14,7 +14,7 @@ __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]
 
 @contextmanager
 def store_timeout(store: Store, timeout: float) -> Iterator[None]:
-    """Have the store wait for `timeout` seconds within the block."""
+    """Set the store's timeout, in seconds, within the block."""
     before = store.timeout
     store.set_timeout(timedelta(seconds=timeout))
     try:
@@ -24,9 +24,9 @@ def store_timeout(store: Store, timeout: float) -> Iterator[None]:
 
 
 def get_all(store: Store, rank: int, prefix: str, world_size: int) -> list[bytes]:
-    """The values of the keys `{prefix}{rank}` of all ranks, as soon as they are there.
+    """The values of the keys `{prefix}{rank}` of all ranks, once all of them exist.
 
-    Rank 0, which may serve the store, returns when all ranks have read them. A prefix serves once.
+    Rank 0, which may serve the store, returns when all ranks have read them. Each prefix can be used once.
     """
     values = store.multi_get([f"{prefix}{peer}" for peer in range(world_size)])
     last = f"{prefix}/finished/last_member"
@@ -40,7 +40,7 @@ def get_all(store: Store, rank: int, prefix: str, world_size: int) -> list[bytes
 def synchronize(
     store: Store, data: bytes, rank: int, world_size: int, key_prefix: str, timeout: float = 300
 ) -> list[bytes]:
-    """The `data` of all ranks, by rank; each step may take `timeout` seconds. A prefix serves once."""
+    """The `data` of all ranks, by rank; each step may take `timeout` seconds. Each prefix can be used once."""
     with store_timeout(store, timeout):
         store.set(f"{key_prefix}{rank}", data)
         return get_all(store, rank, key_prefix, world_size)
@@ -55,10 +55,10 @@ def barrier(
     rank_tracing_decoder: Callable[[int], str] | None = None,
     trace_timeout: float = 10,
 ) -> None:
-    """Wait until `world_size` processes are here, for `barrier_timeout` seconds at most. A prefix serves once.
+    """Wait until `world_size` processes have called this, at most `barrier_timeout` seconds. A prefix can be used once.
 
-    Where all tell their `rank`, the `DistStoreError` at the end names those that did not come, each as
-    `rank_tracing_decoder` calls it. They are known at once: `trace_timeout` is not needed.
+    If all give their `rank`, the `DistStoreError` at the timeout names the missing ones, each as returned by
+    `rank_tracing_decoder`. No further wait is needed for that, so `trace_timeout` has no effect.
     """
     del trace_timeout
     if rank is None and rank_tracing_decoder is not None:

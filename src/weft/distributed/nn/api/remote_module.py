@@ -1,4 +1,4 @@
-"""A module on another worker, used as if it were here."""
+"""A module on another worker, used like a local one."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _NOT_HERE = (
     "get_buffer",
     "get_submodule",
 )
-"""Methods that need the module's tensors and submodules."""
+"""Methods that need the module's tensors and submodules in this process."""
 
 
 class _ForwardSignature(NamedTuple):
-    """The class of a module, and what its `forward` takes, besides the module."""
+    """The name of a module's class, and the signature of its `forward` without `self`."""
 
     module: str
     signature: inspect.Signature
@@ -68,13 +68,13 @@ class _ForwardSignature(NamedTuple):
 
 
 class RemoteModule(Module):
-    """Makes `module_cls(*args, **kwargs)` on a worker, and runs its `forward` there.
+    """Creates `module_cls(*args, **kwargs)` on a worker, and runs its `forward` there.
 
-    `remote_device` is `WORKER` or `WORKER/DEVICE`, where a worker is a name or `rank:NUMBER`, and the device is the CPU
-    unless given. Tensors go there with a call and come back to the CPU, or by the device map for the worker, where
-    there is one; in a context of distributed autograd gradients do, too.
-    Methods that need the module's tensors here are a `ValueError`: `remote_parameters()` has references to them.
-    `ValueError` for what is no module, and whatever the class raises there.
+    `remote_device` is `WORKER` or `WORKER/DEVICE`; a worker is a name or `rank:NUMBER`, and the device defaults to the
+    CPU. Tensors are sent with a call, and results come back to the CPU, or as the device map for the worker says; in a
+    context of distributed autograd, gradients are sent, too. Methods that need the module's tensors in this process
+    raise `ValueError`; `remote_parameters()` returns references to them. `ValueError` if `module_cls` is not a module
+    class; exceptions of its constructor are raised here.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RemoteModule(Module):
 
     @staticmethod
     def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
-        """A remote module from a reference to a module, which is moved to the device there and runs on its owner."""
+        """A remote module from a reference to a module. The module is moved to the device, and runs on its owner."""
         _, device = _parsed(remote_device)
         remote_module = object.__new__(RemoteModule)
         remote_module._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
@@ -108,7 +108,7 @@ class RemoteModule(Module):
     # --- forward ---
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives there for these arguments."""
+        """The remote module's result for these arguments."""
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -120,10 +120,10 @@ class RemoteModule(Module):
             self._takes.require(repr(self), args, kwargs)
         return self._reference, self.device, bool(current_agent().devices.to(self._owner)), args, kwargs
 
-    # --- the module there ---
+    # --- the remote module ---
 
     def remote_parameters(self, recurse: bool = True) -> list[RRef[Any]]:
-        """References to the parameters: those of the module itself, and with `recurse` of all in it."""
+        """References to the module's parameters; with `recurse`, also to those of its submodules."""
         return rpc_sync(self._owner, _parameters, (self._reference, recurse))
 
     def get_module_rref(self) -> RRef[Any]:
@@ -133,7 +133,7 @@ class RemoteModule(Module):
     module_rref = property(get_module_rref)
 
     def train(self, mode: bool = True) -> RemoteModule:
-        """Turn training behaviour on or off there."""
+        """Set training mode on or off for the remote module."""
         self.training = mode
         rpc_sync(self._owner, _train, (self._reference, mode))
         return self
@@ -176,12 +176,12 @@ def _taken_by(module_cls: Any) -> _ForwardSignature | None:
     forward = getattr(module_cls, "forward", None)
     if not inspect.isfunction(forward):
         return None
-    _, *rest = inspect.signature(forward).parameters.values()  # the first is the module
+    _, *rest = inspect.signature(forward).parameters.values()  # the first is `self`
     plain = [one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None) for one in rest]
-    return _ForwardSignature(module_cls.__name__, inspect.Signature(plain))  # without what may not be pickled
+    return _ForwardSignature(module_cls.__name__, inspect.Signature(plain))  # without annotations and defaults
 
 
-# --- what the module's worker does ------------------------------------------------------------------------------
+# --- executed on the module's worker ----------------------------------------------------------------------------
 
 
 def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> Module:

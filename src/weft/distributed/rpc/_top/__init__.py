@@ -1,1 +1,1 @@
-"""`weft rpc top`: the status of workers, as an observer from outside of the job sees it."""
+"""`weft rpc top`: the status of workers, asked for by an observer outside of the job."""

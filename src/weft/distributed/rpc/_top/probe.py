@@ -34,7 +34,7 @@ class Probe:
         self._answers: dict[int, Any] = {}
 
     def update(self, endpoint: Endpoint, seconds: float) -> None:
-        """Ask the worker, which may take some seconds to answer. `JobKeyError` where it has another key."""
+        """Ask the worker for its status, with this timeout. `JobKeyError` if it has another key."""
         self.state, self.note = "ok", ""
         try:
             self.before, self.now = self.now, self._request(endpoint, Deadline(seconds))
@@ -76,11 +76,11 @@ class Probe:
     # --- the handler of the pipe ---
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
-        """A frame has come."""
+        """Handle a received frame."""
         if kind == Frame.ANSWER:
             self._answers[number] = unpack(body, buffers)
         elif kind == Frame.ERROR:
             self._answers[number] = remote_error(body, buffers)
 
     def lost(self, pipe: Pipe) -> None:
-        """The connection has ended, which `pipe.close_reason` tells."""
+        """Handle the end of the connection; `pipe.close_reason` is the reason."""

@@ -11,7 +11,7 @@ from weft.distributed.rpc._protocol import Reply, request
 
 
 class WorkerStatus(NamedTuple):
-    """The status of a worker; `time` is in seconds of its own clock, sums count from when it joined."""
+    """The status of a worker. `time` is in seconds of its own clock; sums are counted since it has joined."""
 
     host: str
     process: int

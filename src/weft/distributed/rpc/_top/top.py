@@ -1,4 +1,4 @@
-"""`weft rpc top`: a table of the workers of a running job, asked as an observer."""
+"""`weft rpc top`: a table of the workers of a running job, which it asks as an observer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError
 
 _PATIENCE = 3.0  # seconds in which the store, and each worker, must answer
-_AT_A_TIME = 32  # workers that are asked
+_AT_A_TIME = 32  # workers that are asked at the same time
 _COLUMNS = (
     "worker",
     " number",
@@ -41,10 +41,10 @@ _COLUMNS = (
     " threads",
     " connections",
 )
-_KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # of a worker, as `init_rpc` makes it
+_KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # the key of a worker, as `init_rpc` sets it
 
 
-class Job:
+class JobProbe:
     """The workers of a job, according to its store."""
 
     def __init__(self, url: str, options: ConnectOptions) -> None:
@@ -56,7 +56,7 @@ class Job:
         self._executor = ThreadPoolExecutor(_AT_A_TIME)
 
     def update(self) -> None:
-        """Ask all workers for their status. `DistError` where there are none, or the store does not answer at first."""
+        """Ask all workers for their status. `DistError` if there are none, or if the store does not answer at first."""
         try:
             self._endpoints = self._find_workers()
         except DistError:
@@ -69,7 +69,7 @@ class Job:
         list(self._executor.map(lambda at: self.probes[at].update(self._endpoints[at], _PATIENCE), self._endpoints))
 
     def _find_workers(self) -> dict[WorkerInfo, Endpoint]:
-        """Where the workers of the latest start listen, by number."""
+        """The endpoints of the workers of the latest start, by number."""
         keys = [match for key in self._store.list_keys() if (match := _KEY.fullmatch(key))]
         if not keys:
             raise DistError(f"no workers have joined the job at {self._url}; does it call init_rpc with this address?")
@@ -81,11 +81,11 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether all workers have gone."""
+        """Whether all workers have ended."""
         return all(probe.state == "gone" for probe in self.probes.values())
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the connections."""
         self._executor.shutdown()
         for probe in self.probes.values():
             probe.close()
@@ -116,14 +116,14 @@ def _row(probe: Probe) -> list[str]:
     ]
 
 
-def _render(job: Job) -> Group:
+def _render(job: JobProbe) -> Group:
     probes = sorted(job.probes.values(), key=lambda probe: probe.worker.id)
     return Group(table(_COLUMNS, map(_row, probes)), *(probe.note for probe in probes if probe.note))
 
 
 def _observe(options: Namespace) -> None:
     certificates = Certificates(*options.certificates) if options.certificates else None
-    job = Job(options.init_method, ConnectOptions(LOOPBACK, certificates=certificates))
+    job = JobProbe(options.init_method, ConnectOptions(LOOPBACK, certificates=certificates))
     try:
         job.update()
         if options.once or not sys.stdout.isatty():
@@ -134,7 +134,7 @@ def _observe(options: Namespace) -> None:
         job.close()
 
 
-def _print(job: Job, options: Namespace) -> None:
+def _print(job: JobProbe, options: Namespace) -> None:
     while True:
         time.sleep(options.interval)
         job.update()
@@ -143,7 +143,7 @@ def _print(job: Job, options: Namespace) -> None:
             return
 
 
-def _animate(job: Job, options: Namespace) -> None:
+def _animate(job: JobProbe, options: Namespace) -> None:
     with Live(_render(job), console=Console(), auto_refresh=False) as live:
         while not job.over:
             time.sleep(options.interval)
@@ -172,12 +172,12 @@ def _parser() -> ArgumentParser:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command; ends the process with code 1 where the workers cannot be found, 2 where it was called wrongly."""
+    """The command; exits with code 1 if the workers cannot be found, and 2 for wrong arguments."""
     options = _parser().parse_args(args)
     try:
         _observe(options)
     except KeyboardInterrupt:
-        pass  # how it ends
+        pass  # the usual way to end it
     except BrokenPipeError:
         sys.exit(0)
     except (WeftError, OSError, ValueError) as error:

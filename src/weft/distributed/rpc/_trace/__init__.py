@@ -1,1 +1,1 @@
-"""Traces of remote calls: recording on each worker, and putting the recordings together."""
+"""Traces of remote calls: recording on each worker, and merging of the recordings."""

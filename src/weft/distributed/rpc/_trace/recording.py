@@ -1,8 +1,9 @@
 """Recording of the calls of a trace on each worker.
 
-A call of a trace carries the trace's name. Its caller records one half of it, and its callee the other one, each by its
-own clock; calls that the called function makes belong to the trace, too. The worker that opened the trace collects all
-halves at its end. If it is lost, the workers that it called drop their logs, and tell the workers that they called.
+A call of a trace carries the trace's name. Its caller records one half of the call and its callee the other, each by
+its own clock. Calls made by the called function belong to the trace, too. At the end, the worker that has opened the
+trace collects all halves. If it is lost, the workers that it has called drop their logs, and tell those that they have
+called.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from weft.futures import Future
 if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
-_OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has opened a trace begin its name
-_ENDED_TRACES = 64  # traces that are over, whose calls may still be on their way
+_OPENER = struct.Struct("<QQ")  # the start of a trace's name: number and incarnation of the worker that has opened it
+_ENDED_TRACES = 64  # ended traces that are remembered, since their calls may still arrive
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class CallerHalf:
 
 @dataclass(slots=True)
 class CalleeHalf:
-    """The callee's half."""
+    """The callee's half of a call."""
 
     arrived: float
     started: float = nan
@@ -60,7 +61,7 @@ class CalleeHalf:
 
 @dataclass
 class Log:
-    """One worker's halves of the calls of a trace: those from its `callers`, and those to its `peers`."""
+    """One worker's halves of a trace's calls: those made by its `callers`, and those to its `peers`."""
 
     trace: bytes
     sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Span(NamedTuple):
     call: GloballyUniqueId
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Run the called function; calls that it makes have this one as their parent."""
+        """Run the called function; calls that it makes have this span as their parent."""
         self.log.served[self.call].started = perf_counter()
         with _use_span(self):
             return function()
@@ -105,7 +106,7 @@ def _use_span(span: Span) -> Iterator[None]:
 
 
 class TracedCall(Call):
-    """A call that belongs to a trace; calls made by callbacks have the span in which those were added."""
+    """A call that belongs to a trace. Calls made by its callbacks have the span in which the callbacks were added."""
 
     def __init__(
         self, log: Log, number: GloballyUniqueId, half: CallerHalf, agent: Agent, pipe: Pipe | None, seconds: float
@@ -132,18 +133,18 @@ def _run_within(span: Span, callback: Callable[[Future[Any]], Any], done: Future
 
 
 class Tracer:
-    """The traces that a worker takes part in, its own one among them."""
+    """The traces in which a worker takes part, including its own."""
 
     def __init__(self, agent: Agent) -> None:
         self.own: Log | None = None
-        self.active = False  # while there is a trace in which this worker takes part
+        self.active = False  # whether this worker takes part in any trace
         self._agent = agent
         self._lock = threading.Lock()
         self._logs: dict[bytes, Log] = {}
         self._over: deque[bytes] = deque(maxlen=_ENDED_TRACES)
 
     def open(self) -> Log:
-        """Begin a trace of this worker's calls. `RuntimeError` where there is one."""
+        """Start a trace of this worker's calls. `RuntimeError` if there is one already."""
         if self.own is not None:
             raise RpcError(f"trace(): {self._agent.me} has a trace open already; close it, or use that one")
         trace = _opener(self._agent.me) + secrets.token_bytes(8)
@@ -164,7 +165,7 @@ class Tracer:
         return log
 
     def drop(self, trace: bytes, caller: WorkerInfo | None = None) -> None:
-        """Drop a trace whose opener, or all of whose callers here, are lost, and tell the workers called from here."""
+        """Drop a trace whose opener, or all of whose callers here, are lost; tell the workers called from here."""
         log = self._logs.get(trace)
         if log is None:
             return
@@ -177,7 +178,7 @@ class Tracer:
                 self._agent.tell(peer, drop_trace, trace, caller and self._agent.me)
 
     def lost(self, worker: WorkerInfo) -> None:
-        """A worker has ended."""
+        """Handle the end of a worker."""
         for trace in list(self._logs):
             self.drop(trace, None if trace.startswith(_opener(worker)) else worker)
 
@@ -191,7 +192,7 @@ class Tracer:
         body: Bytes,
         buffers: list[memoryview],
     ) -> tuple[Callable[..., Call], int, list[memoryview]]:
-        """The type, kind and buffers of a call: changed ones if it belongs to a trace."""
+        """The type, kind and buffers of a call, which are changed if the call belongs to a trace."""
         span = _thread_local.span
         function = title_of(content[0]) if request is None else request.title(content[1])
         log = self.own if span is None or span.log.over else span.log
@@ -214,7 +215,7 @@ class Tracer:
         return span
 
     def _log(self, trace: bytes) -> Log | None:
-        """The log of a trace, which may be new here; None for one that is over."""
+        """The log of a trace, created if necessary; None for a trace that is over."""
         with self._lock:
             if trace in self._over:
                 return None
@@ -227,14 +228,14 @@ class Tracer:
 
 @request(counted=False)
 def end_trace(reply: Reply, trace: bytes) -> None:
-    """End a trace here, and tell what was recorded."""
+    """End a trace here; answered with what was recorded."""
     log = reply.agent.tracing.end(trace)
-    reply.send(Log(trace, dict(log.sent), dict(log.served), set(log.peers)))  # calls may just be beginning
+    reply.send(Log(trace, dict(log.sent), dict(log.served), set(log.peers)))  # copies, since calls may be starting
 
 
 @Note
 def drop_trace(agent: Agent, trace: bytes, caller: WorkerInfo | None) -> None:
-    """Drop a trace whose opener is lost, or this caller of it."""
+    """Drop a trace whose opener is lost, or whose calls from this caller are."""
     agent.tracing.drop(trace, caller)
 
 
@@ -253,7 +254,7 @@ def _size(body: Bytes, buffers: Sequence[Any]) -> int:
 
 
 def title_of(function: Any) -> str | None:
-    """The name of a function in traces; None for what is no user's."""
+    """The name of a function in traces; None if it is not a user's function."""
     if function is require_method:
         return None
     if type(function) is Method:

@@ -19,8 +19,8 @@ from weft.distributed.rpc._trace.recording import CalleeHalf, CallerHalf, Log, c
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 
-_PATIENCE = 10.0  # seconds in which a worker must tell what it has recorded
-_CLOCK_READS = 8  # at the clock of another worker
+_PATIENCE = 10.0  # seconds in which a worker must send its recording
+_CLOCK_READS = 8  # of another worker's clock
 _COLUMNS = (
     "worker",
     "function",
@@ -35,24 +35,24 @@ _COLUMNS = (
 )
 
 
-class Event(NamedTuple):
+class CallRecord(NamedTuple):
     """A call of a trace.
 
-    Times are in seconds since the trace was opened, by the clock of the worker that has opened it; those of what has
-    not happened until the end of the trace, or is not known since a worker was lost, are NaN.
+    Times are in seconds since the trace was opened, by the clock of the worker that has opened it. A time is NaN if it
+    is after the end of the trace, or is unknown because a worker was lost.
 
     id              number of the call
-    parent          number of the call whose function has made it, None for calls of the worker that opened the trace
-    caller, worker  who calls whom
-    function        its name; `RRef.name` for methods of a reference and `RRef.to_here`
-    request_bytes   bytes of the request, and of tensors that go with it
+    parent          number of the call whose function has made it; None for calls of the worker that opened the trace
+    caller, worker  the calling and the called worker
+    function        name of the function; `RRef.name` for methods of a reference and `RRef.to_here`
+    request_bytes   bytes of the request, including its tensors
     answer_bytes    bytes of the answer
-    sent            when the caller has begun to send
-    arrived         when the callee has got the request
-    started         when the function has started: until then, it has waited for a thread
-    finished        when its result was there
-    received        when the caller had the answer
-    error           name of the type of what the call has raised
+    sent            when the caller has started to send
+    arrived         when the callee has received the request
+    started         when the function has started, after waiting for a thread
+    finished        when the function has returned
+    received        when the caller has received the answer
+    error           type of the exception that the call has raised
     """
 
     id: GloballyUniqueId
@@ -71,45 +71,45 @@ class Event(NamedTuple):
 
     @property
     def queue_seconds(self) -> float:
-        """How long the call has waited for a thread of its callee."""
+        """The time that the call has waited for a thread of its callee."""
         return self.started - self.arrived
 
     @property
     def run_seconds(self) -> float:
-        """How long the function has run."""
+        """The time that the function has run."""
         return self.finished - self.started
 
     @property
     def total_seconds(self) -> float:
-        """How long its caller has waited for the answer."""
+        """The time that the caller has waited for the answer."""
         return self.received - self.sent
 
 
 class Trace:
-    """What `trace()` gives; it has events from the end of the block on."""
+    """The result of `trace()`; it has events after the end of the block."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[CallRecord] = []
         """The calls, in the order in which they were sent."""
         self.seconds = nan
-        """How long the trace was open."""
+        """The time that the trace was open."""
 
     def table(self) -> str:
-        """Sums by worker and function, as text; those that took longest come first.
+        """Sums by worker and function, as text; the largest sums of time come first.
 
-        `underway` is the time that was neither spent waiting for a thread nor in the function: packing, sending,
-        unpacking, and waiting to be read.
+        `underway` is the time spent neither waiting for a thread nor in the function: packing, sending, unpacking, and
+        waiting to be read.
         """
-        sums: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+        sums: defaultdict[tuple[str, str], list[CallRecord]] = defaultdict(list)
         for event in self.events:
             sums[event.worker.name, event.function].append(event)
         rows = sorted(sums.items(), key=lambda item: -_sum(event.total_seconds for event in item[1]))
         return text(table(_COLUMNS, [(*names, *_figures(events)) for names, events in rows]))
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the events as JSON that chrome://tracing and Perfetto show.
+        """Write the events as JSON for chrome://tracing and Perfetto.
 
-        Each worker is a process with rows of the calls that it has made, and of the functions that it has run; arrows
+        Each worker is a process, with rows for the calls that it has made and for the functions that it has run. Arrows
         lead from calls to functions.
         """
         with open(path, "w", encoding="utf-8") as file:
@@ -118,11 +118,11 @@ class Trace:
 
 @contextmanager
 def trace() -> Iterator[Trace]:
-    """Record the remote calls that this worker makes in the block, and those that the called functions make in turn.
+    """Record the remote calls that this worker makes within the block, and those made by the called functions.
 
-    Calls of all threads are recorded: `rpc_sync`, `rpc_async`, `remote`, and what is done with references. At its end
-    all workers that took part are asked for what they have recorded, and have 10 seconds to answer; calls that have no
-    answer then remain without. `RuntimeError` where this worker has a trace open already.
+    Calls of all threads are recorded: `rpc_sync`, `rpc_async`, `remote`, and operations on references. At the end, all
+    workers that have taken part are asked for their recordings, and have 10 seconds to answer. Calls without an answer
+    by then are recorded as such. `RuntimeError` if this worker has already opened a trace.
     """
     agent = current_agent()
     own, result, opened = agent.tracing.open(), Trace(), perf_counter()
@@ -134,14 +134,14 @@ def trace() -> Iterator[Trace]:
 
 
 class _Recording(NamedTuple):
-    """The log of a worker, and how many seconds its clock is ahead."""
+    """The log of a worker, and the offset of its clock in seconds."""
 
     log: Log
     clock_offset: float
 
 
 def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recording]:
-    """The recordings of all living workers that took part."""
+    """The recordings of all living workers that have taken part."""
     logs = {agent.me: _Recording(agent.tracing.end(own.trace), 0.0)}
     waiting, visited = set(own.peers), {agent.me}
     while waiting := waiting - visited:
@@ -165,10 +165,10 @@ def _fetch(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[Work
 
 
 def _clock_offset(agent: Agent, peer: WorkerInfo) -> float:
-    """How many seconds a worker's clock is clock_offset of this one's: 0 where they may be the same, as on one host.
+    """The seconds by which a worker's clock is ahead of this one's; 0 if the clocks may be equal, as on one host.
 
-    It was read between the question and the answer (as in NTP), which bounds the difference; the best of some bounds
-    are taken.
+    The other clock is read between sending the request and receiving the answer (as in NTP), which bounds the offset;
+    the best of several bounds is used.
     """
     least, most = float("-inf"), float("inf")
     for _ in range(_CLOCK_READS):
@@ -178,8 +178,8 @@ def _clock_offset(agent: Agent, peer: WorkerInfo) -> float:
     return 0.0 if least <= 0 <= most else (least + most) / 2
 
 
-def _events(logs: dict[WorkerInfo, _Recording], opened: float) -> list[Event]:
-    """All calls, with the halves of caller and callee merged and on one clock."""
+def _events(logs: dict[WorkerInfo, _Recording], opened: float) -> list[CallRecord]:
+    """All calls, with both halves merged and on one clock."""
     events = [
         _event(number, half, caller, opened + recorded.clock_offset, logs.get(half.to), opened)
         for caller, recorded in logs.items()
@@ -195,12 +195,12 @@ def _event(
     start: float,
     callee: _Recording | None,
     opened: float,
-) -> Event:
+) -> CallRecord:
     served, clock_offset = CalleeHalf(nan), 0.0
     if callee is not None:
         served, clock_offset = callee.log.served.get(number, served), callee.clock_offset
     clock_offset += opened
-    return Event(
+    return CallRecord(
         number,
         half.parent,
         caller,
@@ -217,14 +217,14 @@ def _event(
     )
 
 
-# --- how they are shown ------------------------------------------------------------------------------------------
+# --- text and JSON ----------------------------------------------------------------------------------------------
 
 
 def _sum(seconds: Iterable[float]) -> float:
     return sum(one for one in seconds if not isnan(one))
 
 
-def _figures(events: list[Event]) -> list[str]:
+def _figures(events: list[CallRecord]) -> list[str]:
     seconds = [
         _sum(event.queue_seconds for event in events),
         _sum(event.run_seconds for event in events),
@@ -240,10 +240,10 @@ def _figures(events: list[Event]) -> list[str]:
     ]
 
 
-_CALLS, _RUNS = 0, 1000  # where the rows of a worker's calls, and of the functions that it has run, begin
+_CALLS, _RUNS = 0, 1000  # the first rows of a worker's calls, and of the functions that it has run
 
 
-def _chrome(events: list[Event], end: float) -> Iterator[dict[str, Any]]:
+def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Any]]:
     for worker in sorted({worker for event in events for worker in (event.caller, event.worker)}, key=_number):
         yield _named("process", worker.id, 0, worker.name)
         calls = [(event, event.sent, _until(event.received, end)) for event in events if event.caller == worker]
@@ -260,8 +260,8 @@ def _chrome(events: list[Event], end: float) -> Iterator[dict[str, Any]]:
                 yield from _slice(what, event, {"pid": worker.id, "tid": row, "ts": 1e6 * start}, stop - start)
 
 
-def _slice(what: str, event: Event, place: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """A part of a row, and its end of the arrow from the call to the function."""
+def _slice(what: str, event: CallRecord, place: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
+    """A span in a row, and its end of the arrow from the call to the function."""
     fields = {name: value for name, value in event._asdict().items() if value == value}  # JSON has no NaN
     fields |= {name: str(fields[name]) for name in ("id", "parent", "caller", "worker")}
     yield {"ph": "X", "name": event.function, "cat": what, "dur": 1e6 * seconds, "args": fields, **place}
@@ -284,7 +284,7 @@ def _until(time: float, end: float) -> float:
 
 
 def _rows(spans: list[tuple[float, float]]) -> list[int]:
-    """A row for each span, such that those of one row do not overlap; in the order of their starts."""
+    """A row for each span, such that the spans of one row do not overlap; in the order of their starts."""
     ends: list[float] = []
     rows = {}
     for at in sorted(range(len(spans)), key=lambda at: spans[at]):

@@ -1,1 +1,1 @@
-"""The parts of the loader: collation, fetching, worker processes, and the memory they share."""
+"""The parts of the loader: collation, fetching, worker processes and shared memory."""

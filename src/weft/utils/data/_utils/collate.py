@@ -1,4 +1,4 @@
-"""Samples into batches."""
+"""Collation: making a batch from samples."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NO_RULE = "default_collate: batch must contain tensors, numpy arrays, numbers, 
 
 
 def default_collate(batch: Any) -> Any:
-    """Tensors, arrays and numbers stacked along a new first dim; mappings and sequences of them by entry.
+    """Tensors, arrays and numbers stacked along a new first dim; mappings and sequences are collated by entry.
 
-    Strings and bytes are kept. `TypeError` for anything else; where it is None, that says which sample.
-    `default_collate_fn_map` holds the rules for what is no container; add to it for types of your own.
+    Strings and bytes are kept in lists. `TypeError` for other types; for None, the error names the sample.
+    `default_collate_fn_map` has the rules for types that are not containers; add to it for your own types.
     """
     try:
         return collate(batch, collate_fn_map=default_collate_fn_map)
@@ -35,9 +35,9 @@ def default_collate(batch: Any) -> Any:
 
 
 def absent_sample(batch: Any, indices: Any = None) -> str | None:
-    """What is wrong with a batch that has None among its samples or their entries; None for any other.
+    """The error text for a batch with None among its samples or their entries; None if there is no None.
 
-    The text names the sample by its position in the batch, and by its index in the dataset if `indices` are a sequence.
+    The text names the sample by its position in the batch, and by its index in the dataset if `indices` is a sequence.
     """
     if not isinstance(batch, Sequence) or _rule_for(None, default_collate_fn_map) is not None:
         return None
@@ -56,7 +56,7 @@ def absent_sample(batch: Any, indices: Any = None) -> str | None:
 
 
 def _path_to_none(sample: Any) -> str | None:
-    """Subscripts that lead to the first None in nested containers; empty where it is the sample itself."""
+    """The subscripts that lead to the first None in nested containers; empty if the sample itself is None."""
     if sample is None:
         return ""
     entries: Any = sample.items() if isinstance(sample, Mapping) else ()
@@ -69,10 +69,10 @@ def _path_to_none(sample: Any) -> str | None:
 
 
 def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
-    """A batch by the rules of a map from types to functions; containers by entry.
+    """A batch by the rules in a map from types to functions; containers are collated by entry.
 
-    The rule of the first sample's own type comes first, then the first that it is an instance of. A rule is called as
-    `rule(batch, collate_fn_map=…)`. `TypeError` where there is no rule, `RuntimeError` for sequences of unequal length.
+    The rule for the first sample's own type is preferred to those for its base classes. A rule is called as
+    `rule(batch, collate_fn_map=…)`. `TypeError` if there is no rule, `RuntimeError` for sequences of unequal length.
     """
     first = batch[0]
     if (rule := _rule_for(first, collate_fn_map or {})) is not None:
@@ -95,7 +95,7 @@ def _rule_for(sample: Any, rules: CollateMap) -> Callable[..., Any] | None:
 
 
 def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
-    """A mapping of the sample's type, with what else hangs on it; a dict where the type does not allow."""
+    """A mapping of the sample's type, with its other attributes; a dict if the type does not allow this."""
     try:
         if not isinstance(sample, MutableMapping):
             return type(sample)(entries)
@@ -107,7 +107,7 @@ def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
 
 
 def _like_sequence(sample: Any, entries: list[Any]) -> Any:
-    """A sequence of the sample's type; a list for plain tuples, and where the type does not allow."""
+    """A sequence of the sample's type; a list for plain tuples, and if the type does not allow this."""
     if isinstance(sample, tuple):
         return type(sample)(*entries) if hasattr(sample, "_fields") else entries
     try:
@@ -125,7 +125,7 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
 
 
 def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
-    """Recorded, so that it joins the program of the step; in a worker, copied on the host without XLA."""
+    """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
     if get_worker_info() is None:
         return op.stack(list(batch), 0)
@@ -140,7 +140,7 @@ def _collate_arrays(batch: Any, *, collate_fn_map: CollateMap | None = None) -> 
 
 
 def stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> Tensor:
-    """Arrays along a new first dim, copied once; `RuntimeError` for unequal shapes."""
+    """Stack arrays along a new first dim, with one copy; `RuntimeError` for unequal shapes."""
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
         return op.stack([from_host(array) for array in arrays], 0)
@@ -176,14 +176,14 @@ default_collate_fn_map: dict[Any, Callable[..., Any]] = {
     str: _collate_text,
     bytes: _collate_text,
 }
-"""How `default_collate` treats samples by type."""
+"""The rules of `default_collate`, by type of the samples."""
 
 
-# --- what is not batched ---
+# --- without batches ---
 
 
 def default_convert(data: Any) -> Any:
-    """Arrays as tensors, within mappings and sequences, too; what is not batched is converted so."""
+    """Arrays as tensors, also within mappings and sequences. This converts samples that are not batched."""
     return by_leaf(data, _converted)
 
 
@@ -194,7 +194,7 @@ def _converted(leaf: Any) -> Any:
 
 
 def by_leaf(data: Any, convert: Callable[[Any], Any]) -> Any:
-    """`convert` of everything in nested mappings and sequences; plain tuples become lists."""
+    """`convert` applied to every leaf of nested mappings and sequences; plain tuples become lists."""
     if isinstance(data, Mapping):
         return _like_mapping(data, {key: by_leaf(value, convert) for key, value in data.items()})
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):

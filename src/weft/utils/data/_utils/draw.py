@@ -1,4 +1,4 @@
-"""Draws on the host: the order of samples is made without XLA, so no dataset length is compiled for."""
+"""Random draws on the host. The order of samples is drawn without XLA, so no dataset length needs a compilation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft._tensor.generator import Generator, default_generator
 
 
 def host_generator(generator: Generator | None) -> np.random.Generator:
-    """NumPy's generator from one draw of a generator of the package; of the default one where none is given."""
+    """A generator of NumPy's, seeded by one draw of `generator`, or of the default generator if that is None."""
     return np.random.default_rng(np.random.SeedSequence((generator or default_generator).draw()))
 
 

@@ -1,4 +1,4 @@
-"""The source of a loader's batches, in its own process and in its workers."""
+"""Fetching: what makes a loader's batches, in its own process and in its workers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.utils.data._utils.collate import absent_sample, default_collate
 
 
 def samples_at(dataset: Any, indices: Any) -> list[Any]:
-    """The samples at some indices, one by one, each computed by a program of its own.
+    """The samples at some indices. Each is computed by a separate program.
 
-    A batch's samples would be one program otherwise, and a new one whenever their transforms are drawn anew.
+    As one program, a batch's samples would be compiled again whenever random transforms choose differently.
     """
     return [_computed(dataset[index]) for index in indices]
 
@@ -27,11 +27,11 @@ def _computed(sample: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The part of a loader that makes batches, which its workers have, too.
+    """The part of a loader that makes batches, in the loader's process and in its workers.
 
-    iterable    the dataset is read from its start to its end, not by index
+    iterable    the dataset is iterated over, not indexed
     batched     a batch is collated from a list of samples; otherwise from one sample
-    drop_last   a shorter last batch of an iterable dataset is left out
+    drop_last   a smaller last batch of an iterable dataset is dropped
     """
 
     dataset: Any
@@ -41,13 +41,13 @@ class Source:
     collate_fn: Callable[[Any], Any]
 
     def samples(self) -> Callable[[Any], Any]:
-        """One pass: a function from what the sampler says to samples. `StopIteration` at an iterable dataset's end."""
+        """A function for one pass, from indices to samples. `StopIteration` at the end of an iterable dataset."""
         if self.iterable:
             return self._consecutive()
         return self._chosen if self.batched else self.dataset.__getitem__
 
     def collated(self, samples: Any, indices: Any) -> Any:
-        """A batch of samples; the error about one that is None names its index in the dataset."""
+        """A batch of samples. If a sample is None, the error names its index in the dataset."""
         try:
             return self.collate_fn(samples)
         except (ArgumentError, DTypeError) as error:

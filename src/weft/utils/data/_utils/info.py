@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker of a loader: its number, how many there are, the seed of this pass, and its copy of the dataset."""
+    """A worker of a loader: its number, the number of workers, the seed of this pass, and its copy of the dataset."""
 
     id: int
     num_workers: int
@@ -21,9 +21,9 @@ class _CurrentWorker:
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """What this worker process is; None in the process that iterates over the loader.
+    """The info of this worker process; None in the process that iterates over the loader.
 
-    An iterable dataset reads `id` and `num_workers` here to give each worker its own share of the samples.
+    An iterable dataset uses `id` and `num_workers` to give each worker its own share of the samples.
     """
     return _CurrentWorker.info
 

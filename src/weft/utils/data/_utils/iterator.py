@@ -1,4 +1,4 @@
-"""One pass over a loader: in this process, or distributed to workers."""
+"""The iterators of a loader: in this process, or with workers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from weft.utils.data._utils.worker import TaskOutcome
 
 
 class LoaderIterator(Iterator[Any]):
-    """Counts the batches of a pass; a subclass makes them.
+    """The base of iterators: counts the batches of a pass, which a subclass makes.
 
-    It does not hold the loader: a persistent loader holds its iterator, and the workers end with either.
+    It has no reference to the loader: a persistent loader refers to its iterator, and the workers end with either.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -36,14 +36,14 @@ class LoaderIterator(Iterator[Any]):
         self._indices, self._base_seed = begin(loader, self._position)
         self._reported_length: int | None = (
             loader._reported_length
-        )  # of an iterable dataset, where its length was asked for
+        )  # the length of an iterable dataset, if somebody has asked for it
         self._yielded = 0
 
     def __next__(self) -> Any:
         try:
             batch = self._next_batch()
         except StopIteration:
-            self._position.position, self._position.generators = 0, None  # where the next pass starts
+            self._position.position, self._position.generators = 0, None  # the start of the next pass
             raise
         self._position.position += self._batch_counts
         self._yielded += 1
@@ -71,7 +71,7 @@ class LoaderIterator(Iterator[Any]):
 
 
 class LocalIterator(LoaderIterator):
-    """A pass in this process."""
+    """A pass that makes its batches in this process."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
@@ -89,7 +89,7 @@ class LocalIterator(LoaderIterator):
 
 @dataclass(slots=True)
 class _Task:
-    """A task of a worker, and its answer."""
+    """A worker's task, and its result once it has arrived."""
 
     worker: int
     slot: int
@@ -98,15 +98,15 @@ class _Task:
 
 
 _LOANS = 2
-"""Batches of each worker that may be used in place, without a copy."""
+"""The number of batches of each worker that may be used in shared memory without a copy."""
 
 
 class WorkerIterator(LoaderIterator):
-    """A pass by workers, each of which has up to `prefetch_factor` tasks.
+    """A pass with workers, each of which has up to `prefetch_factor` tasks.
 
-    Tasks go to the workers in turn, and batches come in the order of the tasks; without `in_order`, tasks go to the
-    worker with the fewest, and batches come as they are ready. Each task names a slot of the worker's memory, which is
-    free again when nothing uses the batch any more. While many batches are in use, further ones are copied.
+    Tasks go to the workers in turn, and batches come in the order of the tasks. Without `in_order`, a task goes to the
+    worker with the fewest tasks, and batches come as they are ready. Each task names a slot of the worker's memory,
+    which is free again when nobody uses the batch any more. While many batches are in use, further ones are copied.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -132,11 +132,11 @@ class WorkerIterator(LoaderIterator):
 
     @property
     def closed(self) -> bool:
-        """Whether the workers are gone."""
+        """Whether the workers have been ended."""
         return self._pool.closed
 
     def restart(self, loader: Any) -> None:
-        """Begin another pass with the same workers; the rest of the last one is dropped."""
+        """Begin another pass with the same workers; the rest of the last pass is dropped."""
         for task in self._tasks.values():
             while task.answer is None:
                 self._collect(None)
@@ -153,12 +153,12 @@ class WorkerIterator(LoaderIterator):
         flush_pending()
         try:
             return self._awaited()
-        except KeyboardInterrupt:  # an answer may be half read
+        except KeyboardInterrupt:  # a message may be read in part
             self._pool.close(grace=0)
             raise
 
     def _awaited(self) -> Any:
-        self._collect(0)  # a dead worker is seen now, not when its batch is due
+        self._collect(0)  # so that a dead worker is noticed now, not when its batch is due
         deadline = None
         while self._tasks:
             number = self._ready()
@@ -177,13 +177,13 @@ class WorkerIterator(LoaderIterator):
         raise StopIteration
 
     def _ready(self) -> int | None:
-        """The next task, if it is answered; None otherwise."""
+        """The number of the next task whose result has arrived; None if there is none."""
         due = self._tasks if not self._in_order else [next(iter(self._tasks))]
         return next((number for number in due if self._tasks[number].answer is not None), None)
 
     def _read(self, task: _Task) -> Any:
         free = self._free[task.worker]
-        lent = self._most_tasks + _LOANS - len(free) - self._tasks_of(task.worker)  # with this one
+        lent = self._most_tasks + _LOANS - len(free) - self._tasks_of(task.worker)  # including this one
         release = partial(free.append, task.slot)
         try:
             batch = self._pool.read(task.worker, task.slot, task.sizes, copy=lent > _LOANS, release=release)
@@ -194,7 +194,7 @@ class WorkerIterator(LoaderIterator):
         return batch
 
     def _deadline(self) -> float | None:
-        """When a batch awaited from now on times out; None without a timeout, and while workers start."""
+        """The time at which waiting for a batch ends; None without a timeout, and while workers start."""
         return time.monotonic() + self._timeout if self._timeout and self._pool.started else None
 
     def _wait(self, deadline: float | None) -> None:
@@ -204,14 +204,14 @@ class WorkerIterator(LoaderIterator):
         raise WorkerError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _collect(self, timeout: float | None) -> bool:
-        """Note what workers have answered; False when nothing came within `timeout` seconds."""
+        """Store the results that workers have sent; False if none arrived within `timeout` seconds."""
         received = self._pool.receive(timeout)
         for number, answer, sizes in received or ():
             self._tasks[number].answer, self._tasks[number].sizes = answer, sizes
         return received is not None
 
     def _dispatch(self) -> None:
-        """Give tasks to workers for as long as there is room."""
+        """Send tasks to workers until all have enough."""
         while (worker := self._next_worker()) is not None:
             try:
                 index = next(self._indices)
@@ -224,7 +224,7 @@ class WorkerIterator(LoaderIterator):
             self._round_robin = worker + 1
 
     def _next_worker(self) -> int | None:
-        """The worker that gets the next task, None while it has no room."""
+        """The worker that gets the next task; None while it has enough."""
         count = len(self._active)
         start = self._round_robin
         active = [worker % count for worker in range(start, start + count) if self._active[worker % count]]

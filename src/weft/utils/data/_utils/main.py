@@ -1,4 +1,4 @@
-"""The main program in worker processes, which may not be able to import it."""
+"""The main module in worker processes, which may be unable to import it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def _importable() -> bool:
-    """Whether the main program is a module or a file, and not standard input or what is typed into a shell."""
+    """Whether the main module is a module or a file, not standard input or an interactive shell."""
     main = sys.modules["__main__"]
     if getattr(main, "__spec__", None) is not None:
         return True
@@ -21,7 +21,7 @@ def _importable() -> bool:
 
 
 def require_importable(obj: Any) -> None:
-    """`PicklingError` for classes and functions of a main program that workers cannot import."""
+    """Raise `PicklingError` for classes and functions of a main module that workers cannot import."""
     if isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__" and not _importable():
         raise pickle.PicklingError(
             f"{obj.__qualname__!r} is defined in a program from standard input or an interactive shell, which workers "
@@ -31,9 +31,9 @@ def require_importable(obj: Any) -> None:
 
 @contextmanager
 def main_if_importable() -> Iterator[None]:
-    """A process that is started in the block imports the main program only where it can.
+    """Let processes that are started in the block import the main module only if that is possible.
 
-    Python gives a program from standard input the file name `<stdin>`, which `multiprocessing` would have it run.
+    For a program from standard input, Python's file name is `<stdin>`, which `multiprocessing` would try to run.
     """
     own = vars(sys.modules["__main__"])
     if "__file__" not in own or _importable():

@@ -1,4 +1,4 @@
-"""The worker processes of a loader: starting them, exchanging messages, noticing and causing their end."""
+"""The worker processes of a loader: their start, messages, and end."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from weft.utils.data._utils.transfer import Segment, WorkerPayload, pickled, rea
 from weft.utils.data._utils.worker import work
 
 _ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",  # a second process that opens an accelerator fails, or takes the memory of the first
-    "NPROC": "1",  # XLA's threads; one worker is one thread, as in PyTorch
+    "JAX_PLATFORMS": "cpu",  # a second process cannot open an accelerator, or would take memory from the first
+    "NPROC": "1",  # the number of XLA's threads; as in PyTorch, a worker has one
 }
-_QUIET = {"WEFT_SLOW_COMPILE_SECONDS": "1e6"}  # all workers compile the same: the first one's notices do for all
+_QUIET = {"WEFT_SLOW_COMPILE_SECONDS": "1e6"}  # workers compile the same programs: only the first one reports them
 _GRACE_SECONDS = 5.0
 _environment_lock = threading.Lock()
 
 
 class WorkerPool:
-    """The workers of one loader. `segments[worker][slot]` is the memory for the answer to a task."""
+    """The workers of one loader. `segments[worker][slot]` is the memory for the result of a task."""
 
     def __init__(
         self, content: tuple[Source, Any], workers: int, slots: int, base_seed: int, context: BaseContext
@@ -43,7 +43,7 @@ class WorkerPool:
         self._segments = [[Segment() for _ in range(slots)] for _ in range(workers)]
         self.closed = False
         payload = WorkerPayload(content)
-        jax_device(CPU)  # XLA starts here with this process's environment, not with that of the workers
+        jax_device(CPU)  # start XLA now, with this process's environment and not that of the workers
         try:
             for worker in range(workers):
                 self._start(payload, worker, workers, base_seed, context)
@@ -68,7 +68,7 @@ class WorkerPool:
 
     @property
     def started(self) -> bool:
-        """Whether all workers have said that they are ready."""
+        """Whether all workers have reported that they are ready."""
         return len(self._started) == len(self._processes)
 
     def send(self, worker: int, message: Any) -> None:
@@ -79,9 +79,9 @@ class WorkerPool:
             self._fail(worker)
 
     def receive(self, timeout: float | None) -> list[Any] | None:
-        """Wait for messages, and return them; None if there is none within `timeout` seconds.
+        """Wait for messages, and return them; None if none arrives within `timeout` seconds.
 
-        `RuntimeError` as soon as any worker is dead; all others are killed then.
+        As soon as a worker has died, this kills all others and raises `RuntimeError`.
         """
         messages = []
         sentinels = {process.sentinel: worker for worker, process in enumerate(self._processes)}
@@ -99,7 +99,7 @@ class WorkerPool:
         return [message for _, message in messages if message is not None] if ready else None
 
     def read(self, worker: int, slot: int, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
-        """The object that a worker has written to its segment; `release` is called when the segment is free again."""
+        """The object that a worker has written to a slot; `release` is called when the slot can be written to again."""
         return read(self._segments[worker][slot], sizes, copy=copy, release=release)
 
     def _fail(self, worker: int) -> None:
@@ -110,11 +110,11 @@ class WorkerPool:
         raise WorkerError(text)
 
     def close(self, grace: float = _GRACE_SECONDS) -> None:
-        """End the workers: they finish the batch that they are at, or are killed after `grace` seconds.
+        """End the workers. They finish their current batch, or are killed after `grace` seconds.
 
-        Those that are not ready yet are killed at once.
+        Workers that are still starting are killed at once.
         """
-        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends no worker
+        if self.closed or os.getpid() != self._owner:  # a copy of this object in a forked process ends no worker
             return
         self.closed = True
         for link in self._links:
@@ -123,7 +123,7 @@ class WorkerPool:
         for worker, process in enumerate(self._processes):
             if worker in self._started:
                 process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()  # nothing happens to one that has ended
+            process.kill()  # does nothing if it has ended
         for process in self._processes:
             process.join()
             process.close()
@@ -133,7 +133,7 @@ class WorkerPool:
 
 @contextmanager
 def _worker_environment(variables: dict[str, str]) -> Iterator[None]:
-    """Add variables to the environment of processes that are started in the block."""
+    """Add variables to the environment of the processes that are started in the block."""
     with _environment_lock:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -160,7 +160,7 @@ def _cannot_be_sent(content: tuple[Source, Any], error: Exception) -> ArgumentEr
 def _can_be_pickled(part: Any) -> bool:
     try:
         pickled(part)
-    except RuntimeError:  # queues and locks, which only processes that are being started may take
+    except RuntimeError:  # queues and locks can be pickled only while a process is started
         return True
     except (pickle.PicklingError, AttributeError, TypeError):
         return False

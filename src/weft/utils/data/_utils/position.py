@@ -1,4 +1,4 @@
-"""The position in a pass over a loader, from which another process can resume."""
+"""The position of a loader in a pass, from which another process can resume."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from weft.utils.data.sampler import BatchSampler
 class LoaderPosition:
     """A position in the order of one pass.
 
-    position    samples before it, counted over all processes that share the order; batches, where a sampler of the
-                user's forms them
-    epoch       of a `DistributedSampler`, which has an order for each; else None
-    generators  their states, seed and draws, before the order was drawn; None if it is not drawn yet
+    position    the number of samples before it, counted over all processes that share the order; the number of batches,
+                if a sampler of the user's makes them
+    epoch       the epoch of a `DistributedSampler`, whose order depends on it; else None
+    generators  the generators' states (seed and number of draws) before the order was drawn; None before that
     """
 
     position: int
@@ -29,12 +29,12 @@ class LoaderPosition:
     generators: list[tuple[int, int]] | None
 
     def state(self) -> dict[str, Any]:
-        """Plain numbers and lists, for a checkpoint."""
+        """The position as numbers and lists, for a checkpoint."""
         return asdict(self)
 
 
 def initial_position(loader: Any) -> LoaderPosition:
-    """The position at which the next pass starts unless a state is loaded."""
+    """The position at which the next pass starts, if no state is loaded."""
     sampler = loader.sampler
     return LoaderPosition(0, sampler.epoch if isinstance(sampler, DistributedSampler) else None, None)
 
@@ -59,8 +59,8 @@ def position_of_state(state: Any) -> LoaderPosition:
 def begin(loader: Any, position: LoaderPosition) -> tuple[Iterator[Any], int]:
     """The rest of the order from a position on, and the seed of the pass.
 
-    An order that was drawn before is drawn again from the same states. The default generator then keeps its present
-    state; a generator of the loader or of a sampler continues after that draw.
+    An order that was drawn before is drawn again from the same states of the generators. Afterwards the default
+    generator gets back the state that it had; generators of the loader or of samplers continue after the draw.
     """
     generators = _generators(loader)
     present = default_generator.state()
@@ -83,7 +83,7 @@ def begin(loader: Any, position: LoaderPosition) -> tuple[Iterator[Any], int]:
 
 
 def samples_in_batch(loader: Any) -> int:
-    """By how much a batch advances a position."""
+    """The number by which a batch advances the position."""
     if loader.batch_sampler is not None and loader.batch_size is None:
         return 1
     replicas = loader.sampler.num_replicas if isinstance(loader.sampler, DistributedSampler) else 1
@@ -91,7 +91,7 @@ def samples_in_batch(loader: Any) -> int:
 
 
 def _generators(loader: Any) -> list[Generator]:
-    """The generators that an order may be drawn from: the default one, the loader's, and those of its samplers."""
+    """The generators that may draw an order: the default one, the loader's, and those of its samplers."""
     generators = [loader.generator]
     source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     while source is not None:
@@ -102,7 +102,7 @@ def _generators(loader: Any) -> list[Generator]:
 
 
 def _indices(loader: Any, position: int) -> Iterator[Any]:
-    """The indices of the samplers after a position."""
+    """The samplers' indices from a position on."""
     if not position:
         return iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
     if loader.batch_sampler is not None and loader.batch_size is None:
@@ -122,5 +122,5 @@ def _skip_to(sampler: Iterable[Any], position: int) -> Iterator[Any]:
 
 
 def _draw_order(indices: Iterator[Any]) -> Iterator[Any]:
-    """The same indices, with the first one read already, by which samplers draw their order."""
+    """The same indices, with the first one already read, because samplers draw their order then."""
     return chain(list(islice(indices, 1)), indices)

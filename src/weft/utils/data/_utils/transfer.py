@@ -1,7 +1,7 @@
-"""Objects between processes: pickled, with the elements of tensors and arrays in memory that both sides map.
+"""Transfer of objects between processes: pickled, with the elements of tensors and arrays in shared memory.
 
-The memory has no name (an anonymous file, whose descriptor is handed to the worker when it starts), so the kernel
-frees it when the last process that knows it is gone, however that one ended.
+The memory is an anonymous file, whose descriptor is given to the worker when it starts. So the kernel frees it when the
+last of the processes has ended, in whatever way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft.utils.data._utils.main import require_importable
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """The offsets at which parts of these sizes begin, and the end of the last one."""
+    """The offsets of parts of these sizes, and the end of the last part."""
     return list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
 
 
@@ -40,14 +40,14 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 
 def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):  # Linux: bound by memory alone, not by the size of /dev/shm
+    if hasattr(os, "memfd_create"):  # Linux: not limited by the size of /dev/shm
         return os.memfd_create("weft-data")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
 class Segment:
-    """Memory that grows, shared with the processes that are started with it."""
+    """Memory that can grow, shared with the processes that get it at their start."""
 
     def __init__(self, file: int | None = None) -> None:
         self._file = _anonymous_file() if file is None else file
@@ -57,19 +57,19 @@ class Segment:
         return _attached, (DupFd(self._file),)
 
     def reserve(self, size: int) -> memoryview:
-        """At least `size` bytes to write to; the contents stay."""
+        """A view of at least `size` bytes for writing; the memory grows if necessary, and keeps its contents."""
         if os.fstat(self._file).st_size < size:
             os.ftruncate(self._file, size + size // 4)
         return self.view(size)
 
     def view(self, size: int) -> memoryview:
-        """At least `size` bytes, as another process has written them."""
+        """A view of at least `size` bytes that another process has written."""
         if self._mapped is None or len(self._mapped) < size:
             self._mapped = mmap.mmap(self._file, 0)
         return memoryview(self._mapped)
 
     def snapshot(self) -> np.ndarray[Any, Any]:
-        """All bytes, copy-on-write: changes made here are not seen by other processes."""
+        """All bytes, copy-on-write: other processes do not see changes."""
         mapped = mmap.mmap(self._file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         return np.frombuffer(mapped, np.uint8)
 
@@ -86,8 +86,8 @@ def _attached(file: Any) -> Segment:
 # --- pickling ---
 
 
-class _Pickler(pickle.Pickler):
-    """Leaves the elements of tensors and arrays out of band, and pickles locks and queues for a starting process."""
+class _OutOfBandPickler(pickle.Pickler):
+    """Pickles elements of tensors and arrays out of band, and locks and queues for a process at its start."""
 
     def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(stream, 5, buffer_callback=buffers.append)
@@ -105,7 +105,7 @@ class _Pickler(pickle.Pickler):
 def _tensor_over(
     kind: type[Tensor], dtype: DType, shape: tuple[int, ...], elements: Any, requires_grad: bool, extras: dict[str, Any]
 ) -> Tensor:
-    """A tensor on the CPU over memory that does not change."""
+    """A CPU tensor over memory that does not change."""
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
     held = jax.device_put(array, jax_device(CPU))
     handle = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
@@ -114,9 +114,9 @@ def _tensor_over(
 
 
 def pickled(batch: Any) -> list[memoryview]:
-    """The pickle of an object, then its out-of-band buffers."""
+    """The pickle of an object, followed by its out-of-band buffers."""
     stream, buffers = io.BytesIO(), []
-    _Pickler(stream, buffers).dump(batch)
+    _OutOfBandPickler(stream, buffers).dump(batch)
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
@@ -132,7 +132,7 @@ def write(segment: Segment, batch: Any) -> list[int]:
 
 
 def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
-    """The object that another process has written, with its tensors and arrays copied or in the segment itself.
+    """The object that another process has written. Tensors and arrays are copied, or use the segment itself.
 
     `release` is called when nothing uses the segment any more, so that it can be written to again.
     """
@@ -149,17 +149,17 @@ def _copy(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class WorkerPayload:
-    """An object for processes that are being started, which share the memory of its tensors and arrays.
+    """An object sent to processes at their start, with tensors and arrays in memory that all of them share.
 
-    It is pickled again for each process, as queues and locks require.
+    It is pickled again for each process, because queues and locks require it.
     """
 
     def __init__(self, content: Any) -> None:
         self._content = content
         self._segment = Segment()
         self._end = 0
-        self._stored: dict[tuple[int, int], int] = {}  # (address, size) -> start
-        self._kept: list[memoryview] = []  # as long as addresses are compared
+        self._stored: dict[tuple[int, int], int] = {}  # (address, size) -> offset
+        self._kept: list[memoryview] = []  # keeps the addresses from being used again
 
     def __reduce__(self) -> tuple[Any, ...]:
         places = [(self._store(part), part.nbytes) for part in pickled(self._content)]
@@ -176,19 +176,19 @@ class WorkerPayload:
         return start
 
     def close(self) -> None:
-        """Let go of the memory; the processes that were started keep it."""
+        """Release the memory in this process; the started processes keep it."""
         self._segment.close()
 
 
 class ReceivedPayload:
-    """A payload in the process that was started with it."""
+    """A payload in the process that has received it."""
 
     def __init__(self, segment: Segment, places: list[tuple[int, int]]) -> None:
         self._segment = segment
         self._places = places
 
     def open(self) -> Any:
-        """The object. Its tensors and arrays lie in the shared memory, and are copied page by page when written to."""
+        """The object. Its tensors and arrays use the shared memory; pages that are written to are copied first."""
         memory = self._segment.snapshot()
         self._segment.close()
         parts = [memory[start : start + size] for start, size in self._places]

@@ -40,7 +40,7 @@ class TaskOutcome(Enum):
 
 
 class Failure:
-    """An exception of a worker, to be raised in the process that waits for the batch."""
+    """An exception in a worker, to be raised in the process that waits for the batch."""
 
     def __init__(self, error: BaseException, worker: int) -> None:
         self._kind = _sendable(type(error))
@@ -48,21 +48,21 @@ class Failure:
         self._text = f"Caught {type(error).__name__} in DataLoader worker process {worker}.\nOriginal {text}"
 
     def reraise(self) -> NoReturn:
-        """Raise it: of the same type where that takes a text alone, otherwise as a `RuntimeError`."""
+        """Raise it with the same type if that can be made of a text, otherwise as a `RuntimeError`."""
         text = _Text(self._text)
         try:
             make: Any = self._kind
             error = make(message=text) if getattr(make, "message", None) else make(text)
-        except Exception:  # whatever a foreign constructor raises
+        except Exception:  # anything that the constructor may raise
             raise WorkerError(text) from None
         try:
             raise error
         finally:
-            del error  # the exception holds this frame, and with it the iterator and its workers
+            del error  # the exception refers to this frame, and so to the iterator and its workers
 
 
 class _Text(str):
-    """A text that a `KeyError` shows as it stands."""
+    """A text that `KeyError` shows without quotes."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class _Text(str):
 
 
 def _sendable(kind: type[BaseException]) -> type[BaseException]:
-    """The exception's type, or its first base that can be pickled."""
+    """The exception's type, or its first base class that can be pickled."""
     for base in kind.__mro__:
         try:
             pickle.dumps(base)
@@ -84,16 +84,16 @@ def _sendable(kind: type[BaseException]) -> type[BaseException]:
 def work(
     payload: ReceivedPayload, link: Connection, segments: list[Segment], worker: int, workers: int, base_seed: int
 ) -> None:
-    """Answer tasks until the other end of the link is closed.
+    """Execute tasks until the other end of the link is closed.
 
-    A task is (its number, the segment to write to, the indices); the answer is (its number, a `TaskOutcome`, the sizes
-    of the parts in the segment). A number alone starts another pass, with that base seed.
+    A task is (its number, the slot to write to, the indices). The reply is (its number, a `TaskOutcome`, the sizes of
+    the parts in the slot). A single number starts another pass with that base seed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted as well, and closes the link
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted too, and closes the link
     threading.Thread(target=_end_with_parent, name="weft-parent", daemon=True).start()
     writer = _BatchWriter(payload, worker, workers, base_seed)
     try:
-        link.send(None)  # started
+        link.send(None)  # ready
         while True:
             task = link.recv()
             if isinstance(task, int):
@@ -106,7 +106,7 @@ def work(
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it has ended, also in the middle of a batch."""
+    """End this process when its parent has ended, even in the middle of a batch."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
@@ -129,7 +129,7 @@ class _BatchWriter:
             self.begin(base_seed)
             if init is not None:
                 init(worker)
-        except Exception as error:  # reported by every answer
+        except Exception as error:  # reported by the reply to every task
             self._broken = Failure(error, worker)
 
     def begin(self, base_seed: int) -> None:
@@ -141,7 +141,7 @@ class _BatchWriter:
         self._fetch = None
 
     def write(self, index: Any, segment: Segment) -> tuple[TaskOutcome, list[int]]:
-        """Write a batch, or its exception, to a segment; returns which of them it is, and its sizes."""
+        """Write a batch, or the exception that it raised, to a segment; returns the outcome and the sizes."""
         answer, batch = self._answer(index)
         try:
             return answer, write(segment, batch)
@@ -164,7 +164,7 @@ class _BatchWriter:
 
 
 def _place_of(source: Source) -> str:
-    """The line of the user's that makes samples, or the dataset's type."""
+    """The user's line of code that makes samples, or the dataset's type."""
     dataset, name = source.dataset, "__iter__" if source.iterable else "__getitem__"
     while (line := line_of(getattr(type(dataset), name, None))) is None and isinstance(dataset, Subset):
         dataset = dataset.dataset
@@ -180,7 +180,7 @@ def _opened(payload: ReceivedPayload) -> Any:
 
 
 def _seed_everything(base_seed: int, worker: int) -> int:
-    """Seed Python's, NumPy's and the package's generators: differently in each worker and pass."""
+    """Seed Python's, NumPy's and this package's generators, differently in each worker and pass."""
     seed = base_seed + worker
     random.seed(seed)
     np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))

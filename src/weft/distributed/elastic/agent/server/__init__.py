@@ -1,4 +1,4 @@
-"""Agents that start workers, watch them and start them again."""
+"""Agents that start, monitor and restart workers."""
 
 from weft.distributed.elastic.agent.server.api import ElasticAgent as ElasticAgent
 from weft.distributed.elastic.agent.server.api import RunResult as RunResult

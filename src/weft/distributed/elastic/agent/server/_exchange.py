@@ -1,7 +1,7 @@
-"""Exchanges between the agents of a round, as generators: ranks of workers, and a barrier at the end.
+"""Exchanges between the agents of a round, as generators: assigning ranks to workers, and a barrier at the end.
 
-Like the operations of the rendezvous (`_requests.py`) they yield requests, and open no socket. A node sends and
-receives a number of messages that does not depend on how many nodes there are, but for the one of rank 0.
+Like the operations of the rendezvous (`_requests.py`), they yield requests and open no sockets. Except for the node of
+rank 0, the number of messages of a node does not depend on the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from weft.distributed.elastic.rendezvous._requests import SetKeys
 from weft.errors import RendezvousTimeoutError
 
 EXCHANGE_SECONDS = 300.0
-"""How long the agents of a round may take to tell their workers."""
+"""The time in which the agents of a round must have exchanged their numbers of workers."""
 
 FINISHED_KEY, SEEN_KEY = "weft/agent/finished", "weft/agent/seen"
-"""The barriers at the end: the workers of all nodes have finished; all nodes have seen that."""
+"""Keys of the barriers at the end: the workers of all nodes have finished; all nodes have seen that."""
 
 _ROLE_KEY, _RANKS_KEY = "weft/agent/role", "weft/agent/ranks"
 _ALL = "all"
@@ -27,15 +27,15 @@ _T = TypeVar("_T")
 
 
 class GetKeys(NamedTuple):
-    """The values of keys that are there."""
+    """Read the values of keys that exist."""
 
     keys: list[str]
 
 
 class AwaitKeys(NamedTuple):
-    """Wait until all keys are there; answers those that are still missing when that takes too long.
+    """Wait until all keys exist. The answer is the list of keys that are missing at the timeout.
 
-    `purpose` is logged for users meanwhile; `{present}` in it stands for how many of the keys are there.
+    `purpose` is shown to users while this waits; `{present}` in it is replaced by the number of keys that exist.
     """
 
     keys: list[str]
@@ -47,7 +47,7 @@ Exchange = Generator[ExchangeRequest, Any, _T]
 
 
 def poll_seconds(nodes: int) -> float:
-    """How long an agent waits for keys before it looks whether a node is lost: 2000 looks a second of all together."""
+    """Seconds between an agent's checks for lost nodes while it waits: 2000 checks a second of all agents together."""
     return max(0.5, nodes / 2000)
 
 
@@ -81,7 +81,7 @@ def _publish_ranks(size: int, advice: str) -> Exchange[None]:
 
 
 def tree_barrier(key: str, rank: int, size: int) -> Exchange[bool]:
-    """Wait until all nodes have called this, by a tree in which each waits for those below; False at the timeout."""
+    """Wait until all nodes have called this; each waits for its children in a tree. False at the timeout."""
     purpose = "the workers of other nodes to finish"
     below = [f"{key}/{child}" for child in children(rank, size)]
     if below and (yield AwaitKeys(below, purpose)):

@@ -26,7 +26,7 @@ class RoleInfo(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Where the ranks of an agent's workers begin, among all and among those of their role."""
+    """The first ranks of an agent's workers, among all workers and among those of their role, and both world sizes."""
 
     first: int
     world_size: int
@@ -44,7 +44,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
-    """The ranks of each agent's workers, which are counted in the order of the agents."""
+    """The ranks of each agent's workers, numbered in the order of the agents."""
     role_sizes = Counter[str]()
     for info in infos:
         role_sizes[info.role] += info.local_world_size

@@ -1,4 +1,4 @@
-"""Events and metrics of an agent about its workers."""
+"""Events and metrics of an agent and its workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Reporter:
         put_metric(f"workers.{self._spec.role}.{name}", value)
 
     def state(self, state: WorkerState, remaining_restarts: int) -> None:
-        """Count a check of the workers."""
+        """Count a check of the workers in the metrics."""
         self.metric("remaining_restarts", remaining_restarts)
         self.metric(state.name.lower(), 1)
 
     def result(self, result: RunResult, restarts: int) -> None:
-        """Publish how a run ended."""
+        """Publish metrics of the end of a run."""
         failed, most = result.is_failed(), self._spec.max_restarts
         self.metric("flakiness", int(100.0 if failed else 100.0 - 100.0 * (most - restarts + 1) / (most + 1)))
         self.metric("run_total", 1)
@@ -58,7 +58,7 @@ class Reporter:
         return Event(name=name, source=source, metadata=metadata)
 
     def record(self, event: Event) -> None:
-        """Have an event handled by the handler of the workers' spec."""
+        """Pass an event to the handler named in the workers' spec."""
         record(event, self._spec.event_log_handler)
 
     def _metadata(self, state: str, worker: Worker | None) -> dict[str, Any]:

@@ -20,23 +20,24 @@ DEFAULT_ROLE = "default"
 
 @dataclass
 class WorkerSpec:
-    """Blueprint of the workers of one role; every node has the same number of them.
+    """The specification of the workers of one role. Every node has the same number of them.
 
     Args:
         role: name of the role.
-        local_world_size: workers of this node.
-        rdzv_handler: how nodes find each other.
+        local_world_size: number of workers of this node.
+        rdzv_handler: the rendezvous of the nodes.
         fn: former name of `entrypoint`.
         entrypoint: function, or command.
         args: arguments of the entrypoint; `${local_rank}` in a string is replaced.
-        max_restarts: how often failed workers are started again.
-        monitor_interval: seconds between looks at the membership; a worker that ends is noticed at once.
-        master_port, master_addr: the workers' store, if it is not the one that the rendezvous tells.
+        max_restarts: how often failed workers are restarted.
+        monitor_interval: seconds between checks of the membership; the end of a worker is noticed at once.
+        master_port, master_addr: the workers' store, if it is not the one that the rendezvous gives.
         local_addr: address of this node.
-        event_log_handler: name of the handler that events go to.
-        numa_options: PyTorch's way of binding workers to NUMA nodes; refused unless None.
-        duplicate_stdout_filters, duplicate_stderr_filters: lines with one of these words also go to one more file.
-        virtual_local_rank: every worker has LOCAL_RANK 0 and sees one device only.
+        event_log_handler: name of the handler of events.
+        numa_options: PyTorch's options to bind workers to NUMA nodes; must be None.
+        duplicate_stdout_filters, duplicate_stderr_filters: lines with one of these words are also written to a further
+            file.
+        virtual_local_rank: every worker has LOCAL_RANK 0 and sees only one device.
     """
 
     role: str
@@ -85,7 +86,7 @@ class WorkerSpec:
 
 @dataclass
 class Worker:
-    """One worker; `id` is the agent's name for it, a process id for local ones. Ranks change with every rendezvous."""
+    """One worker. `id` is the agent's identifier for it, for local workers a process id. A rendezvous changes ranks."""
 
     local_rank: int
     global_rank: int = -1
@@ -106,8 +107,8 @@ class Worker:
 class WorkerState(str, Enum):  # noqa: UP042  its text is `WorkerState.INIT`, as in PyTorch
     """State of a group of workers, which changes as a unit: one failure fails the group.
 
-    UNKNOWN: lost track of, not recoverable. INIT: not started. HEALTHY, UNHEALTHY: running. STOPPED: interrupted by the
-    agent, to be started again. SUCCEEDED: all ended with exit code 0. FAILED: one did not.
+    UNKNOWN: lost, cannot be recovered. INIT: not started. HEALTHY, UNHEALTHY: running. STOPPED: interrupted by the
+    agent, to be restarted. SUCCEEDED: all workers ended with exit code 0. FAILED: a worker did not.
     """
 
     UNKNOWN = "UNKNOWN"
@@ -141,7 +142,7 @@ class WorkerGroup:
 
 @dataclass
 class RunResult:
-    """What came out, by global rank: return values of functions if all local workers succeeded, else failures.
+    """The result of a run, by global rank: the functions' return values if all local workers succeeded, else failures.
 
     Workers that the agent ended on purpose are in neither.
     """
@@ -156,13 +157,13 @@ class RunResult:
 
 
 class ElasticAgent(ABC):
-    """A process that manages workers; one a node, whose agents find each other by a rendezvous."""
+    """A process that manages the workers of a node. The agents of all nodes find each other by a rendezvous."""
 
     @abstractmethod
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        """Start the workers and watch them to their end; failed ones are started again `max_restarts` times.
+        """Start the workers and monitor them until they end; failed ones are restarted up to `max_restarts` times.
 
-        Raises only what has nothing to do with workers.
+        Failures of workers are in the result; it raises only other errors.
         """
 
     @abstractmethod

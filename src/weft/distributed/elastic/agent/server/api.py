@@ -1,4 +1,4 @@
-"""The names of agents and their workers, under the module that programs import them from."""
+"""Agents and workers, under PyTorch's import path."""
 
 from weft.distributed.elastic.agent.server._worker_group import DEFAULT_ROLE as DEFAULT_ROLE
 from weft.distributed.elastic.agent.server._worker_group import ElasticAgent as ElasticAgent

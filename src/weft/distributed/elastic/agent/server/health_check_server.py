@@ -1,4 +1,4 @@
-"""An HTTP endpoint that tells whether the agent of this host is alive."""
+"""An HTTP endpoint that reports whether the agent of this host makes progress."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Callable
 
-from weft.distributed.elastic._http import Answer, TextServer
+from weft.distributed.elastic._http import Response, TextServer
 
 _log = logging.getLogger(__name__)
 
 
 class HealthCheckServer:
-    """Answers 200 while `alive_callback` gives a time at most `timeout` seconds ago, and 503 otherwise.
+    """Answers 200 if `alive_callback()` is at most `timeout` seconds ago, else 503.
 
-    The callback returns when the agent last made progress, in seconds since the epoch. The server listens on all
-    addresses, since what asks stands outside of the host; port 0 takes a free one, which `port` tells after `start`.
+    The callback returns the time of the agent's last progress, in seconds since the epoch. The server listens on all
+    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`.
     """
 
     def __init__(self, alive_callback: Callable[[], float], port: int, timeout: float) -> None:
@@ -26,16 +26,16 @@ class HealthCheckServer:
 
     @property
     def alive_callback(self) -> Callable[[], float]:
-        """What tells the time of the last progress."""
+        """The function that returns the time of the last progress."""
         return self._alive_callback
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port on which the server listens."""
         return self._server.port if self._server else self._port
 
     def start(self) -> None:
-        """Begin to answer. A port that cannot be had is logged; the job does not depend on it."""
+        """Start to answer. If the port cannot be bound, this is only logged: the job does not depend on it."""
         if self._server is not None:
             return
         try:
@@ -44,19 +44,19 @@ class HealthCheckServer:
             _log.error("no health check server on port %s: %s", self._port, error)
 
     def stop(self) -> None:
-        """Stop answering. Calling it again does nothing."""
+        """Stop answering. Further calls do nothing."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Response:
         try:
             silent = time.time() - self._alive_callback()
-        except Exception as error:  # a callback that fails is what the endpoint is there to tell
-            return Answer(f"the callback failed: {error!r}\n", "503 Service Unavailable")
+        except Exception as error:  # the endpoint reports a failing callback
+            return Response(f"the callback failed: {error!r}\n", "503 Service Unavailable")
         if silent <= self._timeout:
-            return Answer("alive\n")
-        return Answer(f"no progress for {silent:.0f} s, allowed are {self._timeout} s\n", "503 Service Unavailable")
+            return Response("alive\n")
+        return Response(f"no progress for {silent:.0f} s, allowed are {self._timeout} s\n", "503 Service Unavailable")
 
 
 def create_healthcheck_server(alive_callback: Callable[[], float], port: int, timeout: float) -> HealthCheckServer:

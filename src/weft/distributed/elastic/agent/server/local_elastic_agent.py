@@ -42,15 +42,15 @@ class LocalElasticAgent(SimpleElasticAgent):
     """An agent that starts and stops the workers of its node as a unit; a worker's id is its process id.
 
     Args:
-        spec: the workers; functions and their arguments must suit `multiprocessing`.
+        spec: the workers; functions and their arguments must be suitable for `multiprocessing`.
         logs_specs: where output goes; by default to the console.
         start_method: `spawn`, `fork` or `forkserver`, for functions.
         exit_barrier_timeout: seconds to wait for the workers of other nodes.
         log_line_prefix_template: text before each line of teed output, with `${role_name}`, `${rank}`, `${local_rank}`.
         shutdown_timeout: seconds between SIGTERM and SIGKILL.
         health_check_server: one that the caller has started; the agent stops it, and starts none of its own.
-        log_dir: directory of the output, short for `logs_specs=DefaultLogsSpecs(log_dir)`.
-        starter: what starts the processes, called like `start_processes`; a fork server comes in here.
+        log_dir: directory of the output; short for `logs_specs=DefaultLogsSpecs(log_dir)`.
+        starter: the function that starts the processes, called like `start_processes`; for a fork server.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         }
 
     def _device(self, local_rank: int) -> dict[str, str]:
-        """The local rank; in virtual mode 0 for all, each with a device of its own."""
+        """The environment that selects a worker's device: its local rank, or 0 for all in virtual mode."""
         if not self._worker_group.spec.virtual_local_rank:
             return {"LOCAL_RANK": str(local_rank)}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -141,7 +141,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         }
 
     def _start_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
-        """Serve the timers of the workers, if the environment wants it."""
+        """Start the server of the workers' timers, if the environment asks for it."""
         path = os.environ.get(TORCHELASTIC_TIMER_FILE)
         if os.environ.get(TORCHELASTIC_ENABLE_FILE_TIMER) == "1":
             if path is None:
@@ -172,7 +172,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._health.start()
 
     def _alive_at(self) -> int:
-        """Seconds since the epoch when the agent was seen at work."""
+        """The time of the agent's last progress, in seconds since the epoch."""
         if self._watchdog is None or self._in_exit_barrier:
             return int(time.time())
         return self._watchdog.get_last_progress_time()
@@ -199,7 +199,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._health = None
 
     def _await_change(self, timeout: float) -> None:
-        """Wait on the processes themselves, so that an end is noticed at once."""
+        """Wait for the processes themselves, so that an end is noticed at once."""
         assert self._pcontext is not None, "workers are watched before they are started"
         self._result = self._pcontext.wait(timeout)
 

@@ -1,4 +1,4 @@
-"""The loop of an agent: rendezvous, start, watch, start again; how processes are started is left to subclasses."""
+"""The main loop of an agent: rendezvous, start, monitor, restart. Subclasses start the processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 
 class _MembersChangedError(DistError):
-    """A node left or came while others waited for it."""
+    """A node has left or joined while others waited for it."""
 
 
 class SimpleElasticAgent(ElasticAgent):
@@ -88,7 +88,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @abstractmethod
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        """Stop the workers in whatever state they are, also when there are none."""
+        """Stop the workers in any state, also if there are none."""
 
     @abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -96,10 +96,10 @@ class SimpleElasticAgent(ElasticAgent):
 
     @abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
-        """End the workers by the signal, after `timeout` seconds by SIGKILL, and release everything."""
+        """End the workers by the signal, and after `timeout` seconds by SIGKILL; release all resources."""
 
     def _await_change(self, timeout: float) -> None:
-        """Return when a worker may have ended, at the latest after `timeout` seconds."""
+        """Return when a worker may have ended, or after `timeout` seconds."""
         time.sleep(timeout)
 
     @property
@@ -130,15 +130,15 @@ class SimpleElasticAgent(ElasticAgent):
 
     @property
     def _seconds(self) -> float:
-        """How long the agent has run."""
+        """The time since the agent was started."""
         return 0.0 if self._started_at is None else time.monotonic() - self._started_at
 
     def get_event_succeeded(self) -> Event:
-        """The event of an agent that has seen its workers to their end, however they ended."""
+        """The event of an agent whose workers have all ended, with or without success."""
         return self._report.event("SUCCEEDED", self._restarts, self._seconds)
 
     def get_event_failed(self) -> Event:
-        """The event of an agent that has failed, with the error that is being handled."""
+        """The event of an agent that has failed, with the exception that is being handled."""
         error = sys.exception()
         raw_error = None if error is None else f"{type(error).__name__}: {error}"
         return self._report.event("FAILED", self._restarts, self._seconds, raw_error=raw_error)
@@ -156,7 +156,7 @@ class SimpleElasticAgent(ElasticAgent):
                 return result
 
     def _is_over(self, result: RunResult) -> bool:
-        """Whether the run has its result; workers are started again if need be."""
+        """Whether the run has its result. Workers are restarted if that is necessary."""
         group, role = self._worker_group, self._worker_group.spec.role
         match result.state:
             case WorkerState.SUCCEEDED:
@@ -186,7 +186,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Find the other nodes, and the ranks that the workers have among theirs."""
+        """Find the other nodes, and the workers' ranks."""
         spec = worker_group.spec
         while True:
             info = spec.rdzv_handler.next_rendezvous()
@@ -206,7 +206,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.round = self._restarts if info.round is None else info.round
 
     def _tell_change(self, before: int | None, nodes: int) -> None:
-        """Tell the user of workers that start again because there are more nodes, or fewer."""
+        """Tell the user that workers are restarted because the number of nodes has changed."""
         if before is not None and before != nodes:
             _log.warning(
                 "a node has %s; starting the workers again with %d node%s",
@@ -219,7 +219,7 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """Tell the first agent of this one's workers, and hear from it which ranks they have among all."""
+        """Send this agent's number of workers to the agent of rank 0, and receive their global ranks."""
         info, advice = RoleInfo(spec.role, group_rank, spec.local_world_size), ""
         if spec.master_addr is not None:
             advice = f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
@@ -231,9 +231,9 @@ class SimpleElasticAgent(ElasticAgent):
         ]
 
     def _run_exchange(self, exchange: Exchange[_T], store: Store, size: int, seconds: float) -> _T:
-        """Carry out an exchange between the agents of `size` nodes, whose waits end after `seconds` altogether.
+        """Run an exchange between the agents of `size` nodes; all its waits together last at most `seconds`.
 
-        `_MembersChangedError` when nodes come or go meanwhile.
+        Raises `_MembersChangedError` if nodes join or leave meanwhile.
         """
         deadline = Deadline(seconds)
 
@@ -250,9 +250,9 @@ class SimpleElasticAgent(ElasticAgent):
         return run(exchange, answer)
 
     def _missing_keys(self, store: Store, awaited: AwaitKeys, poll: timedelta, deadline: Deadline) -> list[str]:
-        """Those that are not there at the deadline; every `poll` it is seen whether nodes have come or gone.
+        """The keys that do not exist at the deadline. Every `poll`, this checks whether nodes have joined or left.
 
-        A network that fails for a while is borne as long as the rendezvous bears it.
+        Network failures are tolerated for as long as the rendezvous tolerates them.
         """
         keys, notice = awaited.keys, WaitNotice()
 
@@ -274,7 +274,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
-        """Rendezvous, then start; the workers count as healthy until seen otherwise."""
+        """Do a rendezvous, then start the workers; they count as healthy until a check says otherwise."""
         self._rendezvous(worker_group)
         for local_rank, worker_id in self._start_workers(worker_group).items():
             worker_group.workers[local_rank].id = worker_id
@@ -282,15 +282,15 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
-        """Stop, rendezvous, start."""
+        """Stop the workers, do a rendezvous, and start them."""
         self._stop_workers(worker_group)
         worker_group.state = WorkerState.STOPPED
         self._initialize_workers(worker_group)
 
     def _exit_barrier(self) -> bool:
-        """Wait for the workers of other nodes; False when these start anew instead, so that this node must, too.
+        """Wait for the workers of other nodes. False if these are restarted, so that this node must restart, too.
 
-        Other nodes that do not finish in time are left behind with a warning.
+        If other nodes do not finish in time, this logs a warning and does not wait any longer.
         """
         group = self._worker_group
         assert group.store is not None, "workers ran without a rendezvous"

@@ -1,4 +1,4 @@
-"""Error files: what a worker writes when it fails, and what the processes above it read."""
+"""Error files: written by a worker that fails, and read by its parent processes."""
 
 from weft.distributed.elastic.multiprocessing.errors._failure import ChildFailedError as ChildFailedError
 from weft.distributed.elastic.multiprocessing.errors._failure import ProcessFailure as ProcessFailure

@@ -1,4 +1,4 @@
-"""What is known of a worker that failed, and the summary that is shown for a group of them."""
+"""The failure of a worker, and the summary of the failures of a group."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 _WIDEST = 60
 _TRACEBACK = "Traceback (most recent call last):"
-_TAIL = 1 << 16  # bytes at the end of a log that are searched for it
+_TAIL = 1 << 16  # bytes at the end of a log in which a traceback is searched
 _CAUSES = frozenset({signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
-"""Signals that do not come of another worker's failure, as SIGABRT may: libraries abort when they miss a peer."""
-_NOTICED_WITHIN = 2.0  # seconds in which the end of a process is noticed, also by a busy machine
+"""Signals that are not a result of another worker's failure. SIGABRT may be: libraries abort if they miss a peer."""
+_NOTICED_WITHIN = 2.0  # seconds in which the end of a process is noticed, even on a busy machine
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class ProcessFailure:
-    """How a worker ended that did not end well.
+    """The failure of a worker.
 
-    `exitcode` is negative for a signal. `error_file` names the file that the worker may have written; where there is
-    none, it reads `<N/A>` and the message is made from the exit code. `message` is text, or the fields of the error
-    file's message; `timestamp` is in seconds, of that file or of the end (`ended`, by default now). A `temporary`
-    error file goes with this process, and no summary names it.
+    `exitcode` is negative for a signal. `error_file` is the path of the error file; without a file it is `<N/A>`, and
+    the message is made from the exit code. `message` is text, or the fields of the error file's message. `timestamp` is
+    in seconds: that in the file, or the time of the end (`ended`, by default now). A `temporary` error file is removed
+    with this process, and is not named in summaries.
     """
 
     local_rank: int
@@ -48,7 +48,7 @@ class ProcessFailure:
     error_file_data: dict[str, Any] = field(init=False)
     message: str | dict[str, Any] = field(init=False)
     timestamp: int = field(init=False)
-    _seen: float = field(init=False, repr=False, compare=False)  # orders failures within a second
+    _seen: float = field(init=False, repr=False, compare=False)  # orders failures in the same second
 
     def __post_init__(self, ended: float | None) -> None:
         self._seen = time.time() if ended is None else ended
@@ -84,16 +84,16 @@ class ProcessFailure:
         )
 
     def signal_name(self) -> str:
-        """Name of the signal that ended the process, `<N/A>` where none did."""
+        """Name of the signal that ended the process; `<N/A>` if none did."""
         try:
             return signal.Signals(-self.exitcode).name
         except ValueError:
             return NOT_AVAILABLE
 
     def _order(self) -> tuple[float, float]:
-        """By this, the failure that caused the others comes first.
+        """The sort key that puts the failure which caused the others first.
 
-        A worker that is killed leaves no word, and the others may record that they miss it before its end is noticed.
+        A worker that is killed writes nothing, and others may write that they miss it before its end is noticed.
         """
         before = _NOTICED_WITHIN if -self.exitcode in _CAUSES else 0.0
         return self.timestamp - before, self._seen - before
@@ -103,13 +103,13 @@ class ProcessFailure:
         return datetime.fromtimestamp(self.timestamp).isoformat(sep="_")
 
     def traceback(self) -> str:
-        """The worker's traceback where it left one, otherwise its message."""
+        """The worker's traceback if there is one, otherwise its message."""
         if isinstance(self.message, str):
             return self.message
         return self.message.get("extraInfo", {}).get("py_callstack") or self.message.get("message", NOT_AVAILABLE)
 
     def headline(self) -> str:
-        """The exception in one line, with the innermost line of the user's that led to it, or else of anybody's."""
+        """The exception in one line, with the innermost line of the user's code, or else the innermost of all."""
         text = self.message if isinstance(self.message, str) else str(self.message.get("message", NOT_AVAILABLE))
         first = text.strip().partition("\n")[0] or NOT_AVAILABLE
         frames = list(_FRAME.finditer(self.traceback()))
@@ -118,15 +118,15 @@ class ProcessFailure:
 
 
 def _is_users(file: str) -> bool:
-    """Whether code is of a file that belongs to neither this package, Python's library, nor an installed one."""
+    """Whether a file belongs neither to this package, nor to Python's library, nor to an installed package."""
     return not file.startswith(_NOT_USERS) and _INSTALLED.search(file) is None
 
 
 class ChildFailedError(WeftError):
-    """Workers of a group failed; the text begins with the first failure's rank, host, exception and line.
+    """Workers of a group have failed; the text begins with the first failure's rank, host, exception and line.
 
-    `failures` maps global ranks to `ProcessFailure`. Raised through a function decorated with `record`, it hands the
-    first failure's error file on as the error of the raising process.
+    `failures` maps global ranks to `ProcessFailure`. If it is raised in a function decorated with `record`, the first
+    failure's error file becomes that of the raising process.
     """
 
     def __init__(self, name: str, failures: dict[int, ProcessFailure]) -> None:
@@ -141,7 +141,7 @@ class ChildFailedError(WeftError):
         return type(self), (self.name, self.failures)
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
-        """The global rank that failed first, with its failure."""
+        """The global rank that has failed first, and its failure."""
         return min(self.failures.items(), key=lambda one: one[1]._order())
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
@@ -174,7 +174,7 @@ def _described(at: int, rank: int, failure: ProcessFailure) -> str:
 
 
 def last_traceback(log: str) -> dict[str, Any] | None:
-    """The message of the uncaught exception with which a Python program's stderr ends, None where it does not."""
+    """The message of the uncaught exception at the end of a Python program's stderr; None if there is none."""
     if not Path(log).is_file():
         return None
     with open(log, "rb") as file:

@@ -1,4 +1,4 @@
-"""The decorator that writes an error file when the main function raises."""
+"""The decorator that writes an error file if the main function raises."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def record(fn: Callable[_P, _R], error_handler: ErrorHandler | None = None) -> Callable[_P, _R | None]:
-    """Decorate the main function of a program, so that an exception in it is written to the process's error file.
+    """Decorate the main function of a program, so that an exception is written to the process's error file.
 
-    The exception is raised on. A `ChildFailedError` hands on the error file of the child that failed first, and an exit
-    with code 0 returns None. An exception that an inner recorded function has written is not written again.
+    The exception is raised again. For a `ChildFailedError`, the error file of the child that failed first is copied. An
+    exit with code 0 returns None. An exception that an inner recorded function has written is not written again.
     """
     handler = error_handler or get_error_handler()
 
@@ -42,7 +42,7 @@ def record(fn: Callable[_P, _R], error_handler: ErrorHandler | None = None) -> C
 
 
 def record_once(error: BaseException, handler: ErrorHandler) -> None:
-    """Write an exception's error file, unless it has been written already."""
+    """Write an exception's error file, unless it is already written."""
     if getattr(error, _RECORDED, False):
         return
     setattr(error, _RECORDED, True)

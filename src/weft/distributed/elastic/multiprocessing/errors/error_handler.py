@@ -18,15 +18,15 @@ _log = logging.getLogger(__name__)
 class ErrorHandler:
     """Writes exceptions as JSON to the file that `TORCHELASTIC_ERROR_FILE` names; without it, to the log.
 
-    Subclasses may override `initialize` and `record_exception`. A file that cannot be written is logged and otherwise
-    ignored, so that the exception itself is what the user sees.
+    Subclasses may override `initialize` and `record_exception`. If the file cannot be written, this is only logged, so
+    that the user sees the exception itself.
     """
 
     def initialize(self) -> None:
-        """Called before the recorded function: tracebacks of all threads are printed on fatal signals."""
+        """Called before the recorded function: lets fatal signals print the tracebacks of all threads."""
         try:
             faulthandler.enable(all_threads=True)
-        except (OSError, RuntimeError, io.UnsupportedOperation) as error:  # stderr is closed, or is no file
+        except (OSError, RuntimeError, io.UnsupportedOperation) as error:  # stderr is closed, or is not a file
             _log.warning("fatal signals will show no traceback: %s", error)
 
     def record_exception(self, e: BaseException) -> None:
@@ -35,7 +35,7 @@ class ErrorHandler:
         self._write({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}})
 
     def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
-        """Hand a child's error file on as this process's, with the exit code that the child could not know."""
+        """Copy a child's error file to that of this process, with the exit code, which the child could not know."""
         data = json.loads(Path(rootcause_error_file).read_text(encoding="utf-8"))
         if error_code:
             self.override_error_code_in_rootcause_data(rootcause_error_file, data, error_code)
@@ -44,7 +44,7 @@ class ErrorHandler:
     def override_error_code_in_rootcause_data(
         self, rootcause_error_file: str, rootcause_error: dict[str, Any], error_code: int = 0
     ) -> None:
-        """Note the exit code beside the message of an error file's contents, where the message has fields."""
+        """Add the exit code to the message of an error file's contents, if the message has fields."""
         message = rootcause_error.get("message")
         if isinstance(message, dict):
             message["errorCode"] = error_code
@@ -55,7 +55,7 @@ class ErrorHandler:
         return os.environ.get("TORCHELASTIC_ERROR_FILE")
 
     def _write(self, data: dict[str, Any]) -> None:
-        """Put the contents in place at once, so that a reader never sees half a file."""
+        """Write the file in one step, so that a reader never sees half of it."""
         path = self._get_error_file_path()
         text = json.dumps(data)
         if not path:

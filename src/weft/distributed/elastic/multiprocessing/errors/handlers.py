@@ -1,4 +1,4 @@
-"""The error handler that `record` takes when it is given none."""
+"""The default error handler of `record`."""
 
 from weft.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
 

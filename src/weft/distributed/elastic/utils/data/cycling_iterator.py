@@ -1,4 +1,4 @@
-"""Several passes as one."""
+"""Several passes over data as one iterator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class CyclingIterator(Iterator[T], Generic[T]):
-    """What `generator_fn(epoch)` gives for the epochs from `start_epoch` to `n` - 1, one after the other.
+    """The items of `generator_fn(epoch)` for the epochs from `start_epoch` to `n` - 1, one epoch after the other.
 
-    The first of them is read even if `start_epoch` is `n` or more.
+    The first epoch is read even if `start_epoch` is `n` or more.
     """
 
     def __init__(self, n: int, generator_fn: Callable[[int], Iterator[T]], start_epoch: int = 0) -> None:

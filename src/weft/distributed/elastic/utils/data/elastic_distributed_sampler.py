@@ -1,4 +1,4 @@
-"""The share of the rest of a dataset."""
+"""A distributed sampler that starts in the middle of a dataset."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.utils.data.distributed import DistributedSampler
 
 
 class ElasticDistributedSampler(DistributedSampler):
-    """A `DistributedSampler` of the indices from `start_index` on, for jobs that go on in the middle of a dataset.
+    """A `DistributedSampler` of the indices from `start_index` on, for jobs that continue in the middle of a dataset.
 
-    They are shuffled, by the epoch alone. `ValueError` where nothing is left.
+    The order is shuffled, depending only on the epoch. `ValueError` if no index is left.
     """
 
     def __init__(

@@ -1,0 +1,91 @@
+"""Names of dims: which an operator's results have, by the letters of its dim rule, and which do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.errors import DimNameError
+from weft.ops._dims import Called, Factors, Names, Sizes, name_letter, pointwise
+from weft.ops._table import OpDef
+
+
+def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], names: Sequence[Names]) -> list[Names]:
+    """The names of the results on tensors with these shapes and names; `DimNameError` where names do not fit."""
+    if op.dims is None:
+        raise DimNameError(
+            f"{op.name}() has no rule for names of dims. Please drop the names via `tensor = tensor.rename(None)`, "
+            "call it with an unnamed tensor, and set names on the result."
+        )
+    if op.dims is pointwise:  # names are compared before sizes
+        shapes = [(1,) * len(shape) for shape in shapes]
+    factors = op.dims(shapes, static)
+    carried = _carried(op, factors, names)
+    results = [tuple(_name(letter, carried) for letter in letters) for letters in factors.outs]
+    for result in results:
+        _require_distinct(op, result, names)
+    return results
+
+
+def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
+    return letter.name if isinstance(letter, Called) else carried.get(name_letter(letter))
+
+
+def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, str]:
+    """The name of each letter that has one."""
+    carried: dict[Any, str] = {}
+    sources: dict[Any, int] = {}  # the input that each of them comes from
+    for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
+        for dim in reversed(range(len(own))):
+            letter, name = name_letter(letters[dim]), own[dim]
+            if letter is None or name is None:
+                continue
+            if carried.setdefault(letter, name) != name:
+                first = sources[letter]
+                place = [name_letter(x) for x in factors.ins[first]].index(letter)
+                raise _mismatch(op, names[first], place, own, dim)
+            sources.setdefault(letter, at)
+    _require_aligned(op, factors, names, sources)
+    return carried
+
+
+def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
+    a, b = names[dim], others[other_dim]
+    if op.dims is pointwise:
+        return DimNameError(
+            f"Error when attempting to broadcast dims {list(names)} and dims {list(others)}: dim {a!r} and dim "
+            f"{b!r} are at the same position from the right but do not match."
+        )
+    return DimNameError(
+        f"{op.name}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
+        f"{list(others)}) but they do not match."
+    )
+
+
+def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], sources: Mapping[Any, int]) -> None:
+    """Raises where two inputs that are lined up by position have one name at two positions."""
+    if len(names) < 2:
+        return
+    action = "broadcast" if op.dims is pointwise else op.name
+    positions: dict[str, tuple[int, int]] = {}  # by name, its position and the input that has it
+    for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
+        for letter, name in zip(letters, own, strict=True):
+            if name is None or not isinstance(letter, int):
+                continue
+            position, first = positions.setdefault(name, (letter, at))
+            if position != letter:
+                raise DimNameError(
+                    f"Misaligned dims when attempting to {action} dims {list(own)} and dims {list(names[first])}: "
+                    f"dim {name!r} appears in a different position from the right across both lists."
+                )
+
+
+def _require_distinct(op: OpDef, result: Names, names: Sequence[Names]) -> None:
+    present = [name for name in result if name is not None]
+    if len(set(present)) == len(present):
+        return
+    operands = " with ".join(f"Tensor{list(own)}" for own in names)
+    raise DimNameError(
+        f"{'Matrix multiplying' if len(names) > 1 else op.name} {operands} would produce output tensor with duplicate "
+        f"names {list(result)}. Please rename the input tensors with `Tensor.rename` to prevent this."
+    )

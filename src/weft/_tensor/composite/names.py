@@ -1,0 +1,172 @@
+"""Functions over the names of dims: changing them, and bringing dims into an order by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from weft._tensor.arguments import AnyDims, without_names
+from weft._tensor.codegen import composite, op
+from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DimNameError, ShapeError
+from weft.ops._dims import Names, wrap_dim
+
+
+@composite(function=False)
+def has_names(input: Tensor) -> bool:
+    """Whether a dim has a name."""
+    return any(names_of(input))
+
+
+# --- other names ---
+
+
+def _with_rest(names: Sequence[Any], rest: Sequence[str | None], function: str) -> list[Any]:
+    """Names in which `...` stands for `rest`."""
+    if names.count(...) > 1:
+        raise DimNameError(f"{function}: More than one Ellipsis ('...') found in names {list(names)}. Please use one.")
+    if ... not in names:
+        return list(names)
+    at = list(names).index(...)
+    return [*names[:at], *rest, *names[at + 1 :]]
+
+
+def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], function: str) -> Names:
+    old = names_of(input)
+    if names and pairs:
+        raise DimNameError(
+            f"{function}: This function takes either positional args or keyword args, but not both. Use "
+            f"tensor.{function}(*names) to name dims and tensor.{function}(**rename_map) to rename dims."
+        )
+    if pairs:
+        for name, new in pairs.items():
+            if name not in old:
+                raise DimNameError(
+                    f"{function}: Tried to rename dim '{name}' to dim {new} in Tensor[{old}] but dim '{name}' does not "
+                    "exist"
+                )
+        return checked_names([pairs.get(name, name) if name is not None else None for name in old], len(old))
+    if names == (None,):
+        return (None,) * len(old)
+    if ... in names:
+        at = names.index(...)
+        names = tuple(_with_rest(names, old[at : len(old) - (len(names) - at - 1)], function))
+    return checked_names(names, len(old))
+
+
+@composite(function=False)
+def rename(input: Tensor, *names: Any, **rename_map: Any) -> Tensor:
+    """A view whose dims have other names: all of them in order, pairs `old="new"`, or None for no names at all."""
+    return renamed_view(object.__new__(Tensor), input, _new_names(input, names, rename_map, "rename"))
+
+
+@composite("rename_", function=False)
+def rename_(input: Tensor, *names: Any, **rename_map: Any) -> Tensor:
+    """Give the dims of the tensor itself other names, as `rename` does."""
+    return set_names(input, _new_names(input, names, rename_map, "rename_"))
+
+
+@composite(function=False)
+def refine_names(input: Tensor, *names: Any) -> Tensor:
+    """A view in which dims without a name get one; `...` stands for dims that stay as they are."""
+    old = names_of(input)
+    if ... in names:
+        at = names.index(...)
+        names = tuple(_with_rest(names, old[at : len(old) - (len(names) - at - 1)], "refine_names"))
+    new = checked_names(names, len(old))
+    for at, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a is not None and a != b:
+            why = f"is more specific than None at index {at}" if b is None else f"is different from {b!r} at index {at}"
+            raise DimNameError(
+                f"refine_names: cannot coerce {label_of(input)} to Tensor{list(new)} because {a!r} {why}"
+            )
+    return renamed_view(object.__new__(Tensor), input, new)
+
+
+# --- another order ---
+
+
+@composite(function=False)
+def align_to(input: Tensor, *names: Any) -> Tensor:
+    """A view whose dims are in this order: new names are dims of size one, `...` all that are not mentioned."""
+    old = names_of(input)
+    for at, name in enumerate(old):
+        if name is None:
+            raise DimNameError(
+                f"align_to: All input dims must be named. Found unnamed dim at index {at} of {label_of(input)}"
+            )
+    wanted = _with_rest(names, [name for name in old if name not in names], "align_to")
+    new = checked_names(wanted, len(wanted))
+    for name in old:
+        if name not in new:
+            raise DimNameError(
+                f"align_to: Cannot find dim {name!r} from {label_of(input)} in desired alignment {list(new)}."
+            )
+    result = op.permute(input, tuple(old.index(name) for name in new if name in old))
+    for at, name in enumerate(new):
+        if name not in old:
+            result = op.unsqueeze(result, at)
+    return rename(result, *new)
+
+
+@composite(function=False)
+def align_as(input: Tensor, other: Tensor) -> Tensor:
+    """A view whose dims are in the order of the names of `other`, with size one where it lacks them."""
+    return align_to(input, *names_of(other))
+
+
+# --- dims that become one, or one that becomes several ---
+
+
+@composite(over=True)
+def flatten(
+    input: Tensor, start_dim: Any = None, end_dim: Any = None, out_dim: str | None = None, *, dims: Any = None
+) -> Tensor:
+    """The dims from `start_dim` to `end_dim`, both included, become one.
+
+    Dims with names take the name of the new one, too: `flatten(start, end, out_dim)`, or `flatten(dims, out_dim)` with
+    the names of consecutive dims.
+    """
+    if dims is None and isinstance(start_dim, (list, tuple)):
+        dims, out_dim = start_dim, end_dim if out_dim is None else out_dim
+    if dims is not None:
+        start_dim, end_dim = _consecutive(input, dims)
+    first, last = 0 if start_dim is None else start_dim, -1 if end_dim is None else end_dim
+    if out_dim is None and not (isinstance(first, str) or isinstance(last, str)):
+        return op.flatten(input, first, last)
+    if out_dim is None:
+        raise ArgumentError("flatten(): dims that are given by name need `out_dim`, the name of the dim they become")
+    first, last = (without_names(d, input) for d in (first, last))
+    result, names = op.flatten(input, first, last), names_of(input)
+    first, last = (wrap_dim(d, input.ndim) for d in (first, last))
+    return rename(result, *names[:first], out_dim, *names[last + 1 :])
+
+
+def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
+    """The first and the last of some dims, which must lie side by side, in order."""
+    places = [position(input, d) if isinstance(d, str) or d is None else wrap_dim(d, input.ndim) for d in dims]
+    if not places:
+        raise DimNameError("flatten(tensor, dims, out_dim): dims cannot be empty")
+    if places != list(range(places[0], places[0] + len(places))):
+        raise DimNameError(
+            f"flatten(tensor, dims, out_dim): dims {list(dims)} must be consecutive in {label_of(input)}"
+        )
+    return places[0], places[-1]
+
+
+@composite(over=True)
+def unflatten(input: Tensor, dim: AnyDims, sizes: Any) -> Tensor:
+    """One dim becomes several, of which one size may be -1; of a dim with a name, pairs of names and sizes."""
+    pairs = list(sizes.items()) if isinstance(sizes, Mapping) else sizes
+    if not (isinstance(pairs, (list, tuple)) and pairs and isinstance(pairs[0], (list, tuple))):
+        return op.unflatten(input, dim, sizes)
+    names, sizes = [name for name, _ in pairs], tuple(size for _, size in pairs)
+    at, old = wrap_dim(dim, input.ndim), names_of(input)
+    if -1 not in sizes and prod(sizes) != input.shape[at]:
+        raise ShapeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {at} ('{old[at]}': "
+            f"{input.shape[at]}) in {label_of(input)}"
+        )
+    return rename(op.unflatten(input, at, sizes), *old[:at], *names, *old[at + 1 :])

@@ -1,0 +1,65 @@
+"""Functions of jax's under their own names, with the types that jax leaves out."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import jax
+from jax import lax
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Jit(Protocol):
+    def __call__(
+        self,
+        fun: Callable[P, T],
+        /,
+        *,
+        in_shardings: Any = ...,
+        out_shardings: Any = ...,
+        donate_argnums: Sequence[int] = ...,
+        compiler_options: dict[str, Any] | None = ...,
+    ) -> Callable[P, T]: ...
+
+
+class _EvalShape(Protocol):
+    def __call__(self, fun: Callable[..., Any], *args: Any) -> Any: ...
+
+
+class _BroadcastedIota(Protocol):
+    def __call__(self, dtype: Any, shape: Sequence[int], dimension: int) -> jax.Array: ...
+
+
+class _Jvp(Protocol):
+    def __call__(self, fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]: ...
+
+
+class _OptimizationBarrier(Protocol):
+    def __call__(self, operand: T, /) -> T: ...
+
+
+class _LiveArrays(Protocol):
+    def __call__(self, platform: str | None = None) -> Iterable[jax.Array]: ...
+
+
+class _CustomVjp(Protocol):
+    def __call__(self, *arrays: jax.Array) -> Any: ...
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], /) -> object: ...
+
+
+broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
+custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
+device_put: Callable[[Any, Any], jax.Array] = jax.device_put
+eval_shape: _EvalShape = jax.eval_shape
+jit: _Jit = jax.jit
+jvp: _Jvp = jax.jvp
+live_arrays: _LiveArrays = jax.live_arrays
+make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
+optimization_barrier: _OptimizationBarrier = lax.optimization_barrier
+update_config: Callable[[str, bool | int | float | str | None], None] = jax.config.update

@@ -1,0 +1,177 @@
+"""Views of some of the elements: slices, diagonals and sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from weft.errors import OutOfRangeError, ShapeError
+from weft.ops import _strides as strides
+from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
+from weft.ops._table import Array, Dim, Scalar, defop
+
+view_op = partial(defop, linear="each")
+
+
+def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
+    """The dims that these parameters (name: default) give disappear and must be whole; the letters `adds` come last."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        letters = tuple(range(len(shapes[0])))
+        gone = frozenset(static.get(name, default) for name, default in names.items())
+        return Factors((letters,), (tuple(d for d in letters if d not in gone) + adds,), gone)
+
+    return rule
+
+
+@isolated
+def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+    return lax.dynamic_update_index_in_dim(base, value, index, dim)
+
+
+@view_op(
+    dims=_losing({"dim": None}),
+    view=strides.selected,
+    write=_select_write,
+    function=False,
+    method=False,
+)
+def select(input: Array, dim: Dim, index: Scalar) -> Array:
+    """The slice at `index` along `dim`, without that dim. The caller has checked the index, which is not negative."""
+    return lax.squeeze(part_at(input, index, 1, dim), [dim])
+
+
+def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
+    return outside_dim(index, input, dim, negative=True)
+
+
+@view_op(
+    dims=_losing({"dim": None}),
+    view=strides.selected,
+    write=_select_write,
+    check=_select_at_check,
+    check_text=OUT_OF_BOUNDS,
+    grad_name="Select",
+    function=False,
+    method=False,
+)
+def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
+    """`select` with an index that is known only when the program runs, and is checked then."""
+    require_extent(index, input.shape[dim])
+    return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
+
+
+@isolated
+def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
+    if step == 1:
+        return lax.dynamic_update_slice_in_dim(base, value, start, dim)
+    at = start + step * jnp.arange(length)
+    return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
+
+
+@view_op(
+    grad_name="Slice",
+    dims=along,
+    view=strides.sliced,
+    write=_slice_write,
+    function=False,
+    method=False,
+)
+def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
+    """`length` slices along `dim`, every `step`-th from `start` on. The caller has checked the range."""
+    span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
+    return lax.slice_in_dim(span, 0, None, step, dim)
+
+
+@view_op(
+    grad_name="Slice",
+    dims=along,
+    view=strides.sliced,
+    write=_slice_write,
+    function=False,
+    method=False,
+)
+def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
+    """As `slice_dim`, with a start that is a constant of the program."""
+    return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
+
+
+@isolated
+def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    at = np.arange(value.shape[-1])
+    matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
+    written = matrices.at[..., at + max(-offset, 0), at + max(offset, 0)].set(value)
+    return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
+
+
+@view_op(
+    dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)),
+    view=strides.diagonals,
+    write=_diagonal_write,
+)
+def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
+    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim."""
+    if dim1 == dim2:
+        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
+
+
+def diagonals(matrices: Array, offset: int) -> Array:
+    """The diagonals of the matrices over the last two dims. `jnp.diagonal` hides that they are linear."""
+    rows, columns = matrices.shape[-2:]
+    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
+    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
+
+
+def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    letters = tuple(range(len(shapes[0])))
+    at = static["dimension"]
+    if not letters:
+        return Factors(((),), (("window",),))
+    return Factors((letters,), ((*letters[:at], "windows", *letters[at + 1 :], "window"),), frozenset({at}))
+
+
+def _places(have: int, size: int, step: int) -> Any:
+    """The positions in each window: (windows, size)."""
+    return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
+
+
+@isolated
+def _window_write(base: Array, value: Array, dimension: int, size: int, step: int) -> Array:
+    if not base.ndim:
+        return value.reshape(()) if size else base
+    last = jnp.moveaxis(base, dimension, -1)
+    written = last.at[..., _places(last.shape[-1], size, step)].set(jnp.moveaxis(value, dimension, -2))
+    return jnp.moveaxis(written, -1, dimension)
+
+
+@view_op(
+    "window",
+    grad_name="Unfold",
+    dims=_unfold_dims,
+    view=strides.windows,
+    spreads=True,
+    write=_window_write,
+    function=False,
+    method="unfold",
+)
+def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
+    """Windows of `size` elements every `step` along a dim; the elements of a window are the new last dim."""
+    whole = jnp.atleast_1d(input)
+    have = whole.shape[dimension]
+    if size < 0:
+        raise OutOfRangeError(f"size is {size} but must be >= 0")
+    if size > have:
+        raise ShapeError(f"maximum size for tensor at dimension {dimension} is {have} but size is {size}")
+    if step <= 0:
+        raise ShapeError(f"step is {step} but must be > 0")
+    windows = jnp.take(whole, _places(have, size, step), axis=dimension)
+    out = jnp.moveaxis(windows, dimension + 1, -1)
+    return out if input.ndim else out[0]

@@ -1,0 +1,2 @@
+from jaxlib._jax import Client as Client
+from jaxlib._jax import Device as Device
