@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ COMMANDS = {"__main__.py", "_tensor/stubs.py"}  # run by `python -m`, never impo
 BOUND = [path for path, name in zip(FILES, NAMES, strict=True) if name not in {"__init__.py", LAZY, *COMMANDS}]
 BOUND_NAMES = [str(path.relative_to(ROOT)) for path in BOUND]
 MOST_LINES = 500
+CIRCLES = [  # that are left, by imports for types
+    ("weft._lazy", {"checks", "general", "infer", "refusal", "signature", "value"}),
+    ("weft._lazy", {"explain", "program"}),
+    ("weft._tensor", {"alias", "capture_hooks", "sharing", "tensor", "view"}),
+]
 
 
 def layer(part: str) -> int:
@@ -67,6 +73,52 @@ def test_imports_run_downwards(path):
         if name.startswith("weft."):
             there = name.split(".")[1]
             assert there == here or layer(there) <= layer(here), f"{here} imports {name}"
+
+
+def module_name(path: Path) -> str:
+    parts = ("weft", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, modules: Collection[str]) -> set[str]:
+    """Those of `modules` that a file imports, also where only type checkers read it."""
+    tree = parsed(path)
+    found = set(imports(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            whole = {f"{node.module}.{entry.name}" for entry in node.names} & set(modules)
+            found |= whole
+            if len(whole) == len(node.names):
+                found.discard(node.module or "")
+    return found & set(modules)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """The sets of modules of which each leads to all others."""
+    reached = {start: reachable(start, graph) for start in graph}
+    sets = {frozenset(m for m in there if start in reached[m]) for start, there in reached.items() if start in there}
+    return [set(one) for one in sets]
+
+
+def reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    """What the imports of a module lead to: itself only in a circle."""
+    found, waiting = set(), [start]
+    while waiting:
+        fresh = graph[waiting.pop()] - found
+        found |= fresh
+        waiting += fresh
+    return found
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [{"b", "c"}]
+
+
+def test_imports_make_no_circle():
+    files = {module_name(path): path for path in FILES}
+    graph = {name: imported_modules(path, files.keys()) for name, path in files.items()}
+    allowed = [{f"{folder}.{name}" for name in names} for folder, names in CIRCLES]
+    assert not [sorted(circle) for circle in circles(graph) if not any(circle <= one for one in allowed)]
 
 
 @pytest.mark.parametrize("path", BOUND, ids=BOUND_NAMES)

@@ -214,7 +214,7 @@ def _members(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
     return members
 
 
-def _require_callable(callback: Any) -> None:
+def _require_callable(callback: object) -> None:
     if not callable(callback):
         raise ArgumentError(
             "incompatible function arguments. A callback must be callable, but got "

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._checkpoint import native, torch_files
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
@@ -141,7 +142,7 @@ def load(
         return _load(file, locate, mapped_file(f) if mmap else None, encoding, _extra_files)
 
 
-def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
+def load_file(filename: Any, device: DeviceLike = "cpu") -> dict[str, Tensor]:
     """The tensors of a safetensors file by name, on a device."""
     with safe_open(filename, device=device) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no dict
@@ -153,7 +154,7 @@ class safe_open:
     `framework` is accepted for compatibility.
     """
 
-    def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu") -> None:
+    def __init__(self, filename: Any, framework: str = "pt", device: DeviceLike = "cpu") -> None:
         del framework
         self._device = existing(device_class(device))
         self._name = str(filename)

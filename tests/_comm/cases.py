@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
 from tests._comm.peers import main
+from tests.distributed.processes import serve
 from weft._comm.deadline import Deadline
 from weft._comm.groups.reductions import REDUCTIONS
 from weft.errors import DistBackendError
@@ -175,15 +177,23 @@ def long_arrays(here):
     reductions(here, [np.dtype(np.float32), SHORT[0]], [LONG], ["sum"])
 
 
-def everything(here):
-    """One process runs all of it, and leaves no descriptor open."""
+def small_movements(here):
     movements(here, sizes=[0, 37])
+
+
+def small_reductions(here):
     reductions(here, sizes=[37])
-    messages(here)
-    long_arrays(here)
+
+
+PROCESSES = (small_movements, small_reductions, messages, long_arrays)
+
+
+def served(here):
+    """Ranks that run cases together, and leave no descriptor open."""
+    serve(f"rank {here.rank}", {case.__name__: partial(case, here) for case in PROCESSES})
     here.collectives.barrier(here.deadline)
     here.close()
-    print("complete", open_files())
+    assert open_files() == []
 
 
 def open_files():
@@ -252,7 +262,7 @@ def stopping(here, path):
     print(x[0])
 
 
-CASES = {"everything": everything, "endless": endless, "stopping": stopping}
+CASES = {"served": served, "endless": endless, "stopping": stopping}
 
 if __name__ == "__main__":
     main(CASES)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests._comm import cases
-from tests._comm.peers import processes, results, run_threads, told
+from tests._comm.peers import results, run_threads
+from tests.distributed.processes import Job
 from weft._comm.deadline import Deadline
 from weft._comm.groups import memory_group as board_module
 from weft._comm.groups.collectives import Collectives
@@ -28,12 +31,24 @@ def test_long_arrays_go_through_in_chunks(size, tmp_path):
     results(run_threads(size, cases.long_arrays, tmp_path))
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_processes_agree_with_numpy_and_leave_nothing(size, tmp_path):
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request, tmp_path_factory):
+    """Ranks that are processes and, in the end, leave nothing."""
+
+    def commands(folder):
+        command = [sys.executable, "-m", cases.__name__, "served", str(folder)]
+        return [[*command, str(rank), str(request.param)] for rank in range(request.param)]
+
     before = _shared_files()
-    with processes(size, "everything", tmp_path) as running:
-        assert [told(process) for process in running] == ["complete []\n"] * size
+    job = Job(commands, request.param, partial(tmp_path_factory.mktemp, "job"))
+    yield job
+    job.end()
     assert _shared_files() <= before
+
+
+@pytest.mark.parametrize("case", cases.PROCESSES)
+def test_processes_agree_with_numpy(case, ranks):
+    ranks.run(case)
 
 
 def _shared_files():

@@ -162,4 +162,4 @@ def each_its_own():
 
 
 def test_remote_calls_have_a_state_of_their_own():
-    job.run_in_threads({"each": each_its_own}, "each", 2)
+    job.run_in_threads(each_its_own, 2)

@@ -1,21 +1,23 @@
-"""What every backend must do: one program, run by each of them.
+"""What every backend must do: cases that all ranks of a job run, under each of them.
 
-`check_all` is called by every rank of a job; `python -m tests.distributed.conformance BACKEND [RANK SIZE ADDRESS]` is
-such a rank, by itself under `mpiexec`.
+`python -m tests.distributed.conformance BACKEND [RANK SIZE ADDRESS]` is a rank, by itself under `mpiexec`.
 """
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 
 import weft
 import weft.distributed as dist
+from tests.distributed.processes import Cases, serve
 from weft.distributed import ReduceOp
 from weft.distributed._reduce_op import PremulSum
 
+case = Cases()
 FLOATS = (weft.float32, weft.float64, weft.bfloat16, weft.float16)
 INTEGERS = (weft.int64, weft.int32, weft.int16, weft.int8, weft.uint8)
 TYPES = (*FLOATS, *INTEGERS, weft.complex64, weft.complex128, weft.bool)
@@ -62,7 +64,8 @@ def reductions_of(dtype):
     return (*every, ReduceOp.AVG) if dtype.is_floating_point else (*every, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
-def check_reductions(rank, size):
+@case
+def reductions_of_all_types(rank, size):
     for dtype in TYPES:
         for op in reductions_of(dtype):
             shape = (2, 5)
@@ -75,7 +78,8 @@ def check_reductions(rank, size):
                 equal(x, expected)
 
 
-def check_types(rank, size):
+@case
+def all_types_are_moved(rank, size):
     for dtype in TYPES:
         x = value(rank, (3,), dtype)
         every = values(size, (3,), dtype)
@@ -93,7 +97,8 @@ def check_types(rank, size):
     assert x.isnan().tolist() == [False, False, True]
 
 
-def check_large_and_scaled_sums(rank, size):
+@case
+def large_and_scaled_sums(rank, size):
     for dtype in (weft.float32, weft.bfloat16):
         x = value(rank, (50_001,), dtype)
         dist.all_reduce(x)
@@ -103,7 +108,8 @@ def check_large_and_scaled_sums(rank, size):
     equal(x, [size * (size + 1.0)] * 4)
 
 
-def check_shapes(rank, size):
+@case
+def tensors_of_all_shapes(rank, size):
     for shape in SHAPES:
         x = value(rank, shape, weft.float32)
         every = values(size, shape, weft.float32)
@@ -130,7 +136,8 @@ def check_shapes(rank, size):
             equal(part, every[other])
 
 
-def check_into_tensors(rank, size):
+@case
+def one_tensor_for_all_ranks(rank, size):
     x = value(rank, (2, 3), weft.float64)
     every = values(size, (2, 3), weft.float64)
     for shape in ((2 * size, 3), (size, 2, 3)):
@@ -145,7 +152,8 @@ def check_into_tensors(rank, size):
     equal(own, sum(value(other + rank, (2, 3), weft.float32).numpy() for other in range(size)))
 
 
-def check_uneven_lists(rank, size):
+@case
+def lists_of_uneven_tensors(rank, size):
     found = [weft.zeros(other + 1, 2) for other in range(size)]
     dist.all_gather(found, value(rank, (rank + 1, 2), weft.float32))
     for other, x in enumerate(found):
@@ -155,7 +163,8 @@ def check_uneven_lists(rank, size):
     equal(own, [size * (size - 1) / 2] * (rank + 1))
 
 
-def check_all_to_all(rank, size):
+@case
+def all_to_all(rank, size):
     given = [weft.full((rank + 1, other + 1), 10.0 * rank + other) for other in range(size)]
     found = [weft.zeros(other + 1, rank + 1) for other in range(size)]
     dist.all_to_all(found, given)
@@ -167,7 +176,8 @@ def check_all_to_all(rank, size):
     equal(got, np.repeat(10.0 * np.arange(size) + rank, rank + 1))
 
 
-def check_async(rank, size):
+@case
+def operations_that_are_waited_for(rank, size):
     xs = [value(rank + at, (100,), weft.float32) for at in range(4)]
     works = [dist.all_reduce(x, async_op=True) for x in xs]
     for at, (x, work) in enumerate(zip(xs, works, strict=True)):
@@ -180,7 +190,8 @@ def check_async(rank, size):
     equal(doubled.wait(), 2 * values(size, (7,), weft.float64).sum(0))
 
 
-def check_views_and_leaves(rank, size):
+@case
+def views_and_leaves(rank, size):
     base = weft.zeros(3, 4)
     base[1] = rank + 1
     dist.all_reduce(base[1])
@@ -192,7 +203,8 @@ def check_views_and_leaves(rank, size):
     assert leaf.is_leaf
 
 
-def check_objects(rank, size):
+@case
+def objects(rank, size):
     found = [None] * size
     dist.all_gather_object(found, {"rank": rank, "text": "x" * (100 * rank)})
     assert found == [{"rank": other, "text": "x" * (100 * other)} for other in range(size)]
@@ -207,7 +219,8 @@ def check_objects(rank, size):
     assert mine == [f"for {rank}"]
 
 
-def check_groups(rank, size):
+@case
+def groups(rank, size):
     even = dist.new_group(range(0, size, 2))
     odd = dist.new_group(range(1, size, 2)) if size > 1 else None
     mine = even if rank % 2 == 0 else odd
@@ -220,7 +233,8 @@ def check_groups(rank, size):
     dist.destroy_process_group(mine)
 
 
-def check_groups_at_once(rank, size):
+@case
+def groups_at_once(rank, size):
     """Operations of two groups of the same ranks are under way together; each finds its own."""
     group = dist.new_group(range(size))
     xs = [value(rank + at, (4,), weft.float32) for at in range(8)]
@@ -231,7 +245,8 @@ def check_groups_at_once(rank, size):
     dist.destroy_process_group(group)
 
 
-def check_messages(rank, size):
+@case
+def messages(rank, size):
     if size < 2:
         return
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -251,23 +266,6 @@ def check_messages(rank, size):
     dist.barrier()
 
 
-CHECKS = (
-    check_reductions,
-    check_types,
-    check_large_and_scaled_sums,
-    check_shapes,
-    check_into_tensors,
-    check_uneven_lists,
-    check_all_to_all,
-    check_async,
-    check_views_and_leaves,
-    check_objects,
-    check_groups,
-    check_groups_at_once,
-    check_messages,
-)
-
-
 def joined(backend, rank=-1, address=None, size=-1):
     dist.init_process_group(backend, address, timedelta(seconds=60), rank=rank if address else -1, world_size=size)
     assert dist.is_initialized()
@@ -276,26 +274,35 @@ def joined(backend, rank=-1, address=None, size=-1):
     return dist.get_rank(), dist.get_world_size()
 
 
-def check_all(rank, backend, address=None, world_size=-1):
-    """Join, run all checks, leave; join once more."""
-    found, size = joined(backend, rank, address, world_size)
-    for check in CHECKS:
-        check(found, size)
+def left():
     dist.barrier()
     dist.destroy_process_group()
     assert not dist.is_initialized()
-    joined(backend, rank, address and f"{address}-again", world_size)
+
+
+def join_again(backend, rank=-1, address=None, world_size=-1):
+    """All ranks have left, and meet once more."""
+    _, size = joined(backend, rank, address and f"{address}-again", world_size)
     x = weft.ones(2)
     dist.all_reduce(x)
     equal(x, [size] * 2)
-    dist.destroy_process_group()
+    left()
+
+
+def run(rank, case, backend):
+    """Join, run a case, and leave."""
+    case(*joined(backend, rank))
+    left()
+
+
+def main():
+    _, backend, *place = sys.argv
+    given = (int(place[0]), place[2], int(place[1])) if place else (-1, None, -1)
+    rank, size = joined(backend, *given)
+    serve(f"rank {rank}", {one.__name__: partial(one, rank, size) for one in case})
+    left()
+    join_again(backend, *given)
 
 
 if __name__ == "__main__":
-    _, backend, *place = sys.argv
-    if place:
-        check_all(int(place[0]), backend, place[2], int(place[1]))
-    else:
-        check_all(-1, backend)
-    sys.stdout.write("all checks passed\n")  # a line at once, also where Python does not buffer
-    sys.stdout.flush()
+    main()

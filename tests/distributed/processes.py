@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,10 +52,16 @@ def ended(processes, seconds=PATIENCE):
     return [(process.returncode, *texts) for process, texts in zip(running, said, strict=True)]
 
 
+def in_threads(count, function):
+    """Call `function(number)` in so many threads at once; raise what the first that fails has raised."""
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(function, number) for number in range(count)]:
+            done.result(PATIENCE)
+
+
 # --- cases that share a job ---
 
 _PORT = "WEFT_TEST_CASES_PORT"  # of the environment of a job's processes
-CASE_SECONDS = 120  # that a case may take
 
 
 class Cases(list):
@@ -85,7 +92,7 @@ class Job:
         for connection in self._connections.values():
             with suppress(OSError):  # the answer tells that it has ended
                 connection.send_bytes(case.__name__.encode())
-        end = monotonic() + CASE_SECONDS + 10  # the processes tell where they hang
+        end = monotonic() + PATIENCE + 10  # the processes tell where they hang
         for who, connection in self._connections.items():
             if text := self._answer(connection, end):
                 failed[who] = text
@@ -95,7 +102,7 @@ class Job:
 
     def _answer(self, connection, end):
         if not connection.poll(max(0, end - monotonic())):
-            return f"no answer in {CASE_SECONDS} s"
+            return f"no answer in {PATIENCE} s"
         try:
             return connection.recv_bytes().decode()
         except (EOFError, OSError):
@@ -114,7 +121,7 @@ class Job:
                         )
                     )
             server.settimeout(0.1)
-            end = monotonic() + CASE_SECONDS
+            end = monotonic() + PATIENCE
             while len(self._connections) < self._serving:
                 try:
                     connection = Connection(server.accept()[0].detach())
@@ -129,7 +136,7 @@ class Job:
         for connection in self._connections.values():
             connection.close()
         try:
-            codes = [process.wait(CASE_SECONDS) for process in self._processes]
+            codes = [process.wait(PATIENCE) for process in self._processes]
         except subprocess.TimeoutExpired:
             pytest.fail(f"the job does not end:\n{self.kill()}", pytrace=False)
         said = self.kill()
@@ -160,7 +167,7 @@ def serve(who, cases):
 
 def _error_of(case):
     """The traceback of what a case raises, else nothing. It keeps no frame, as what these refer to would stay."""
-    faulthandler.dump_traceback_later(CASE_SECONDS)
+    faulthandler.dump_traceback_later(PATIENCE)
     try:
         case()
     except BaseException:

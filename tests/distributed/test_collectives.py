@@ -1,4 +1,4 @@
-"""The conformance program under each backend, and what callers get wrong."""
+"""The cases of conformance under each backend, and what callers get wrong."""
 
 from __future__ import annotations
 
@@ -10,36 +10,63 @@ import pytest
 
 import weft
 import weft.distributed as dist
-from tests.distributed.conformance import check_all
-from tests.distributed.processes import ended, mpiexec, needs_mpi, start
+from tests.distributed import conformance
+from tests.distributed.conformance import join_again, joined, left
+from tests.distributed.processes import Job, mpiexec, needs_mpi
 
 many = partial(pytest.param, marks=pytest.mark.soak)  # up to half a minute each
 
 
 @pytest.mark.parametrize("size", [1, 2, many(3)])
-def test_threads_conform(size):
-    dist.run_threads(check_all, ("threads",), nprocs=size)
+@pytest.mark.parametrize("case", conformance.case)
+def test_threads_conform(case, size):
+    dist.run_threads(conformance.run, (case, "threads"), nprocs=size)
+
+
+def test_threads_join_again():
+    def body(rank):
+        joined("threads")
+        left()
+        join_again("threads")
+
+    dist.run_threads(body, nprocs=2)
+
+
+@pytest.fixture(scope="module")
+def ranks(request, tmp_path_factory):
+    """The ranks of a job, who meet again at its end and leave nothing."""
+    backend, size = request.param
+    folders = []
+
+    def new_folder():
+        folders.append(tmp_path_factory.mktemp("job"))
+        return folders[-1]
+
+    def commands(folder):
+        command = [sys.executable, "-m", conformance.__name__, backend]
+        if backend == "mpi":
+            return [mpiexec(size, *command[1:])]
+        return [[*command, str(rank), str(size), f"file://{folder}/store"] for rank in range(size)]
+
+    job = Job(commands, size, new_folder)
+    yield job
+    job.end()
+    assert not [path for folder in folders for path in folder.iterdir() if path.suffix != ".log"]
 
 
 @pytest.mark.parametrize(
-    ("backend", "size"), [("shm", 2), many("shm", 3), many("shm", 4), many("xla", 2), many("xla", 4)]
+    "ranks",
+    [
+        ("shm", 2),
+        *(many(one) for one in (("shm", 3), ("shm", 4), ("xla", 2), ("xla", 4))),
+        *(pytest.param(("mpi", size), marks=[pytest.mark.soak, needs_mpi]) for size in (2, 4)),
+    ],
+    indirect=True,
+    ids=lambda given: f"{given[0]}-{given[1]}",
 )
-def test_processes_conform(backend, size, tmp_path):
-    address = f"file://{tmp_path}/store"
-    said = ended(
-        start([sys.executable, "-m", "tests.distributed.conformance", backend, str(rank), str(size), address])
-        for rank in range(size)
-    )
-    for code, output, errors in said:
-        assert (code, output.splitlines()[-1]) == (0, "all checks passed"), errors
-    assert not list(tmp_path.iterdir())
-
-
-@needs_mpi
-@pytest.mark.parametrize("size", [many(2), many(4)])
-def test_processes_of_mpi_conform(size):
-    ((code, output, errors),) = ended([start(mpiexec(size, "-m", "tests.distributed.conformance", "mpi"))])
-    assert (code, output.count("all checks passed")) == (0, size), errors  # mpiexec may mix the lines of ranks
+@pytest.mark.parametrize("case", conformance.case)
+def test_processes_conform(ranks, case):
+    ranks.run(case)
 
 
 def in_threads(body, size=2):

@@ -64,6 +64,9 @@ def _require_name(type: object, index: object) -> None:
         raise ArgumentError(f"device(): argument 'index' must be int, not {index.__class__.__name__}")
 
 
+DeviceLike = str | device | int
+"""What stands for a device where one is asked for."""
+
 CPU = device("cpu")
 
 
@@ -75,7 +78,7 @@ current = _Current()
 """For each thread, the index of the CUDA device meant by `cuda` without an index."""
 
 
-def canonical(name: str | device | int) -> device:
+def canonical(name: DeviceLike) -> device:
     """The device as tensors have it: `cpu` without an index is the first CPU, other devices get an index."""
     target = name if isinstance(name, device) else device(name)
     if target.type == "cpu" and not target.index:

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
+from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
 from weft.errors import ArgumentError
@@ -161,6 +162,6 @@ def default_device() -> device_class | None:
     return _Defaults.device
 
 
-def set_default_device(device: str | device_class | int | None) -> None:
+def set_default_device(device: DeviceLike | None) -> None:
     """Set the device of new tensors; None means the first CPU."""
     _Defaults.device = None if device is None else device_class(device)

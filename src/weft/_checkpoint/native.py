@@ -256,7 +256,7 @@ def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
     if kind is None:
         raise ValueError(f"it has a tensor of unknown kind {entry['kind']!r}")
     if issubclass(kind, UninitializedTensorMixin):
-        return kind(entry["requires_grad"] is True, plain.device, plain.dtype)  # pyright: ignore[reportCallIssue, reportReturnType]
+        return kind(entry["requires_grad"] is True, plain.device, plain.dtype)
     if kind is Parameter:
         return Parameter(plain, requires_grad=entry["requires_grad"] is True)
     if kind is Buffer:

@@ -187,7 +187,7 @@ class TensorBuilder:
     def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
             raise PickleError("its pickle moves something else than a tensor to a device")
-        tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))  # pyright: ignore[reportAttributeAccessIssue]
+        tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
 

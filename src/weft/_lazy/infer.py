@@ -216,9 +216,9 @@ def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     return unflatten
 
 
-def _entries(entry: Any) -> Sequence[Any]:
-    """The entries of a tuple or a list; anything else is one entry."""
-    return cast("Sequence[Any]", entry) if isinstance(entry, (tuple, list)) else (entry,)
+def _entries(value: Any) -> Sequence[Any]:
+    """The entries of a tuple or a list; anything else is the only entry."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:

@@ -24,9 +24,9 @@ class ExecutedTape(Tape):
     """
 
     __slots__ = ("inputs", "origin", "time")
-    leaf = False  # pyright: ignore[reportIncompatibleVariableOverride]  the same for all, so no slots
-    freed = True  # pyright: ignore[reportIncompatibleVariableOverride]
-    release = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    leaf = False  # the same for all, so no slots
+    freed = True
+    release = None
     origin: Output | None
     inputs: tuple[Any, ...]
     time: int

@@ -117,7 +117,7 @@ def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
 
 
 def _assign_names(tensor: Tensor, names: Sequence[str | None] | None) -> None:
-    tensor.rename_(*([None] if names is None else names))  # pyright: ignore[reportAttributeAccessIssue]  a composite
+    tensor.rename_(*([None] if names is None else names))
 
 
 def _output_nr(tensor: Tensor) -> int:

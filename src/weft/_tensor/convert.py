@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU, canonical
+from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import (
     BOOL,
@@ -50,7 +50,7 @@ def resolve_device(device: Any) -> device_class:
     return CPU if target is None else existing(target)
 
 
-def existing(device: Any) -> device_class:
+def existing(device: DeviceLike) -> device_class:
     """A device, checked to exist on this machine; `RuntimeError` otherwise."""
     target = canonical(device)
     if target is not CPU:
@@ -109,7 +109,7 @@ def tensor(
     data: Any,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     names: Sequence[str | None] | None = None,
@@ -125,7 +125,7 @@ def tensor(
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=2,
         )
-        result = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        result = data.detach().clone()
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
         result = wrap(own(result._read()))
         return _with_names(result, names)._require_grad(requires_grad)
@@ -272,7 +272,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` itself if it is a tensor of that type on that device; a NumPy array is not copied."""
     if isinstance(data, Tensor):
-        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)  # pyright: ignore[reportAttributeAccessIssue]
+        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
     if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
         return from_numpy_array(data)
     return tensor(data, dtype=dtype, device=device)
@@ -305,7 +305,7 @@ def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
     return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
-def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+def scalar_tensor(value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None) -> Tensor:
     """A zero-dim tensor, by default of the default float type."""
     return tensor(value, dtype=dtype or default_dtype(), device=device)
 

@@ -6,7 +6,7 @@ import secrets
 import threading
 from typing import Any
 
-from weft._base.device import CPU
+from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
 from weft._tensor.capture_hooks import depends_on
 from weft.errors import SettingError, ValueRangeError
@@ -30,7 +30,7 @@ class Generator:
     Every random operator takes one draw, with the key `fold_in(key(seed), n)` (threefry2x32).
     """
 
-    def __init__(self, device: Any = "cpu") -> None:
+    def __init__(self, device: DeviceLike | None = "cpu") -> None:
         self._device = None if device is None else str(device_class(device))
         depends_on("a generator of its own")
         self._lock = threading.Lock()

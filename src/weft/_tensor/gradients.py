@@ -189,8 +189,8 @@ def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {tensor.dtype}."
         )
-    given = operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
-    return without_names(given, value.aval, f"grad_output[{at}]")
+    seed = operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
+    return without_names(seed, value.aval, f"grad_output[{at}]")
 
 
 def _one(tensor: Tensor, value: Value) -> Value:

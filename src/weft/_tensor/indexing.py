@@ -5,12 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft._base.limits import INT64
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
 Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
@@ -143,7 +146,7 @@ class _Walk:
     def _step(self, row: str, static: dict[str, Any], scalars: dict[str, Any]) -> None:
         self.plan.steps.append(ViewStep(row, static, scalars))
 
-    def _index(self, tensor: Any) -> None:
+    def _index(self, tensor: Tensor) -> None:
         self.plan.indices.append(tensor)
         self.spec.append(self.dim)
         self.dim += 1
@@ -197,7 +200,7 @@ class _Walk:
         self._unsqueeze()
         self._index(self.make(np.zeros(int(value), np.int64)))
 
-    def _tensor(self, tensor: Any) -> None:
+    def _tensor(self, tensor: Tensor) -> None:
         if _is_mask(tensor):
             self._mask(tensor)
         elif tensor.dtype.name not in _INTEGERS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._base.device import CPU
+from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.composite.convert import TYPE_NAMES
@@ -42,7 +42,7 @@ class _LegacyType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == "cpu"
 
-    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+    def __call__(cls, *args: Any, device: DeviceLike | None = None) -> Tensor:
         return tensor_of(cls.dtype, CPU, args, device)
 
 

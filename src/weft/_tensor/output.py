@@ -52,7 +52,7 @@ def replace(out: Tensor, result: Tensor) -> Tensor:
     if out.shape == result.shape:
         return take_names(write(out, result._read()), names)
     check_names(out._read().aval.names, names)
-    out.data = result if out.dtype is result.dtype else result.to(out.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+    out.data = result if out.dtype is result.dtype else result.to(out.dtype)
     return out
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU
+from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
@@ -32,7 +32,7 @@ def contains(self: Tensor, element: Any) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
         raise DTypeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
-    return bool((self == element).any())  # pyright: ignore[reportAttributeAccessIssue]  derived from the table
+    return bool((self == element).any())
 
 
 def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
@@ -75,7 +75,7 @@ def asarray(
     obj: Any,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
@@ -95,9 +95,9 @@ def asarray(
     result = source
     if target != source.device or wanted is not source.dtype:
         _check_may_copy(source, wanted, target, copy)
-        result = source.detach().to(dtype=wanted, device=target)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        result = source.detach().to(dtype=wanted, device=target)
     elif copy:
-        result = source.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        result = source.clone()
     if requires_grad is None or requires_grad is (result.requires_grad and result.is_leaf):
         return result
     return (result if result.is_leaf and requires_grad else wrap(own(result._read())))._require_grad(requires_grad)
@@ -141,7 +141,7 @@ _INVALID = (
 )
 
 
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an object that supports DLPack, or of a capsule; copied only if necessary.
 
     With `copy` it is always copied; with `copy=False`, a move to another `device` is refused.
@@ -156,7 +156,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if device is not None and result.device != resolve_device(device):
         if copy is False:
             raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
-        return result.to(device)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        return result.to(device)
     return from_jax_array(jnp.array(result._array(), copy=True)) if copy else result
 
 

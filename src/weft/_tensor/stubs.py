@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,39 +24,108 @@ _TYPES = {
     Kind.OPERAND: "Tensor | Number",
     Kind.SCALAR: "Tensor | Number",
     Kind.ARRAYS: "Sequence[Tensor]",
-    Kind.DIM: "int",
-    Kind.DIMS: "int | Sequence[int]",
+    Kind.DIM: "int | str",
+    Kind.DIMS: "int | str | Sequence[int | str]",
     Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
 }
+_STATIC = {
+    **{text: text for text in ("bool", "int", "float", "str", "int | float")},
+    "Ints": "int | Sequence[int]",
+    "tuple[int, ...]": "Sequence[int]",
+}
 _KEYWORDS = {
     "generator": "Generator | None",
-    "device": "Any",
+    "device": "Device | str | int | None",
     "requires_grad": "bool",
     "pin_memory": "bool",
-    "layout": "Any",
-    "out": "Any",
-    "axis": "Any",
+    "layout": "Layout | None",
+    "axis": "int | str | Sequence[int | str] | None",
     "keepdims": "bool",
 }
-_STATIC = {"bool", "int", "float", "str", "int | float"}
+_ANNOTATIONS = {
+    **{name: name for name in ("Tensor", "Number", "DType", "Generator", "Size", "UntypedStorage", "Any", "None")},
+    **{
+        name: name for name in ("int", "float", "bool", "str", "bytes", "tuple", "list", "dict", "Callable", "Sequence")
+    },
+    "Tensors": "tuple[Tensor, ...]",
+    "device": "Device",
+    "layout": "Layout",
+    "memory_format": "MemoryFormat",
+}
+"""What the annotations of composites are in a stub. Others, which no stub knows, become `Any`."""
 
-_PROPERTIES = {"layout": "Any", "name": "None", "output_nr": "int"}
+_PROPERTIES = {"layout": "Layout", "name": "None", "names": "tuple[str | None, ...]", "output_nr": "int"}
 """Types of properties that are not tensors."""
+
+_VALUES = ("values", "indices")
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "cholesky_ex": ("L", "info"),
+    "eig": ("eigenvalues", "eigenvectors"),
+    "inv_ex": ("inverse", "info"),
+    "lstsq": ("solution", "residuals", "rank", "singular_values"),
+    "lu": ("P", "L", "U"),
+    "lu_factor": ("LU", "pivots"),
+    "lu_factor_ex": ("LU", "pivots", "info"),
+    "lu_unpack": ("P", "L", "U"),
+    "qr": ("Q", "R"),
+    "solve_ex": ("result", "info"),
+    "svd": ("U", "S", "V"),
+}
+"""The names in the results of composites that return such ones."""
+
+_Form = tuple[str, str]
+_EXTREME: tuple[_Form, ...] = (
+    ("", "Tensor"),
+    ("dim: int | str, keepdim: bool = ...", "ValuesIndices"),
+    ("other: Tensor", "Tensor"),
+)
+_MEDIAN: tuple[_Form, ...] = (("", "Tensor"), ("dim: int | str, keepdim: bool = ...", "ValuesIndices"))
+_FORMS: dict[tuple[str, str], tuple[_Form, ...]] = {
+    ("max", "input"): _EXTREME,
+    ("min", "input"): _EXTREME,
+    ("median", "input"): _MEDIAN,
+    ("nanmedian", "input"): _MEDIAN,
+    ("nonzero", "input"): (
+        ("*, as_tuple: Literal[False] = ..., out: Tensor | None = ...", "Tensor"),
+        ("*, as_tuple: Literal[True]", "tuple[Tensor, ...]"),
+    ),
+    ("type", "input"): (("", "str"), ("dtype: DType | str | type[Any], non_blocking: bool = ...", "Tensor")),
+    ("where", "condition"): (
+        ("", "tuple[Tensor, ...]"),
+        ("input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = ...", "Tensor"),
+    ),
+    ("stride", "input"): (("dim: None = ...", "tuple[int, ...]"), ("dim: int", "int")),
+}
+"""By name and first parameter, (further parameters, result) of composites with results of several types."""
 
 
 def _type(param: Param) -> str:
-    text = _TYPES.get(param.kind) or (param.text if param.text in _STATIC else "Any")
+    text = _TYPES.get(param.kind) or _STATIC.get(param.text.removesuffix(" | None"), "Any")
     return f"{text} | None" if (param.optional or param.default is None) and text != "Any" else text
+
+
+def _named(fields: Sequence[str]) -> str:
+    """The type of results with these names."""
+    return "".join(part[0].upper() + part[1:] for field in fields for part in field.split("_"))
+
+
+def _tuple(fields: Sequence[str]) -> str:
+    """The tensors that results with these names are written to."""
+    return f"tuple[{', '.join(['Tensor'] * len(fields))}] | None"
 
 
 def _row(op: OpDef, name: str, *, method: bool = False) -> str:
     """The stub of a row's function or method."""
-    types = {p.name: _type(p) for p in op.params} | {f"*v_{p.name}": "Any" for p in op.params}
-    parts = []
+    types = {p.name: _type(p) for p in op.params} | {f"*v_{p.name}": "int | Sequence[int]" for p in op.params}
+    parts: list[str] = []
     for at, text in enumerate(signature_text(op, lambda _: "...")):
         bare, _, default = text.partition("=")
         kind = types.get(bare) or _KEYWORDS.get(bare)
+        if bare == "out":
+            kind = _tuple(op.outputs) if op.outputs else "Tensor | None"
+        if bare == "out" and name.endswith("_"):
+            continue
         if method and at == 0:
             parts.append("self")
         elif bare == "*" or kind is None:
@@ -64,29 +133,61 @@ def _row(op: OpDef, name: str, *, method: bool = False) -> str:
         else:
             optional = " | None" if default == "None" and "None" not in kind and kind != "Any" else ""
             parts.append(f"{bare}: {kind}{optional}" + (" = ..." if default else ""))
-    result = f"tuple[{', '.join(['Tensor'] * len(op.outputs))}]" if op.outputs else "Tensor"
+    if parts[-1] == "*":
+        parts.pop()
+    result = _named(op.outputs) if op.outputs else "Tensor"
     return f"def {name}({', '.join(parts)}) -> {result}: ..."
+
+
+def _annotation(text: object) -> str:
+    """A composite's annotation as a stub has it."""
+    names = re.findall(r"[A-Za-z_.]+", text) if isinstance(text, str) else []
+    if not names or not set(names) <= {*_ANNOTATIONS, "..."}:
+        return "Any"
+    return re.sub(r"[A-Za-z_]+", lambda match: _ANNOTATIONS[match[0]], str(text))
 
 
 def _plain(function: Callable[..., Any], name: str, *, method: bool = False) -> str:
     """The stub of an ordinary function."""
     signature = inspect.signature(function)
+    first = next(iter(signature.parameters), "")
+    if forms := _FORMS.get((name, first)):
+        lead = "self" if method else f"{first}: Tensor"
+        return "\n".join(
+            f"@overload\ndef {name}({', '.join(filter(None, (lead, params)))}) -> {result}: ..."
+            for params, result in forms
+        )
+    fields = _FIELDS.get(name)
+    result = _annotation(signature.return_annotation) if fields is None else _named(fields)
+    out = {"Tensor": "Tensor | None"}.get(result, "Any") if fields is None else _tuple(fields)
     parts: list[str] = []
     for at, param in enumerate(signature.parameters.values()):
         if method and at == 0:
             parts.append("self")
             continue
+        if name.endswith("_") and param.name == "out":
+            continue
         if param.kind is param.KEYWORD_ONLY and not any(p.startswith("*") for p in parts):
             parts.append("*")
         star = {param.VAR_POSITIONAL: "*", param.VAR_KEYWORD: "**"}.get(param.kind, "")
-        note = param.annotation if isinstance(param.annotation, str) else "Any"
-        note = note if set(note.replace("|", " ").split()) <= _STUB_TYPES else "Any"
-        parts.append(f"{star}{param.name}: {note}" + ("" if param.default is param.empty else " = ..."))
-    result = signature.return_annotation
-    return f"def {name}({', '.join(parts)}) -> {result if result in _STUB_TYPES else 'Any'}: ..."
+        kind = out if param.name == "out" else _annotation(param.annotation)
+        parts.append(f"{star}{param.name}: {kind}" + ("" if param.default is param.empty else " = ..."))
+    if parts[-1:] == ["*"]:
+        parts.pop()
+    if result == "Any" and "return_indices" in signature.parameters:
+        return _with_indices(name, parts)
+    return f"def {name}({', '.join(parts)}) -> {result}: ..."
 
 
-_STUB_TYPES = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
+def _with_indices(name: str, parts: list[str]) -> str:
+    """The forms of a pooling function, of which one returns indices too."""
+    flag = next(at for at, part in enumerate(parts) if part.startswith("return_indices"))
+    before, after = ", ".join(parts[:flag]), "".join(f", {part}" for part in parts[flag + 1 :])
+    return (
+        f"@overload\ndef {name}({before}, return_indices: Literal[False] = ...{after}) -> Tensor: ...\n"
+        f"@overload\ndef {name}({before}, *, return_indices: Literal[True]{after}) -> tuple[Tensor, Tensor]: ...\n"
+        f"@overload\ndef {name}({before}, return_indices: bool = ...{after}) -> Any: ..."
+    )
 
 
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
@@ -101,49 +202,79 @@ def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> s
 
 _HEAD = '''"""Generated by `make stubs` from the operator table; do not edit."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, overload
 
+from weft._base.device import device as Device
 from weft._base.dtype import DType
+from weft._base.layout import layout as Layout
+from weft._base.layout import memory_format as MemoryFormat
+from weft._base.size import Size
 from weft._tensor.generator import Generator
+from weft._tensor.storage import UntypedStorage
 '''
-_TENSOR = "from weft._tensor.tensor import Tensor\n\nNumber = int | float | bool | complex\n"
+_TENSOR = "from weft._tensor.tensor import Tensor\n"
+_NUMBER = "\nNumber = int | float | bool | complex\n"
 
 
 def _methods() -> Iterator[str]:
     for name, attribute in sorted(vars(Derived).items()):
         if isinstance(attribute, property):
             kind = "bool" if name.startswith("is_") else _PROPERTIES.get(name, "Tensor")
-            yield f"@property\n    def {name}(self) -> {kind}: ..."
+            yield f"@property\ndef {name}(self) -> {kind}: ..."
             if attribute.fset is not None:
-                yield f"@{name}.setter\n    def {name}(self, value: Any) -> None: ..."
+                yield f"@{name}.setter\ndef {name}(self, value: Any) -> None: ..."
         elif inspect.isfunction(attribute):
             row = next((r for r in TABLE.values() if r.method == name and ("", r.name) not in COMPOSITES), None)
             if name.startswith("__"):
-                yield _special(name, attribute)
+                yield _special(name)
             elif row is not None:
                 yield _row(row, name, method=True)
             else:
                 yield _stub(name, attribute, method=True)
 
 
-def _special(name: str, function: Callable[..., Any]) -> str:
-    count = len(inspect.signature(function).parameters)
-    params = {1: "self", 2: "self, other: Any"}.get(count, "self, *args: Any, **kwargs: Any")
-    if name in ("__eq__", "__ne__"):
-        return f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
-    if name == "__setitem__":
-        return "def __setitem__(self, index: Any, values: Any) -> None: ..."
-    result = {"__repr__": "str", "__format__": "str", "__contains__": "bool", "__reduce_ex__": "Any"}.get(
-        name, "Tensor"
+_SPECIAL = {
+    "__eq__": "self, other: object) -> Tensor: ...  # type: ignore[override]",
+    "__ne__": "self, other: object) -> Tensor: ...  # type: ignore[override]",
+    "__getitem__": "self, index: Any) -> Tensor: ...",
+    "__setitem__": "self, index: Any, values: Any) -> None: ...",
+    "__delitem__": "self, index: Any) -> None: ...",
+    "__contains__": "self, element: Any) -> bool: ...",
+    "__repr__": "self) -> str: ...",
+    "__format__": "self, spec: str) -> str: ...",
+    "__deepcopy__": "self, memo: dict[int, Any]) -> Tensor: ...",
+    "__reduce_ex__": "self, protocol: Any) -> Any: ...",
+    "__array_wrap__": "self, array: Any, *args: Any) -> Tensor: ...",
+    "__new__": "cls, *args: Any, **kwargs: Any) -> Tensor: ...",
+}
+_UNARY = {"__abs__", "__neg__", "__pos__", "__invert__", "__copy__"}
+
+
+def _special(name: str) -> str:
+    return f"def {name}(" + _SPECIAL.get(name, f"self{'' if name in _UNARY else ', other: Any'}) -> Tensor: ...")
+
+
+_RESULTS = {
+    _named(fields): fields
+    for fields in sorted(
+        {_VALUES, *_FIELDS.values(), *(row.outputs for row in TABLE.values() if row.function and row.outputs)}
     )
-    return f"def {name}({params}) -> {result}: ..."
+}
+_IMPORTED = "".join(f"from weft._tensor.derived import {name}\n" for name in _RESULTS)
+
+
+def _results() -> Iterator[str]:
+    """The types of results with names."""
+    for name, fields in _RESULTS.items():
+        yield f"class {name}(NamedTuple):\n" + "".join(f"    {field}: Tensor\n" for field in fields)
 
 
 def derived_stub() -> str:
     """`_tensor/derived.pyi`."""
-    methods = "\n".join(f"    {text}" for text in _methods())
-    return f"{_HEAD}{_TENSOR}\nclass Derived:\n{methods}\n"
+    methods = "\n".join(f"    {text}".replace("\n", "\n    ") for text in _methods())
+    results = "\n".join(_results())
+    return f"{_HEAD}{_TENSOR}import builtins\n{_NUMBER}\n{results}\n" + _builtin(f"class Derived:\n{methods}\n")
 
 
 def _functions(public: dict[str, Callable[..., Any]]) -> str:
@@ -157,11 +288,20 @@ def package_stub() -> str:
         f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.LOCATIONS.items())
     )
     functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
-    text = f"Number = int | float | bool | complex\n__version__: str\n\n{functions}\n"
-    spelled = re.sub(
-        r"(?<![\w.])(bool|int|float|complex|str|tuple)(?![\w(])", r"builtins.\1", text
-    )  # `weft.float` is a dtype
-    return f"{_HEAD}\nimport builtins\n{modules}\n{named}\n\n{spelled}"
+    text = _builtin(f"{_NUMBER}__version__: str\n\n{functions}\n")
+    return f"{_HEAD}{_IMPORTED}\nimport builtins\n{modules}\n{named}\n{text}"
+
+
+def _builtin(text: str) -> str:
+    """With the names of Python's types spelled out: `weft.float` is a type of elements, and `Tensor.float` a method."""
+    return re.sub(r"(?<![\w.])(bool|int|float|complex|str|tuple|type)(?![\w(]|: ignore)", r"builtins.\1", text)
+
+
+def linalg_stub() -> str:
+    """`linalg.pyi`."""
+    functions = _functions(PUBLIC["linalg"])
+    errors = "from weft.errors import LinAlgError as LinAlgError\n"
+    return f"{_HEAD}{_IMPORTED}{_TENSOR}{errors}{_NUMBER}\n{functions}\n"
 
 
 def functional_stub() -> str:
@@ -169,12 +309,13 @@ def functional_stub() -> str:
     from weft.nn import functional
 
     public = {name: getattr(functional, name) for name in dir(functional)}
-    return f"{_HEAD}{_TENSOR}\n{_functions(public)}\n"
+    return f"{_HEAD}{_IMPORTED}{_TENSOR}{_NUMBER}\n{_functions(public)}\n"
 
 
 STUBS: dict[Path, Callable[[], str]] = {
     _ROOT / "_tensor" / "derived.pyi": derived_stub,
     _ROOT / "__init__.pyi": package_stub,
+    _ROOT / "linalg.pyi": linalg_stub,
     _ROOT / "nn" / "functional.pyi": functional_stub,
 }
 """The generated stubs, with the functions that make their texts."""

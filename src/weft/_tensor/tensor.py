@@ -400,12 +400,12 @@ class Tensor(TensorBase):
         return id(self)
 
     def __reversed__(self) -> Any:
-        return self.flip(0)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        return self.flip(0)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
             raise ArgumentError("iteration over a 0-d tensor")
-        return iter(self.unbind(0))  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        return iter(self.unbind(0))
 
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
 from weft._autograd.graph import second_backward_error
@@ -20,6 +20,8 @@ from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import write
 from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FunctionCtx:
@@ -283,7 +285,7 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
         raise GradientError(f"Function {name} returned a complex gradient at index {at} for a real input")
     if tuple(grad.shape) != aval.shape:
         try:
-            grad = grad.sum_to_size(aval.shape)  # pyright: ignore[reportAttributeAccessIssue]
+            grad = grad.sum_to_size(aval.shape)
         except ShapeError:
             raise GradientError(
                 f"Function {name} returned an invalid gradient at index {at} - got {list(grad.shape)} but expected "
@@ -292,7 +294,7 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
     return (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
 
 
-def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(function: F) -> F:
     """Mark a `backward` that cannot be differentiated itself: its results are not on the tape."""
 
     @wraps(function)
@@ -300,4 +302,4 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
         with using(grad=False):
             return function(ctx, *grads)
 
-    return once
+    return cast("F", once)

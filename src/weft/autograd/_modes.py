@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator
 from functools import partial, wraps
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from weft._base.state import ambient, enter, leave, set_field
 from weft.errors import ArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Mode:
@@ -25,17 +27,17 @@ class _Mode:
     def __exit__(self, *_: object) -> None:
         leave(self._tokens.pop())
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         fields = self._fields
         if inspect.isgeneratorfunction(function):
-            return _stepwise(function, fields)
+            return cast("F", _stepwise(function, fields))
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             with _Mode(**fields):
                 return function(*args, **kwargs)
 
-        return call
+        return cast("F", call)
 
 
 def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[..., Any]:
@@ -61,7 +63,17 @@ def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[
     return steps
 
 
-def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> Any:
+class _ModeClass(Protocol):
+    """`@mode` and `@mode()` decorate; `with mode():` is for a block."""
+
+    @overload
+    def __call__(self, function: F) -> F: ...
+
+    @overload
+    def __call__(self) -> _Mode: ...
+
+
+def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> _ModeClass:
     """A mode class that can decorate with or without parentheses: `@no_grad` and `@no_grad()`."""
 
     class Mode(_Mode):
@@ -74,15 +86,21 @@ def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> Any:
 
     Mode.__name__ = Mode.__qualname__ = name
     Mode.__doc__ = doc
-    return Mode
+    return cast("_ModeClass", Mode)
 
 
-no_grad: Any = _with_optional_parentheses("no_grad", "Record without gradients.", grad=False)
-enable_grad: Any = _with_optional_parentheses("enable_grad", "Record with gradients, also inside `no_grad`.", grad=True)
+no_grad = _with_optional_parentheses("no_grad", "Record without gradients.", grad=False)
+enable_grad = _with_optional_parentheses("enable_grad", "Record with gradients, also inside `no_grad`.", grad=True)
 
 
 class inference_mode(_Mode):
     """Record values that can never take part in a backward pass. `inference_mode(False)` records with gradients."""
+
+    @overload
+    def __new__(cls, mode: F) -> F: ...
+
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
 
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         return cls(True)(mode) if callable(mode) else super().__new__(cls)
@@ -107,7 +125,7 @@ class set_grad_enabled(_Mode):
     def __exit__(self, *_: object) -> None:
         set_field(grad=self._before)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         set_field(grad=self._before)
         return super().__call__(function)
 

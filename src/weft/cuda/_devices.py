@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._base.device import current as _current
 from weft._base.device import device as _Device
 from weft._lazy.realize import flush_pending as _flush_pending
@@ -32,7 +33,7 @@ def is_available() -> bool:
     return device_count() > 0
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """Let `cuda` mean this device in this thread; a negative index has no effect. `RuntimeError` if there is none."""
     index = _index_of(device)
     if index >= 0:
@@ -49,7 +50,7 @@ def current_device() -> int:
 class device:
     """A context in which `cuda` means this device; a negative index has no effect."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: DeviceLike) -> None:
         self.idx = _index_of(device)
         self.prev_idx = -1
 

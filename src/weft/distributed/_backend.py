@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft.distributed import _backends
 from weft.distributed._group import GroupBackend as _Backend
+from weft.distributed._group import ProcessGroup
 from weft.distributed._world import get_backend
 from weft.errors import ValueRangeError
 
@@ -81,12 +83,12 @@ class BackendConfig:
         return self.device_backend_map
 
 
-def get_backend_config(group: Any = None) -> str:
+def get_backend_config(group: ProcessGroup | None = None) -> str:
     """A group's backend for each device, such as `cpu:gloo,cuda:gloo`."""
     return str(BackendConfig(get_backend(group)))
 
 
-def get_default_backend_for_device(device: Any) -> str:
+def get_default_backend_for_device(device: DeviceLike) -> str:
     """The backend for tensors on a device; `ValueError` if none is known."""
     kind = (device if isinstance(device, Device) else Device(device)).type
     backend = Backend.default_device_backend_map.get(kind)

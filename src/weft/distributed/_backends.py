@@ -119,7 +119,7 @@ def _loaded(name: str) -> Any:
         ) from None
 
 
-def join_job(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: timedelta) -> GroupBackend:
+def join_job(backend: str, store: Store, rank: int, hosts: Sequence[str], timeout: timedelta) -> GroupBackend:
     """The backend of a job whose ranks are on these hosts."""
     if backend == "auto":
         backend = "shm"
@@ -145,6 +145,6 @@ def subgroup(
     return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
 
 
-def join_group(backend: str, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
+def join_group(backend: str, store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
     """This rank's part of a group with the members `ranks` of the job."""
     return _join_of(backend)(store, rank, ranks, timeout)

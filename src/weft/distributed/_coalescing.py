@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft.distributed._work import Work
 from weft.distributed._world import require_group
 
@@ -27,7 +28,9 @@ class _CoalescingManager:
 
 
 @contextmanager
-def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[_CoalescingManager]:
+def _coalescing_manager(
+    group: Any = None, device: DeviceLike | None = None, async_ops: bool = False
+) -> Iterator[_CoalescingManager]:
     """Start a group's collectives within a block together at its end; one program computes their inputs.
 
     No collective may read the result of another. With `async_ops`, call `wait` of the manager after the block. If the

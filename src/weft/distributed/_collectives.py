@@ -102,7 +102,7 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
 # --- all ranks get the same result ------------------------------------------------------------------------------
 
 
-def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+def all_reduce(tensor: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Reduce the tensors of all ranks, which have one shape and type; all of them get the result."""
     target = one_tensor(tensor, "tensor", "all_reduce")
     reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
@@ -116,7 +116,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, asy
 
 
 def all_reduce_coalesced(
-    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
     """`all_reduce` of several tensors as one operation; with `async_op`, returns a future of them."""
     work = _all_reduce_coalesced(tensors, op, group, async_op)
@@ -139,7 +139,7 @@ def _all_reduce_coalesced(
 
 
 def broadcast(
-    tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
 ) -> Work | None:
     """Copy the tensor of rank `src` to the tensors of all ranks, which have its shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
@@ -190,7 +190,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         process_group.await_ranks_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
-def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
     """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
     source = one_tensor(tensor, "tensor", "all_gather")
     process_group = member_of(group, "all_gather")
@@ -206,7 +206,10 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
 
 
 def all_gather_coalesced(
-    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+    output_tensor_lists: Any,
+    input_tensor_list: Sequence[Tensor],
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
 ) -> Future[list[Tensor]] | None:
     """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, returns a future."""
     work = _all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)
@@ -214,7 +217,7 @@ def all_gather_coalesced(
 
 
 def _all_gather_coalesced(
-    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = True
+    output_tensor_lists: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = True
 ) -> Work | None:
     """`all_gather_coalesced`, but returns a work."""
     name = "all_gather_coalesced"
@@ -257,7 +260,7 @@ def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operatio
     if tuple(whole.shape) == (size, *shape):
         return [rows.select(whole, 0, rank) for rank in range(size)]
     if shape and tuple(whole.shape) == (size * shape[0], *shape[1:]):
-        return list(whole.split(shape[0])) if shape[0] else [whole] * size  # pyright: ignore[reportAttributeAccessIssue]
+        return list(whole.split(shape[0])) if shape[0] else [whole] * size
     raise ShapeError(
         f"{operation}: {name} has shape {list(whole.shape)}; with {size} ranks and parts of shape {list(shape)} it "
         f"must be {[size, *shape]}" + (f" or {[size * shape[0], *shape[1:]]}" if shape else "")
@@ -268,7 +271,7 @@ def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operatio
 
 
 def reduce(
-    tensor: Any,
+    tensor: Tensor,
     dst: int | None = None,
     op: Reduction = ReduceOp.SUM,
     group: Any = None,
@@ -292,8 +295,8 @@ def reduce(
 
 
 def gather(
-    tensor: Any,
-    gather_list: Any = None,
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
     dst: int | None = None,
     group: Any = None,
     async_op: bool = False,
@@ -316,8 +319,8 @@ def gather(
 
 
 def scatter(
-    tensor: Any,
-    scatter_list: Any = None,
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
     src: int | None = None,
     group: Any = None,
     async_op: bool = False,
@@ -351,7 +354,11 @@ def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> 
 
 
 def reduce_scatter(
-    output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    output: Tensor,
+    input_list: Sequence[Tensor],
+    op: Reduction = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
 ) -> Work | None:
     """Reduce the tensors `input_list[rank]` of all ranks for this rank into `output`; shapes may differ by rank."""
     target = one_tensor(output, "output", "reduce_scatter")
@@ -372,7 +379,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_tensor(
-    output: Any, input: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    output: Tensor, input: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`reduce_scatter` of one tensor: (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
@@ -389,7 +396,7 @@ def reduce_scatter_tensor(
 
 
 def all_to_all(
-    output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+    output_tensor_list: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = False
 ) -> Work | None:
     """Send `input_tensor_list[i]` to rank i, and put what it sends into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
@@ -406,8 +413,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Any,
-    input: Any,
+    output: Tensor,
+    input: Tensor,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
     group: Any = None,
@@ -455,7 +462,7 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
             f"Split sizes doesn't match total dim 0 size: {name}_split_sizes is {list(sizes)} for "
             f"{length} rows and {count} ranks"
         )
-    return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
+    return list(x.split(list(sizes)))
 
 
 all_gather_single = _all_gather_base = all_gather_into_tensor  # a newer and a former name

@@ -74,7 +74,9 @@ def _about_buffers(both: bool) -> str:
     )
 
 
-def require_module(module: Any, ignored: Collection[str], device_ids: Any, output_device: Any) -> list[tuple[str, Any]]:
+def require_module(
+    module: Module, ignored: Collection[str], device_ids: Any, output_device: Any
+) -> list[tuple[str, Any]]:
     """The names and parameters that replicas of a module train; raises if it can have no replicas."""
     if not isinstance(module, Module):
         raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {type(module).__name__}")

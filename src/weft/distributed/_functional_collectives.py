@@ -5,7 +5,7 @@ Results need not be waited for. `group` is a process group.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
@@ -14,6 +14,9 @@ from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group
 from weft.distributed.nn import functional
 from weft.errors import ShapeError, ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _OPERATIONS = {
     "sum": ReduceOp.SUM,
@@ -32,37 +35,41 @@ def wait_tensor(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
+def all_reduce(self: Tensor, reduceOp: str, group: ProcessGroup, tag: str = "") -> Tensor:
     """The reduction of the tensors of all ranks; `reduceOp` is a word such as "sum"."""
     return functional.all_reduce(self, _operation(reduceOp), group)
 
 
-def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
+def broadcast(self: Tensor, src: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensor of the group's rank `src`, on all ranks."""
     group = require_group(group)
     return functional.broadcast(self, group.ranks[src], group)
 
 
-def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") -> Tensor:
+def all_gather_single(self: Tensor, gather_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensors of all ranks, concatenated along a dim."""
     return rows.cat(functional.all_gather(self, group), gather_dim)
 
 
-def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
+def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The reduction of all ranks' parts for this rank; a dim is divided into equal parts, by rank."""
     operation, size = _operation(reduceOp), require_group(group).size()
     if self.shape[scatter_dim] % size:
         raise ShapeError(
             f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
         )
-    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)  # pyright: ignore[reportAttributeAccessIssue]
+    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)
     if operation is ReduceOp.AVG:
         return functional.reduce_scatter(parts[0], parts, ReduceOp.SUM, group) / size
     return functional.reduce_scatter(parts[0], parts, operation, group)
 
 
 def all_to_all_single(
-    self: Tensor, output_split_sizes: list[int] | None, input_split_sizes: list[int] | None, group: Any, tag: str = ""
+    self: Tensor,
+    output_split_sizes: list[int] | None,
+    input_split_sizes: list[int] | None,
+    group: ProcessGroup,
+    tag: str = "",
 ) -> Tensor:
     """Send a part of the tensor, along the first dim, to each rank; returns the received parts, concatenated."""
     length = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)

@@ -31,7 +31,9 @@ class GroupCollectives:
 
     # --- all ranks get the same result ------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None) -> Work:
+    def allreduce(
+        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+    ) -> Work:
         """`all_reduce`; `opts` may also be the reduction."""
         opts = _merged(options.AllreduceOptions, opts, timeout, reduceOp=op)
         with self._as(opts):
@@ -43,13 +45,15 @@ class GroupCollectives:
         with self._as(opts):
             return _started(dist._all_reduce_coalesced(tensors, opts.reduceOp, self))
 
-    def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, root: Any = None) -> Work:
+    def broadcast(
+        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, root: Any = None
+    ) -> Work:
         """`broadcast` from a rank in the group; `opts` may also be that rank."""
         opts = _merged(options.BroadcastOptions, opts, timeout, rootRank=root)
         with self._as(opts):
             return _started(dist.broadcast(_only(tensors), group=self, group_src=opts.rootRank, async_op=True))
 
-    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
+    def allgather(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: Any = None) -> Work:
         """`all_gather` of the tensor in `input_tensors` into the list in `output_tensors`; `opts` may be a timeout."""
         opts = _merged(options.AllgatherOptions, opts)
         with self._as(opts):
@@ -87,7 +91,7 @@ class GroupCollectives:
 
     def reduce(
         self,
-        tensors: Any,
+        tensors: Sequence[Tensor],
         opts: Any = None,
         op: Reduction | None = None,
         timeout: timedelta | None = None,
@@ -103,8 +107,8 @@ class GroupCollectives:
 
     def gather(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
+        output_tensors: Sequence[Tensor],
+        input_tensors: Sequence[Tensor],
         opts: Any = None,
         timeout: timedelta | None = None,
         *,
@@ -118,8 +122,8 @@ class GroupCollectives:
 
     def scatter(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
+        output_tensors: Sequence[Tensor],
+        input_tensors: Sequence[Tensor],
         opts: Any = None,
         timeout: timedelta | None = None,
         *,
@@ -135,8 +139,8 @@ class GroupCollectives:
 
     def reduce_scatter(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
+        output_tensors: Sequence[Tensor],
+        input_tensors: Sequence[Tensor],
         opts: Any = None,
         timeout: timedelta | None = None,
         *,
@@ -183,15 +187,15 @@ class GroupCollectives:
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    def send(self, tensors: Any, dstRank: int, tag: int) -> Work:
+    def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int) -> Work:
         """`isend` to a rank in the group."""
         return _started(dist.isend(_only(tensors), group=self, tag=tag, group_dst=dstRank))
 
-    def recv(self, tensors: Any, srcRank: int, tag: int) -> Work:
+    def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int) -> Work:
         """`irecv` from a rank in the group."""
         return _started(dist.irecv(_only(tensors), group=self, tag=tag, group_src=srcRank))
 
-    def recv_anysource(self, tensors: Any, tag: int) -> Work:
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Work:
         """`irecv` from any rank."""
         return _started(dist.irecv(_only(tensors), group=self, tag=tag))
 
@@ -235,7 +239,7 @@ def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **
     return merged
 
 
-def _only(tensors: Any) -> Any:
+def _only(tensors: Sequence[Tensor]) -> Any:
     """The only tensor of a list, or a tensor given without a list."""
     if not isinstance(tensors, (list, tuple)):
         return tensors
@@ -244,7 +248,7 @@ def _only(tensors: Any) -> Any:
     return tensors[0]
 
 
-def _only_list(tensors: Any) -> Any:
+def _only_list(tensors: Sequence[Tensor]) -> Any:
     """The tensors of all ranks, given as a list or as a list in a list."""
     nested = isinstance(tensors, (list, tuple)) and tensors and isinstance(tensors[0], (list, tuple))
     return _only(tensors) if nested else tensors

@@ -16,6 +16,7 @@ from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest, Messages
 from weft._comm.groups.operations import Operations
 from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
+from weft._comm.stores.store import Store
 from weft._tensor.convert import room_like
 from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
@@ -155,18 +156,18 @@ def _factor(op: Reduction) -> float | None:
     return op.factor if isinstance(op, PremulSum) else None
 
 
-def join_processes(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+def join_processes(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `shm`: processes of one user on one host."""
     return _join("shm", SharedMemory, store, rank, ranks, timeout)
 
 
-def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+def join_threads(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `threads`: threads of one process."""
     return _join("threads", PrivateMemory, store, rank, ranks, timeout)
 
 
 def _join(
-    name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
+    name: str, memory: type[Memory], store: Store, rank: int, ranks: Sequence[int], timeout: timedelta
 ) -> HostBackend:
     group = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
     backend = HostBackend(name, group, Collectives(group), Messages(group), timeout)

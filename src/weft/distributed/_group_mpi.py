@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups import mpi
@@ -53,7 +52,7 @@ def _checked_job(rank: int, world_size: int) -> tuple[int, int]:
     return mpi_rank, size
 
 
-def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `mpi`."""
     mpi_rank, size = mpi.job()
     if mpi_rank != ranks[rank] or max(ranks) >= size:

@@ -340,12 +340,12 @@ def _address(store: Store) -> str:
     return own_address(store.host) if isinstance(store, TCPStore) else own_address()
 
 
-def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
+def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
     """The backend `xla`: processes on any hosts, with one device each."""
     return XlaBackend(store, rank, ranks, timeout)
 
 
-def join_accelerators(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
+def join_accelerators(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
     """The backend `nccl`: `xla`, restricted to accelerators."""
     backend = XlaBackend(store, rank, ranks, timeout)
     if backend._device.platform == "cpu":

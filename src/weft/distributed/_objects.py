@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor
@@ -90,7 +91,11 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: DeviceLike | None = None,
+    group_src: int | None = None,
 ) -> None:
     """Put the objects of rank `src` (by default 0) into the lists of all ranks, which must have one length."""
     del device
@@ -107,7 +112,7 @@ def broadcast_object_list(
     data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(counts), dtype=uint8)
     _collectives.broadcast(data, group=process_group, group_src=root)
     if not mine:
-        for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+        for at, part in enumerate(data.split(counts)):
             object_list[at] = _unpacked(part, counts[at])
 
 
@@ -146,8 +151,8 @@ def scatter_object_list(
 def send_object_list(
     object_list: Sequence[Any],
     dst: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: DeviceLike | None = None,
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
@@ -161,8 +166,8 @@ def send_object_list(
 def recv_object_list(
     object_list: list[Any],
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: DeviceLike | None = None,
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
@@ -173,7 +178,7 @@ def recv_object_list(
     counts = sizes.tolist()
     data = zeros(sum(counts), dtype=uint8)
     _p2p.recv(data, source, group)
-    for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+    for at, part in enumerate(data.split(counts)):
         object_list[at] = _unpacked(part, counts[at])
     return source
 

@@ -23,7 +23,7 @@ def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
 
 
 def isend(
-    tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
     source = one_tensor(tensor, "tensor", "isend")
@@ -36,7 +36,7 @@ def isend(
 
 
 def irecv(
-    tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
     """Start to receive a tensor, of this shape and type, from rank `src`, or from any rank (None)."""
     target = one_tensor(tensor, "tensor", "irecv")
@@ -47,14 +47,26 @@ def irecv(
     return process_group.start_receive(target, None if anyone else _peer(process_group, src, group_src, "src"), tag)
 
 
-def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
     """Send a tensor to rank `dst`; returns when the tensor may be changed."""
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
 
 
-def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
     """Receive a tensor from rank `src`, or from any (None); returns the sender. -1 for a rank outside of the group."""
     work = irecv(tensor, src, group, tag, group_src)
     return -1 if work is None else work.source_rank()
@@ -68,7 +80,7 @@ class P2POp:
         op: Callable[..., Any],
         tensor: Tensor,
         peer: int | None = None,
-        group: Any = None,
+        group: ProcessGroup | None = None,
         tag: int = 0,
         group_peer: int | None = None,
     ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._tensor.tensor import Tensor
 
 
-def moved(structure: Any, device: Any) -> Any:
+def moved(structure: Any, device: DeviceLike) -> Any:
     """An object with its tensors moved to a device, also within dicts, lists and (named) tuples."""
     if isinstance(structure, Tensor):
         return structure.to(device)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import unbind
 from weft._tensor.tensor import Tensor
@@ -11,6 +13,10 @@ from weft.distributed._world import is_initialized, require_group
 from weft.distributed.nn.functional import all_gather
 from weft.errors import ValueRangeError
 from weft.nn._norm import _BatchNorm
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
+    from weft.nn._module import Module
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -27,9 +33,9 @@ class SyncBatchNorm(_BatchNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
+        process_group: ProcessGroup | None = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -65,7 +71,7 @@ class SyncBatchNorm(_BatchNorm):
             running.copy_(running * (1 - momentum) + new * momentum)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Any:
+    def convert_sync_batchnorm(cls, module: Module, process_group: ProcessGroup | None = None) -> Any:
         """`module`, with all its batch normalisations replaced; parameters and statistics are kept."""
         converted = module
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
@@ -90,7 +96,7 @@ def _by_channel(x: Tensor, input: Tensor) -> Tensor:
     return rows.reshape(x, (1, -1, *(1 for _ in input.shape[2:])))
 
 
-def _statistics(input: Tensor, group: Any) -> tuple[Any, Any, Any]:
+def _statistics(input: Tensor, group: ProcessGroup) -> tuple[Any, Any, Any]:
     """Mean and variance of each channel, and the number of its elements, over all ranks; differentiable.
 
     In float32 for 16-bit inputs. They are computed from each rank's mean and squared deviations, which avoids

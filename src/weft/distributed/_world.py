@@ -152,7 +152,7 @@ def init_process_group(
         atexit.register(_leave_at_exit)
 
 
-def require_timedelta(timeout: Any) -> None:
+def require_timedelta(timeout: timedelta) -> None:
     """`TypeError` unless a timeout is a timedelta."""
     if not isinstance(timeout, timedelta):
         raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
@@ -289,7 +289,7 @@ def abridged(members: list[Any]) -> str:
     return f"{text[: _LONGEST_LIST // 2]}... of {len(members)}, checksum {zlib.crc32(text.encode()):x}"
 
 
-def destroy_process_group(group: Any = None) -> None:
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave a group, by default all groups. Operations that wait for peers fail."""
     world = _world()
     if group is GroupMember.NON_GROUP_MEMBER:
@@ -410,12 +410,12 @@ def get_process_group_ranks(group: Any = None) -> list[int]:
     return list(require_group(group).ranks)
 
 
-def get_group_rank(group: Any, global_rank: int) -> int:
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     """The rank in a group of a rank of the job; `ValueError` if it is not a member."""
     return require_group(group).rank_in_group(global_rank)
 
 
-def get_global_rank(group: Any, group_rank: int) -> int:
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
     """The rank in the job of a rank of a group; `ValueError` if there is no such rank."""
     ranks = require_group(group).ranks
     if not 0 <= group_rank < len(ranks):

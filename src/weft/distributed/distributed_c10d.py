@@ -30,7 +30,7 @@ def _get_process_group_name(pg: ProcessGroup) -> str:
     return pg.group_name
 
 
-def _rank_not_in_group(group: Any) -> bool:
+def _rank_not_in_group(group: ProcessGroup) -> bool:
     """Whether this rank is not a member of a group."""
     return group is distributed.GroupMember.NON_GROUP_MEMBER
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn import functional as F
@@ -135,7 +137,9 @@ Softmax2d = _make("Softmax2d", _over_channels, "The softmax over the channels of
 class PReLU(Module):
     """x where positive, else x times a learnt slope: one for all channels, or one for each."""
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike | None = None, dtype: DType | None = None
+    ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init

@@ -85,12 +85,12 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
+        query: Tensor,
         key: Any,
         value: Any,
-        key_padding_mask: Any = None,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:

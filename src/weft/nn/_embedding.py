@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
@@ -18,7 +20,7 @@ _E = TypeVar("_E", bound="Embedding")
 _B = TypeVar("_B", bound="EmbeddingBag")
 
 
-def _draw(weight: Any, padding_idx: int | None) -> None:
+def _draw(weight: Tensor, padding_idx: int | None) -> None:
     """Draw new vectors in place; that of `padding_idx` becomes zero."""
     init.normal_(weight)
     if padding_idx is not None:
@@ -44,8 +46,8 @@ class Embedding(Module):
         sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
@@ -128,8 +130,8 @@ class EmbeddingBag(Module):
         _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < max(num_embeddings, 1):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import ModuleError
 from weft.nn._lazy_parameter import is_lazy
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class LazyModuleMixin:
@@ -31,7 +34,7 @@ class LazyModuleMixin:
         module: Any = self
         return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
 
-    def _infer_parameters(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _infer_parameters(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
             raise ModuleError(f"module {module._get_name()} has not been fully initialized")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from weft._base.device import device
+from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.codegen import op
@@ -46,7 +46,7 @@ class UninitializedTensorMixin:
             "`forward` with a dummy batch to initialize the parameters before calling torch functions"
         )
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(self, shape: Any, device: DeviceLike | None = None, dtype: DType | None = None) -> None:
         """Become an ordinary tensor of this shape, whose elements are arbitrary. Type and device stay unless given."""
         value = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
         requires_grad = self._wanted
@@ -132,7 +132,7 @@ class UninitializedTensorMixin:
         return type(self), (self.requires_grad, self.device, self.dtype)
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A parameter whose shape is set by the first call of its lazy module."""
 
     cls_to_become = Parameter
@@ -141,7 +141,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: i
         self._begin(requires_grad, device, dtype)
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A buffer whose shape is set by the first call of its lazy module."""
 
     cls_to_become = Tensor

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -15,7 +17,7 @@ from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
 
-def fresh(size: tuple[int, ...], device: Any = None, dtype: Any = None) -> Parameter:
+def fresh(size: tuple[int, ...], device: DeviceLike | None = None, dtype: DType | None = None) -> Parameter:
     """A parameter of zeros, which the caller initialises."""
     return Parameter(op.zeros(size, dtype=dtype or default_dtype(), device=device))
 
@@ -39,7 +41,12 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.in_features = in_features
@@ -78,8 +85,8 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if in1_features <= 0:

@@ -177,11 +177,11 @@ def _attribute(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-def name_of_type(x: Any) -> str:
+def name_of_type(x: object) -> str:
     """The name of an object's type in error texts."""
     kind = type(x)
     if isinstance(x, Tensor) and kind is Tensor:
-        return x.type()  # pyright: ignore[reportReturnType]
+        return x.type()
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

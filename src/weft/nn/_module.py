@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
 from weft._base.state import ambient, peek
 from weft._tensor.compile import compile
@@ -278,7 +279,7 @@ class Module(Lookup):
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
         order = kwargs.get("memory_format")
 
-        def convert(tensor: Any) -> Any:
+        def convert(tensor: Tensor) -> Any:
             if order is not None and tensor.ndim in (4, 5):
                 tensor = tensor.to(memory_format=order)
             moved = tensor.to(*others, **only_moved) if others or only_moved else tensor
@@ -313,15 +314,15 @@ class Module(Lookup):
         """Move all tensors to the CPU."""
         return self._apply(lambda t: t.to("cpu"))
 
-    def cuda(self: Self, device: Any = None) -> Self:
+    def cuda(self: Self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to a GPU."""
         return self._apply(lambda t: t.to("cuda" if device is None else device))
 
-    def xpu(self: Self, device: Any = None) -> Self:
+    def xpu(self: Self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to an Intel GPU."""
         return self._apply(lambda t: t.to("xpu" if device is None else device))
 
-    def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
+    def to_empty(self: Self, *, device: DeviceLike, recurse: bool = True) -> Self:
         """Replace all tensors by uninitialised ones of the same shapes and types on a device."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
@@ -461,7 +462,7 @@ def _kind_of(value: Any) -> str:
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
 
 
-def clear_grad(tensor: Any, set_to_none: bool) -> None:
+def clear_grad(tensor: Tensor, set_to_none: bool) -> None:
     """Remove a tensor's gradient, or detach it and set it to zero."""
     if set_to_none:  # without reading it, so that a captured step does not depend on whether there was one
         tensor.grad = None

@@ -24,7 +24,7 @@ def _described(name: Any, value: Any, plain: bool) -> str:
         return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     sizes = "x".join(map(str, value.shape))
-    type_name = str(value.dtype) if plain else value.type()  # pyright: ignore[reportAttributeAccessIssue]  derived
+    type_name = str(value.dtype) if plain else value.type()
     return f"  ({name}): {kind} containing: [{type_name} of size {sizes}]"
 
 

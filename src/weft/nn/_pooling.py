@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.tensor import Tensor
@@ -93,13 +94,15 @@ class _MaxUnpool(Module):
 
     _sides: int
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: Any = 0
+    ) -> None:
         super().__init__()
         self.kernel_size = ntuple(kernel_size, self._sides)
         self.stride = ntuple(kernel_size if stride is None else stride, self._sides)
         self.padding = ntuple(padding, self._sides)
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, indices: Tensor, output_size: int | Sequence[int] | None = None) -> Tensor:
         """Maxima put back at their positions, with zeros elsewhere, in the size before pooling or in `output_size`."""
         function = getattr(F, f"max_unpool{self._sides}d")
         return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -135,8 +138,8 @@ class _FractionalMaxPool(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        output_size: Any = None,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
         output_ratio: Any = None,
         return_indices: bool = False,
         _random_samples: Tensor | None = None,

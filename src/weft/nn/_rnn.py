@@ -97,7 +97,7 @@ class RNNBase(Module):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def check_input(self, input: Any, batch_sizes: Any) -> None:
+    def check_input(self, input: Any, batch_sizes: Tensor | None) -> None:
         """Refuse an input of another type or size. With `batch_sizes`, the input is packed data."""
         own = self.weight_ih_l0.dtype
         if input.dtype != own:
@@ -113,11 +113,11 @@ class RNNBase(Module):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
             )
 
-    def _expected_size(self, input: Any, batch_sizes: Any, size: int) -> tuple[int, int, int]:
+    def _expected_size(self, input: Any, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
         batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.numpy()[0])
         return self.num_layers * (1 + self.bidirectional), batch, size
 
-    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+    def get_expected_hidden_size(self, input: Any, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The size of the initial hidden state."""
         return self._expected_size(input, batch_sizes, self.proj_size or self.hidden_size)
 
@@ -133,7 +133,7 @@ class RNNBase(Module):
         self.check_input(input, batch_sizes)
         self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
         """The state with the batch in another order."""
         return hx if permutation is None else op.index_select(hx, 1, permutation)
 
@@ -174,7 +174,7 @@ class RNNBase(Module):
         output, hx = self._stack(padded_of(packed), hx, packing.lengths_on_device_of(batch_sizes, data))
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
 
-    def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
+    def _stack(self, padded: Tensor, hx: Any, lengths: Any) -> tuple[Any, Any]:
         """Run all layers on (length, batch, …)."""
         weights = []
         for names in self._all_weights:
@@ -289,7 +289,7 @@ class LSTM(RNNBase):
         """The outputs of the last layer, and the last hidden state and cell of each layer and direction."""
         return self._run(input, hx)
 
-    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+    def get_expected_cell_size(self, input: Any, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The size of the initial cell."""
         return self._expected_size(input, batch_sizes, self.hidden_size)
 
@@ -303,7 +303,7 @@ class LSTM(RNNBase):
         for at, (state, size) in enumerate(zip(hidden, sizes, strict=True)):
             self.check_hidden_size(state, size, f"Expected hidden[{at}] size {{}}, got {{}}")
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
         """Both states with the batch in another order."""
         return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
 

@@ -199,7 +199,7 @@ def plan_tensors(
             continue
         lazy = is_lazy(tensor)
         if not lazy and not tensor.ndim and source.shape == (1,):
-            source = source[0]  # pyright: ignore[reportIndexIssue]  derived from the operator table
+            source = source[0]
         if not lazy and source.shape != tensor.shape:
             errors.append(
                 f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, the shape in "

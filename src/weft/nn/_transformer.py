@@ -6,7 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from weft._base.dtype import float32
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, float32
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
@@ -49,8 +50,8 @@ class _TransformerLayer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         factory_kwargs = {"device": device, "dtype": dtype}
@@ -70,11 +71,11 @@ class _TransformerLayer(Module):
             self.add_module(f"dropout{at}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _attend(self, at: int, x: Any, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
+    def _attend(self, at: int, x: Tensor, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Tensor:
         """The attention sublayer number `at`, with its residual; self-attention if `keys` is None."""
         attention = getattr(self, self._attentions[at - 1])
 
-        def attend(x: Any) -> Any:
+        def attend(x: Tensor) -> Tensor:
             to = x if keys is None else keys
             return attention(
                 x, to, to, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
@@ -82,13 +83,13 @@ class _TransformerLayer(Module):
 
         return self._residual(at, x, attend)
 
-    def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Any:
+    def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Tensor:
         norm, dropout = getattr(self, f"norm{at}"), getattr(self, f"dropout{at}")
         if self.norm_first:
-            return x + dropout(sublayer(norm(x)))  # pyright: ignore[reportOperatorIssue]  derived
-        return norm(x + dropout(sublayer(x)))  # pyright: ignore[reportOperatorIssue]  derived
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
 
-    def _feed_forward(self, x: Any) -> Any:
+    def _feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward sublayer, with its residual."""
         return self._residual(
             len(self._attentions) + 1, x, lambda x: self.linear2(self.dropout(self.activation(self.linear1(x))))
@@ -100,7 +101,13 @@ class TransformerEncoderLayer(_TransformerLayer):
 
     _attentions = ("self_attn",)
 
-    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         """The result has the shape of `src`."""
         return self._feed_forward(self._attend(1, src, None, src_mask, src_key_padding_mask, is_causal))
 
@@ -112,15 +119,15 @@ class TransformerDecoderLayer(_TransformerLayer):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """The result has the shape of `tgt`."""
         x = self._attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self._attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -152,8 +159,8 @@ class TransformerEncoder(Module):
         self.mask_check = mask_check
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
-    ) -> Any:
+        self, src: Tensor, mask: Any = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
+    ) -> Tensor:
         """The result has the shape of `src`."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
@@ -171,15 +178,15 @@ class TransformerDecoder(Module):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """The result has the shape of `tgt`."""
         for layer in self.layers:
             tgt = layer(
@@ -213,8 +220,8 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
@@ -238,18 +245,18 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """The result has the shape of `tgt`."""
         batch = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
@@ -269,6 +276,8 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    def generate_square_subsequent_mask(
+        sz: int, device: DeviceLike | None = None, dtype: DType | None = None
+    ) -> Tensor:
         """-inf above the diagonal, 0 elsewhere."""
         return op.triu(op.full((sz, sz), float("-inf"), dtype=dtype or float32, device=device), 1)

@@ -6,12 +6,15 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.generator import Generator
 from weft.errors import ValueRangeError
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 _GAINS = {
     "linear": 1.0,
@@ -34,7 +37,7 @@ def _untaped(fill: Init) -> Init:
     """The function, run without recording on the tape."""
 
     @wraps(fill)
-    def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def filled(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         with using(grad=False):
             fill(tensor, *args, **kwargs)
         return tensor
@@ -56,20 +59,20 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 
 @_untaped
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
     """Uniform numbers from [a, b)."""
     tensor.uniform_(a, b, generator=generator)
 
 
 @_untaped
-def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
     """Normal numbers."""
     tensor.normal_(mean, std, generator=generator)
 
 
 @_untaped
 def trunc_normal_(
-    tensor: Any,
+    tensor: Tensor,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
@@ -95,23 +98,23 @@ def trunc_normal_(
 
 
 @_untaped
-def constant_(tensor: Any, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> Any:
     """One number everywhere."""
     tensor.fill_(val)
 
 
-def ones_(tensor: Any) -> Any:
+def ones_(tensor: Tensor) -> Tensor:
     """Ones everywhere."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor: Any) -> Any:
+def zeros_(tensor: Tensor) -> Tensor:
     """Zeros everywhere."""
     return constant_(tensor, 0.0)
 
 
 @_untaped
-def eye_(tensor: Any) -> Any:
+def eye_(tensor: Tensor) -> Any:
     """The identity matrix."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
@@ -119,7 +122,7 @@ def eye_(tensor: Any) -> Any:
 
 
 @_untaped
-def dirac_(tensor: Any, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> Any:
     """Weights of a convolution that copies input channels to output channels, as many as there are, in each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueRangeError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -133,7 +136,7 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
             tensor[(group * per_group + channel, channel, *centre)] = 1
 
 
-def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """The number of inputs of each output, and of outputs of each input."""
     if tensor.ndim < 2:
         raise ValueRangeError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
@@ -141,30 +144,30 @@ def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
-def _calculate_correct_fan(tensor: Any, mode: str) -> int:
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
     modes = ["fan_in", "fan_out"]
     if mode.lower() not in modes:
         raise ValueRangeError(f"Mode {mode} not supported, please use one of {modes}")
     return _calculate_fan_in_and_fan_out(tensor)[modes.index(mode.lower())]
 
 
-def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     fan = _calculate_correct_fan(tensor, mode)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
-def _is_empty(tensor: Any) -> bool:
+def _is_empty(tensor: Tensor) -> bool:
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
         return True
@@ -172,12 +175,12 @@ def _is_empty(tensor: Any) -> bool:
 
 
 def kaiming_uniform_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Uniform numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
@@ -186,12 +189,12 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Normal numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
@@ -199,7 +202,7 @@ def kaiming_normal_(
 
 
 @_untaped
-def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Any:
     """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; later dims count as columns."""
     if tensor.ndim < 2:
         raise ValueRangeError("Only tensors with 2 or more dimensions are supported")
@@ -214,7 +217,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
 
 
 @_untaped
-def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
     """Normal numbers, with the share `sparsity` of zeros in each column (Martens, 2010)."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
@@ -229,7 +232,7 @@ def _deprecated(fill: Init) -> Init:
     name = fill.__name__.removesuffix("_")
 
     @wraps(fill)
-    def filled(*args: Any, **kwargs: Any) -> Any:
+    def filled(*args: Any, **kwargs: Any) -> Tensor:
         warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
         return fill(*args, **kwargs)
 

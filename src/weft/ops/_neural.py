@@ -57,7 +57,7 @@ def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
 
 
 def ntuple(value: Any, n: int) -> tuple[Any, ...]:
-    """`n` times one value; several values as a tuple, however many they are."""
+    """A value repeated `n` times; an iterable becomes a tuple, whatever its length."""
     return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,) * n
 
 

@@ -64,7 +64,7 @@ def spread(x: jax.Array, shape: Sizes, dim: Any) -> jax.Array:
 
 
 def positions(shape: Sizes, dim: int) -> jax.Array:
-    """int64 numbers that count along one dim."""
+    """The position of each element along one dim, as int64."""
     return broadcasted_iota(jnp.int64, shape, dim)
 
 

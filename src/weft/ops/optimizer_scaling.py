@@ -1,16 +1,43 @@
-"""Rows of gradient scaling: what `GradScaler` does without looking at a number."""
+"""Rows of gradient scaling, which need no value on the host."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import jax.numpy as jnp
 
+from weft.ops._dims import Factors, Sizes
 from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
 from weft.ops._updates import double
 
 
-@defop(arithmetic=Arithmetic.OWN, differentiable=False, function=False, method=False)
+def _unscaled_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Gradients keep their dims; the two numbers after them have none."""
+    del static
+    letters = _dims_of(shapes[:-2])
+    return Factors((*letters, (), ()), (*letters, ()))
+
+
+def _kept_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """A number, then old and new arrays of the same dims."""
+    del static
+    letters = _dims_of(shapes[1 : 1 + len(shapes) // 2])
+    return Factors(((), *letters, *letters), letters)
+
+
+def _scale_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Numbers only."""
+    del static
+    return Factors(((),) * len(shapes), ((), ()))
+
+
+def _dims_of(shapes: Sequence[Sizes]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    return tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
+
+
+@defop(arithmetic=Arithmetic.OWN, dims=_unscaled_dims, differentiable=False, function=False, method=False)
 def unscale_gradients(grads: Arrays, found_inf: Array, scale: Array) -> list[Array]:
     """Gradients over the scale, then `found_inf`, or 1 where any of them is infinite or NaN."""
     inverse = (1 / double(scale)).astype(jnp.float32)
@@ -19,13 +46,13 @@ def unscale_gradients(grads: Arrays, found_inf: Array, scale: Array) -> list[Arr
     return [*scaled, jnp.where(finite, found_inf, 1)]
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@defop(arithmetic=Arithmetic.OWN, dims=_kept_dims, function=False, method=False)
 def kept_where(found_inf: Array, old: Arrays, new: Arrays) -> list[Array]:
     """The old arrays where an infinity was found, else the new ones."""
     return [jnp.where(found_inf != 0, before, after) for before, after in zip(old, new, strict=True)]
 
 
-@defop(arithmetic=Arithmetic.OWN, differentiable=False, function=False, method=False)
+@defop(arithmetic=Arithmetic.OWN, dims=_scale_dims, differentiable=False, function=False, method=False)
 def updated_scale(
     scale: Array,
     growth_tracker: Array,

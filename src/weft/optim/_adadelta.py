@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.ops.optimizer import adadelta_step
 from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Params
 from weft.optim._options import require, require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class Adadelta(FusedOptimizer):
@@ -18,8 +22,8 @@ class Adadelta(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1.0,
+        params: Params,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.errors import OptionError
 from weft.ops.optimizer import adafactor_step
 from weft.optim._fused import FusedOptimizer, Numbers
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_one, require_that
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class Adafactor(FusedOptimizer):
@@ -25,8 +28,8 @@ class Adafactor(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Params,
+        lr: float | Tensor = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
@@ -55,10 +58,10 @@ class Adafactor(FusedOptimizer):
             },
         )
 
-    def _kind(self, param: Any) -> bool:
+    def _kind(self, param: Tensor) -> bool:
         return param.ndim > 1
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del group
         if not self._kind(param):
             return {"step": 0.0, "variance": 0.0}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ops.optimizer import adagrad_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class Adagrad(FusedOptimizer):
@@ -20,8 +23,8 @@ class Adagrad(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Params,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -56,6 +59,6 @@ class Adagrad(FusedOptimizer):
         for group in self.param_groups:
             self._begin(group, group["params"])
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del group, param
         return {"step": 0.0, "sum": self.defaults["initial_accumulator_value"]}

@@ -8,7 +8,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.ops.optimizer_adam import adam_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 
@@ -24,8 +24,8 @@ class Adam(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Params,
+        lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -60,7 +60,7 @@ class Adam(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del param
         peaks = {"max_exp_avg_sq": 0.0} if group["amsgrad"] else {}
         return {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, **peaks}
@@ -84,8 +84,8 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Params,
+        lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ops.optimizer import asgd_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class ASGD(FusedOptimizer):
@@ -21,8 +24,8 @@ class ASGD(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Params,
+        lr: float | Tensor = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
@@ -48,6 +51,6 @@ class ASGD(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del param
         return {"step": 0.0, "eta": group["lr"], "mu": 1.0, "ax": 0.0}

@@ -21,7 +21,7 @@ from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, ValueRangeError
 from weft.ops._table import Kind, OpDef
 from weft.ops.optimizer_scaling import kept_where
-from weft.optim._optimizer import Group, Optimizer
+from weft.optim._optimizer import Group, Optimizer, Params
 
 Numbers = dict[str, Value | None]
 """Options of a group as operands, by the names of the row's parameters."""
@@ -55,7 +55,7 @@ class FusedOptimizer(Optimizer):
         cls._switches = tuple(param.name for param in params if param.keyword_only and param.name != "age")
         cls._skips_steps = cls.step is FusedOptimizer.step  # a user's own may do more than update parameters
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
             raise OptionError("`fused` does not support `differentiable`")
         if defaults.get("fused") and defaults.get("foreach"):
@@ -74,12 +74,12 @@ class FusedOptimizer(Optimizer):
 
     # --- for subclasses ---------------------------------------------------------------------------------------
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         """State before the first step: numbers, or (number, shape) if the shape is not the parameter's."""
         del group, param
         return self._fresh
 
-    def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> dict[str, tuple[int, ...]]:
         if type(self).step is not FusedOptimizer.step:  # overridden by a user, whose state may have other shapes
             return {}
         starts = self._starts(group, param)
@@ -88,7 +88,7 @@ class FusedOptimizer(Optimizer):
             for name in self._columns
         }
 
-    def _kind(self, param: Any) -> Any:
+    def _kind(self, param: Tensor) -> Any:
         """A key: only parameters with equal keys are updated by one application."""
         del param
 
@@ -228,7 +228,7 @@ def _counter(start: Any, device: Any) -> Value:
     return leaf(aval, new_array(aval, float(start)))
 
 
-def filled(param: Any, start: Any, shape: tuple[int, ...] | None = None) -> Any:
+def filled(param: Tensor, start: Any, shape: tuple[int, ...] | None = None) -> Any:
     """State with one number everywhere, as an array at once: the first step has the same program as later ones.
 
     In complex state both parts have that number.

@@ -18,7 +18,7 @@ from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer import lbfgs_step
 from weft.optim._fused import evaluated, filled
 from weft.optim._line_search import Point, strong_wolfe
-from weft.optim._optimizer import Group, Optimizer
+from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._options import require
 
 
@@ -32,8 +32,8 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1,
+        params: Params,
+        lr: float | Tensor = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
                 self._iterate(group, state, objective, Point(0.0, float(loss), gradient, 0.0))
         return loss
 
-    def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> dict[str, tuple[int, ...]]:
         del param
         size = sum(p.numel() * (2 if p.dtype.is_complex else 1) for p in group["params"])
         return dict.fromkeys(("d", "prev_flat_grad"), (size,))
@@ -195,7 +195,7 @@ class _History:
         inputs = (operand(gradient), *vectors, *_padded(self.ro, room), operand(self.H_diag))
         n = many(room)
         direction, slope = apply(call_of(lbfgs_step, (ONE, n, n, n, ONE)), inputs)
-        return wrap(direction), float(wrap(slope))  # pyright: ignore[reportArgumentType]  derived
+        return wrap(direction), float(wrap(slope))
 
     def _learn(self, change: Any, move: Any, most: int) -> None:
         """Add a pair if the curvature along it is positive, and drop the oldest one if there are too many."""

@@ -21,6 +21,8 @@ from weft.nn._lookup import name_of_type
 from weft.nn._module import clear_grad
 
 Group = dict[str, Any]
+Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+"""What an optimizer is made of: parameters, groups of them with options, or parameters with names."""
 
 
 class Optimizer:
@@ -189,7 +191,7 @@ class Optimizer:
         for hook in list(self._hooks["load_post"].values()):
             hook(self)
 
-    def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         """The required shapes of a parameter's state, by name."""
         del group, param
         return {}
@@ -319,7 +321,7 @@ def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
     return replacement
 
 
-def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
+def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
     """Parameters, and their names if they were given as pairs."""
     if isinstance(params, Tensor):
         return [params], []
@@ -337,13 +339,13 @@ def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
     return [param for _, param in entries], [name for name, _ in entries]
 
 
-def _cast(param: Any, value: Any, name: Any = None) -> Any:
+def _cast(param: Tensor, value: Any, name: Any = None) -> Any:
     """A copy of a parameter's state, cast to the parameter's type and moved to its device, except for `step`."""
     if isinstance(value, Tensor):
         copied = wrap(own(value._read()))
         if name == "step" or not param.dtype.is_floating_point:
             return copied
-        return copied.to(dtype=param.dtype, device=param.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        return copied.to(dtype=param.dtype, device=param.device)
     if isinstance(value, dict):
         return {key: _cast(param, entry, key) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -16,9 +16,9 @@ def require(name: str, value: Any, low: float = 0.0, high: float | None = None) 
         raise ValueRangeError(f"Invalid {name}: {value}")
 
 
-def require_one(lr: Any) -> None:
+def require_one(lr: float | Tensor) -> None:
     """Refuse a learning rate that is a tensor of several elements."""
-    if isinstance(lr, Tensor) and lr.numel() != 1:  # pyright: ignore[reportAttributeAccessIssue]  derived
+    if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueRangeError("Tensor lr must be 1-element")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.scalar import number
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import sgd_step
 from weft.optim._fused import FusedOptimizer, Numbers
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class SGD(FusedOptimizer):
@@ -25,8 +28,8 @@ class SGD(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Params,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
@@ -55,11 +58,11 @@ class SGD(FusedOptimizer):
             },
         )
 
-    def _kind(self, param: Any) -> bool:
+    def _kind(self, param: Tensor) -> bool:
         state = self.state.get(param)
         return bool(state) and state.get("momentum_buffer") is not None
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del param
         return {"momentum_buffer": 0.0} if group["momentum"] != 0 else {}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.errors import ValueRangeError
 from weft.ops.optimizer_adam import sparse_adam_step
 from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Params
 from weft.optim._options import require, require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class SparseAdam(FusedOptimizer):
@@ -21,8 +25,8 @@ class SparseAdam(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Params,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         maximize: bool = False,

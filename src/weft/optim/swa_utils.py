@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import int64
 from weft._base.state import using
 from weft._tensor.convert import tensor
@@ -29,7 +30,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     """A running mean that keeps `decay` of its old value."""
     _check_decay(decay)
 
-    def ema_update(ema_param: Any, current_param: Any, num_averaged: Any) -> Any:
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
         del num_averaged
         with using(grad=False):
             return decay * ema_param + (1 - decay) * current_param
@@ -45,7 +46,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
 def get_swa_avg_fn() -> AverageOne:
     """The mean with equal weights."""
 
-    def swa_update(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
         with using(grad=False):
             return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
@@ -63,7 +64,7 @@ def _check_decay(decay: float) -> None:
 
 
 def _for_lists(average: AverageOne) -> AverageMany:
-    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Any) -> None:
+    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Tensor | int) -> None:
         with using(grad=False):
             for old, new in zip(averages, currents, strict=True):
                 old.copy_(average(old, new, num_averaged))
@@ -83,7 +84,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: Any = None,
+        device: DeviceLike | None = None,
         avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageMany | None = None,
         use_buffers: bool = False,
@@ -108,7 +109,7 @@ class AveragedModel(Module):
         with using(grad=False):
             averages = [param.detach() for param in self._averaged(self.module)]
             currents = [new.detach().to(old.device) for old, new in zip(averages, self._averaged(model), strict=False)]
-            if int(self.n_averaged) == 0:  # pyright: ignore[reportArgumentType]  derived
+            if int(self.n_averaged) == 0:
                 for old, new in zip(averages, currents, strict=False):
                     old.copy_(new)
             else:
@@ -116,7 +117,7 @@ class AveragedModel(Module):
             if not self.use_buffers:
                 for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
                     old.detach().copy_(new.detach().to(old.device))
-            self.n_averaged += 1  # pyright: ignore[reportOperatorIssue]  derived
+            self.n_averaged += 1
 
     def _averaged(self, model: Module) -> Iterable[Any]:
         return chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
@@ -129,10 +130,10 @@ class AveragedModel(Module):
             news.append(new)
         update = self.multi_avg_fn or _for_lists(self.avg_fn or get_swa_avg_fn())
         for (device, _), (olds, news) in together.items():
-            update(olds, news, self.n_averaged.to(device))  # pyright: ignore[reportAttributeAccessIssue]  derived
+            update(olds, news, self.n_averaged.to(device))
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Compute the running statistics of the batch normalisations of `model` again, from the batches of `loader`.
 
     If a batch is a list or tuple, its first entry is the model's input.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft as torch
+from tests.distributed.processes import Cases, in_threads
 from tests.distributed.rpc import job
 from weft.distributed import autograd, rpc
 
+case, case_of_processes, long_case = Cases(), Cases(), Cases()
 SIZE = 3
 INPUTS = 2
 OPERATIONS: dict[str, Any] = {
@@ -138,7 +139,7 @@ def graphs(draw):
     return steps
 
 
-def random(examples):
+def compare_random_graphs(examples):
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
     @given(graphs(), st.booleans(), st.integers(1, 2))
     def compare(steps, whole, passes):
@@ -150,33 +151,32 @@ def random(examples):
     compare()
 
 
-def many_at_once():
-    """Several contexts at a time, over the same weights."""
+@case
+def random_graphs_have_the_gradients_of_one_process():
+    compare_random_graphs(25)
+
+
+@long_case
+def a_thousand_random_graphs_have_the_gradients_of_one_process():
+    compare_random_graphs(1000)
+
+
+@case_of_processes
+def several_contexts_at_a_time_do_not_meet():
+    """Over the same weights."""
     steps = [
         Step("sync", 1, 0, "mul", 0, 1, 0),
         Step("relay", 2, 1, "sin", 2, 0, 1),
         Step("remote", 1, 0, "several", 3, 2, 0),
     ]
-    failed: list[BaseException] = []
 
-    def body():
-        try:
-            for _ in range(5):
-                check(steps, True, "fast")
-                check(steps, False, "smart")
-        except BaseException as error:
-            failed.append(error)
+    def body(thread):
+        for _ in range(5):
+            check(steps, True, "fast")
+            check(steps, False, "smart")
 
-    threads = [threading.Thread(target=body) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed, failed
-
-
-PROGRAMS = {"random": lambda: random(25), "soaked": lambda: random(1000), "many_at_once": many_at_once}
+    in_threads(4, body)
 
 
 if __name__ == "__main__":
-    job.main(PROGRAMS)
+    job.main([*case, *case_of_processes, *long_case])

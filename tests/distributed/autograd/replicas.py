@@ -8,6 +8,7 @@ import pytest
 
 import weft as torch
 import weft.distributed as dist
+from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
 from weft import nn
 from weft.distributed import autograd, rpc
@@ -15,6 +16,8 @@ from weft.distributed.algorithms.ddp_comm_hooks import default_hooks
 from weft.distributed.nn import RemoteModule
 from weft.distributed.optim import DistributedOptimizer
 from weft.nn.parallel import DistributedDataParallel as DDP
+
+case = Cases()
 
 
 def linear(seed, *sizes):
@@ -75,7 +78,8 @@ def expected(middle):
     return grads[0], [p.detach() for p in parameters]
 
 
-def averages():
+@case
+def gradients_of_replicas_are_averages():
     """Also where the replicated part comes before the remote one, whose gradients another thread brings."""
     middle = RemoteModule("w2", linear, (1, 5, 5))
     wanted = expected(linear(1, 5, 5))
@@ -113,18 +117,13 @@ def twice(x):
     return 2 * x
 
 
-def missing():
-    """A replicated parameter without a gradient is told of where the pass began; the next pass is none the worse."""
+@case
+def a_parameter_without_a_gradient_is_told_where_the_pass_began():
+    """The next pass is none the worse."""
     meeting = f"file://{tempfile.mkdtemp()}/store"
     calls = [rpc.rpc_async(f"w{number}", train_without_bias, (number, meeting)) for number in range(2)]
     assert torch.futures.wait_all(calls) == [[[[2, 2], [2, 2]], [2, 2]]] * 2
 
 
-def replicas():
-    """All of it, in one job."""
-    averages()
-    missing()
-
-
 if __name__ == "__main__":
-    job.main({"replicas": replicas})
+    job.main(case)

@@ -8,11 +8,17 @@ from tests.distributed.autograd import graphs
 from tests.distributed.rpc import job
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared("tests.distributed.autograd.graphs", graphs.SIZE, tmp_path_factory)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["random", "many_at_once", pytest.param("soaked", marks=pytest.mark.soak)])
-def test_graphs_cut_over_workers(program, tmp_path):
-    job.run("tests.distributed.autograd.graphs", program, graphs.SIZE, tmp_path)
+@job.each(*graphs.case, *graphs.case_of_processes, long=graphs.long_case)
+def test_graphs_cut_over_workers(case, workers):
+    workers.run(case)
 
 
-def test_graphs_cut_over_threads():
-    job.run_in_threads(graphs.PROGRAMS, "random", graphs.SIZE)
+@job.each(*graphs.case)
+def test_graphs_cut_over_threads(case):
+    job.run_in_threads(case, graphs.SIZE)

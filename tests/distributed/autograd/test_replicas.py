@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.distributed.autograd import replicas
 from tests.distributed.rpc import job
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared("tests.distributed.autograd.replicas", 3, tmp_path_factory)
+
+
 @pytest.mark.slow
-def test_gradients_of_replicas_are_averaged_in_contexts(tmp_path):
-    job.run("tests.distributed.autograd.replicas", "replicas", 3, tmp_path)
+@job.each(*replicas.case)
+def test_replicas_in_contexts(case, workers):
+    workers.run(case)

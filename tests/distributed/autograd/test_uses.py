@@ -13,15 +13,20 @@ from tests.distributed.rpc import job
 _MODULE = "tests.distributed.autograd.uses"
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared(_MODULE, 3, tmp_path_factory)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["passes", "several", "refusals", "modules", "optimizers"])
-def test_uses(program, tmp_path):
-    job.run(_MODULE, program, 3, tmp_path)
+@job.each(*uses.case)
+def test_between_processes(case, workers):
+    workers.run(case)
 
 
-@pytest.mark.parametrize("program", ["passes", "several", "refusals", "modules", "optimizers"])
-def test_uses_between_threads(program):
-    job.run_in_threads(uses.PROGRAMS, program, 3)
+@job.each(*uses.case)
+def test_between_threads(case):
+    job.run_in_threads(case, 3)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What contexts, passes, remote modules and distributed optimizers do, and what they refuse."""
+"""Cases of contexts, passes, remote modules and distributed optimizers, and programs in which a worker dies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 import pytest
 
 import weft as torch
+from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft import nn
@@ -20,6 +21,7 @@ from weft.distributed.nn.api.remote_module import RemoteModule
 from weft.distributed.optim import DistributedOptimizer
 from weft.distributed.rpc._state import current_agent
 
+case = Cases()
 _kept = {}
 
 
@@ -93,8 +95,12 @@ def leaf(*numbers):
     return torch.tensor(numbers, requires_grad=True)
 
 
-def passes():
-    """The example of the specification, and what else a pass is made of."""
+# --- contexts and passes ---
+
+
+@case
+def gradients_are_kept_in_the_context_and_not_at_the_leaves():
+    """The example of the specification."""
     t1, t2 = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
     with autograd.context() as context_id:
         loss = rpc.rpc_sync("w1", torch.add, (t1, t2)).sum()
@@ -103,21 +109,30 @@ def passes():
     assert found.keys() == {t1, t2}
     assert all(torch.equal(grad, torch.ones(3, 3)) for grad in found.values())
     assert t1.grad is None
+
+
+@case
+def a_tensor_keeps_its_history_in_a_context_alone():
     x = leaf(1.0, 2.0)
-    with autograd.context() as context_id:
+    with autograd.context():
         assert rpc.rpc_sync("w1", kinds, (x,)) == ("Tensor", False, "<RecvRpcBackward>")
         with torch.no_grad():
             assert rpc.rpc_sync("w1", kinds, (x,)) == ("Tensor", True, "None")
+    assert rpc.rpc_sync("w1", kinds, (x,)) == ("Tensor", True, "None")
+
+
+@case
+def a_pass_goes_back_through_calls_of_all_kinds():
+    x = leaf(1.0, 2.0)
+    with autograd.context() as context_id:
         y = rpc.rpc_sync("w1", nest, ("w2", x)) + rpc.rpc_sync("w1", chain, ("w0", x))
         y = y + rpc.remote("w2", twice, (x,)).to_here() + rpc.RRef(x).rpc_sync().mul(3)
         autograd.backward(context_id, y.sum())
         assert autograd.get_gradients(context_id)[x].tolist() == [13, 13]
-    assert rpc.rpc_sync("w1", kinds, (x,)) == ("Tensor", True, "None")
-    nothing_is_left("w1", "w2")
 
 
-def several():
-    """Passes in one context add up; those of different contexts do not meet; hooks run."""
+@case
+def passes_in_one_context_add_up_and_hooks_run():
     x = leaf(1.0, 2.0)
     rpc.rpc_sync("w1", make, ("a", 3.0, 4.0))
     with autograd.context() as context_id:
@@ -131,6 +146,12 @@ def several():
         with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
             autograd.backward(context_id, [second])
     assert rpc.rpc_sync("w1", look, ("a",)) == ([3, 4], None)
+
+
+@case
+def a_reference_begins_a_pass_in_a_context():
+    x = leaf(1.0, 2.0)
+    rpc.rpc_sync("w1", make, ("a", 3.0, 4.0))
     with autograd.context() as context_id:
         owned = rpc.remote("w1", product, ("a", x))
         with pytest.raises(RuntimeError, match="User RRefs require 'dist_autograd_ctx_id' to be specified"):
@@ -140,20 +161,36 @@ def several():
         total = rpc.RRef(owned.to_here() * 2)
         total.backward(context_id)
         assert autograd.get_gradients(context_id)[x].tolist() == [9, 12]
+
+
+@case
+def a_reference_to_a_value_here_begins_a_pass_without_a_context():
+    x = leaf(1.0, 2.0)
     rpc.RRef((x * x).sum()).backward()
     assert x.grad.tolist() == [2, 4]
-    del owned, total
-    nothing_is_left("w1", "w2")
 
 
 def gradient(name, context_id):
     return autograd.get_gradients(context_id)[_kept[name]].tolist()
 
 
-def refusals():
+# --- what a pass refuses ---
+
+
+@case
+def a_context_that_there_is_not_is_refused():
     x = leaf(1.0, 2.0)
     with pytest.raises(RuntimeError, match=r"^Could not find autograd context with id: 12345$"):
         autograd.backward(12345, [x.sum()])
+    with autograd.context() as context_id:
+        pass
+    with pytest.raises(RuntimeError, match=r"^Could not find autograd context with id: "):
+        autograd.get_gradients(context_id)
+
+
+@case
+def roots_that_cannot_be_are_refused():
+    x = leaf(1.0, 2.0)
     with autograd.context() as context_id:
         for roots, text in (
             ([2 * x], r"shape \[2\] is not a scalar, all roots need to be scalar"),
@@ -163,27 +200,47 @@ def refusals():
         ):
             with pytest.raises(RuntimeError, match=text):
                 autograd.backward(context_id, roots)
+
+
+@case
+def arguments_of_a_pass_that_cannot_be_are_refused():
+    x = leaf(1.0, 2.0)
+    with autograd.context() as context_id:
         with pytest.raises(TypeError, match="context_id must be an int, as context"):
             autograd.backward("1", [x.sum()])
         with pytest.raises(ValueError, match="mode must be 'fast' or 'smart', but got 'quick'"):
             autograd.backward(context_id, [x.sum()], mode="quick")
-        with (
-            pytest.raises(RuntimeError, match=r"^Already have an autograd context id for this thread\.$"),
-            autograd.context(),
-        ):
-            pass
+
+
+@case
+def a_thread_has_one_context_at_a_time():
+    with (
+        autograd.context(),
+        pytest.raises(RuntimeError, match=r"^Already have an autograd context id for this thread\.$"),
+        autograd.context(),
+    ):
+        pass
+
+
+@case
+def what_came_in_a_context_takes_part_in_its_passes_alone():
+    x = leaf(1.0, 2.0)
+    with autograd.context():
         come = rpc.rpc_sync("w1", twice, (x,))
         with pytest.raises(
             RuntimeError, match=r"came from WorkerInfo\(id=1, name=w1\) in a context of distributed aut"
         ):
             come.sum().backward()
-    with pytest.raises(RuntimeError, match=r"^Could not find autograd context with id: "):
-        autograd.get_gradients(context_id)
     with (
         autograd.context() as context_id,
         pytest.raises(RuntimeError, match="in another context of distributed autograd"),
     ):
         autograd.backward(context_id, [(come + rpc.rpc_sync("w1", twice, (x,))).sum()])
+
+
+@case
+def fast_mode_needs_something_of_each_message():
+    x = leaf(1.0, 2.0)
     with autograd.context() as context_id:
         loss = rpc.rpc_sync("w1", twice, (x,)).sum()
         rpc.rpc_sync("w1", twice, (x,))
@@ -191,7 +248,9 @@ def refusals():
             RuntimeError, match=r"^FAST mode needs gradients .* none came for 1 of WorkerInfo\(id=1, name=w1\)"
         ):
             autograd.backward(context_id, [loss], mode="fast")
-    nothing_is_left("w1", "w2")
+
+
+# --- programs in which a worker dies ---
 
 
 def failures():
@@ -233,26 +292,65 @@ def abandoned():
 def open_and_wait(to):
     with autograd.context():
         rpc.rpc_sync(to, twice, (leaf(1.0),))
-        time.sleep(600)
+        signal.pause()  # until it is killed
 
 
 def call(module, x):
     return module(x)
 
 
-def modules():
-    remote = RemoteModule("w1/cpu", nn.Linear, args=(20, 30))
-    x = torch.rand(128, 20)
+# --- remote modules ---
+
+
+def linear():
+    return RemoteModule("w1/cpu", nn.Linear, args=(20, 30)), torch.rand(128, 20)
+
+
+@case
+def a_remote_module_is_called_in_three_ways():
+    remote, x = linear()
     assert remote(x).shape == remote.forward_async(x).wait().shape == remote.forward(input=x).shape == (128, 30)
-    assert [one.to_here().shape for one in remote.remote_parameters()] == [(30, 20), (30,)]
-    assert remote.get_module_rref().owner_name() == "w1"
+
+
+@case
+def a_remote_module_tells_where_it_is_and_what_parameters_it_has():
+    remote, _ = linear()
     assert repr(remote) == "RemoteModule(w1/cpu)"
     assert remote.on == "w1"
+    assert remote.get_module_rref().owner_name() == "w1"
+    assert [one.to_here().shape for one in remote.remote_parameters()] == [(30, 20), (30,)]
+
+
+@case
+def arguments_that_the_module_does_not_take_are_told():
+    remote, _ = linear()
     with pytest.raises(TypeError, match=r"^RemoteModule\(w1/cpu\): Linear\.forward\(input\): too many positional arg"):
         remote(1, 2, 3)
+    with pytest.raises(TypeError, match="missing a required argument: 'input'"):
+        remote()
+
+
+@case
+def a_remote_module_is_sent_to_other_workers():
+    remote, x = linear()
     assert torch.equal(rpc.rpc_sync("w2", call, (remote, x)), remote(x))
-    again = RemoteModule.init_from_module_rref("rank:1", remote.get_module_rref())
-    assert torch.equal(again(x), remote(x))
+    with pytest.raises(RuntimeError, match=r"^Cannot pickle RemoteModule in python pickler\. RemoteModule can only be"):
+        pickle.dumps(remote)
+
+
+@case
+def a_remote_module_is_made_from_a_reference():
+    """Wherever it is said to be, it is at the reference's owner."""
+    remote, x = linear()
+    for place in ("rank:1", "w2"):
+        again = RemoteModule.init_from_module_rref(place, remote.get_module_rref())
+        assert again.on == "w1"
+        assert torch.equal(again(x), remote(x))
+
+
+@case
+def a_remote_module_refuses_what_needs_the_module_here():
+    remote, _ = linear()
     for name in ("to", "state_dict", "named_parameters", "cuda"):
         with pytest.raises(ValueError, match=f"^Method ``{name}`` not supported for RemoteModule$"):
             getattr(remote, name)()
@@ -260,10 +358,10 @@ def modules():
         ValueError, match=r"^Method ``parameters`` not supported .* Please use ``remote_parameters`` ins"
     ):
         remote.parameters()
-    with pytest.raises(RuntimeError, match=r"^Cannot pickle RemoteModule in python pickler\. RemoteModule can only be"):
-        pickle.dumps(remote)
-    with pytest.raises(TypeError, match="missing a required argument: 'input'"):
-        remote()
+
+
+@case
+def a_remote_module_that_cannot_be_made_is_told():
     with pytest.raises(ValueError, match=r"Expect `module_cls\(\*args, \*\*kwargs\)` returns an instance of <class nn"):
         RemoteModule("w1", dict)
     for place, kind, text in (
@@ -275,18 +373,28 @@ def modules():
     ):
         with pytest.raises(kind, match=text):
             RemoteModule(place, nn.Linear, args=(1, 1))
-    elsewhere = RemoteModule.init_from_module_rref("w2", remote.get_module_rref())
-    assert elsewhere.on == "w1"
-    assert torch.equal(elsewhere(x), remote(x))
-    dropping = RemoteModule("w2", nn.Dropout, args=(0.5,))
+
+
+@case
+def a_remote_module_is_set_to_evaluate():
+    x, dropping = torch.rand(128, 20), RemoteModule("w2", nn.Dropout, args=(0.5,))
     assert not dropping.eval().training
     assert torch.equal(dropping(x), x)
+
+
+@case
+def a_remote_module_is_a_part_of_a_module_here():
+    remote, x = linear()
     whole = nn.Sequential(remote, nn.Linear(30, 2))
     assert len(list(whole.parameters())) == 2
     assert whole(x).shape == (128, 2)
 
 
-def optimizers():
+# --- distributed optimizers ---
+
+
+@case
+def an_optimizer_steps_parameters_where_they_are():
     parameter = rpc.remote("w1", make, ("p", 1.0, 1.0)).to_here()
     optimizer = DistributedOptimizer(torch.optim.SGD, [parameter], lr=0.5)
     with autograd.context() as context_id:
@@ -296,18 +404,21 @@ def optimizers():
     assert rpc.rpc_sync("w1", look, ("p",)) == ([0.5, 0.5], None)
     with pytest.raises(RuntimeError, match=r"^Could not find autograd context with id: 999$"):
         optimizer.step(999)
+
+
+@case
+def an_optimizer_that_cannot_be_made_is_told():
     with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
         DistributedOptimizer(torch.optim.SGD, [], lr=0.5)
     with pytest.raises(TypeError, match=r"takes references to parameters \(RRef\), but got Tensor; wrap"):
         DistributedOptimizer(torch.optim.SGD, [torch.ones(2)], lr=0.5)
+    parameter = rpc.remote("w1", make, ("p", 1.0, 1.0)).to_here()
     with pytest.raises(ValueError, match="Invalid learning rate: -1"):
         DistributedOptimizer(torch.optim.SGD, [parameter], lr=-1)
-    _training_is_that_of_one_process()
-    del parameter, optimizer
-    nothing_is_left("w1", "w2")
 
 
-def _training_is_that_of_one_process():
+@case
+def training_is_that_of_one_process():
     """A model in three parts, with momentum, in float64."""
     torch.manual_seed(0)
     parts = [RemoteModule(to, Layer, (seed,)) for seed, to in enumerate(("w1", "w2"))]
@@ -338,8 +449,5 @@ class Layer(nn.Module):
         return self.linear(x).tanh()
 
 
-PROGRAMS = {one.__name__: one for one in (passes, several, refusals, failures, abandoned, modules, optimizers)}
-
-
 if __name__ == "__main__":
-    job.main(PROGRAMS)
+    job.main(case, failures=failures, abandoned=abandoned)

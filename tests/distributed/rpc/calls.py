@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft as torch
-from tests.distributed.processes import Cases
+from tests.distributed.processes import Cases, in_threads
 from tests.distributed.rpc import job
 from weft.distributed import rpc
 
@@ -299,19 +299,11 @@ def a_timeout_that_is_none_is_refused():
 
 @long_case
 def eight_threads_call_at_once():
-    wrongs = []
+    def call(thread):
+        for at in range(200):
+            assert rpc.rpc_sync("w1", same, ((thread, at),)) == (thread, at)
 
-    def call(start):
-        for at in range(start, start + 200):
-            if rpc.rpc_sync("w1", same, (at,)) != at:
-                wrongs.append(at)
-
-    threads = [threading.Thread(target=call, args=(1000 * number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrongs
+    in_threads(8, call)
 
 
 @long_case

@@ -1,4 +1,4 @@
-"""Programs about TLS: `python -m tests.distributed.rpc.secured PROGRAM RANK SIZE ADDRESS FOLDER` is a worker.
+"""Cases of calls over TLS: `python -m tests.distributed.rpc.secured PROGRAM RANK SIZE ADDRESS FOLDER` is a worker.
 
 The folder has certificates for all; of the program `mixed`, worker 1 has none.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 
 import numpy as np
 import pytest
 
 import weft as torch
+from tests.distributed.processes import Cases, in_threads
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft._comm.transport.tls import Tls
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
+
+case = Cases()
 
 
 def same(x):
@@ -36,39 +38,51 @@ def value(reference):
     return reference.to_here()
 
 
-def calls():
-    """All that works without TLS."""
+@case
+def a_call_is_enciphered_by_tls():
     assert rpc.rpc_sync("w1", same, (7,)) == 7
     assert isinstance(current_agent().peers.existing(rpc.get_worker_info("w1"))._cipher, Tls)
+
+
+@case
+def a_called_function_calls_back():
     assert rpc.rpc_sync("w1", back, ("w0", "text")) == "text"
+
+
+@case
+def two_thousand_calls_are_under_way():
     assert [one.wait() for one in [rpc.rpc_async("w1", same, (n,)) for n in range(2000)]] == list(range(2000))
+
+
+@case
+def references_go_both_ways():
     assert rpc.remote("w1", same, ([1],)).to_here() == [1]
     assert rpc.rpc_sync("w1", value, (rpc.RRef(5),)) == 5
+
+
+@case
+def an_error_is_told():
     with pytest.raises(KeyError, match="On WorkerInfo"):
         rpc.rpc_sync("w1", wrong)
+
+
+@case
+def tensors_of_all_sizes_come_as_they_were():
     for size in (1 << 10, 1 << 14, (1 << 14) + 1, 1 << 21):
         x = torch.from_numpy(np.arange(size, dtype=np.float32))
         assert (rpc.rpc_sync("w1", same, (x,)).numpy() == x.numpy()).all()
-    at_once()
 
 
-def at_once():
-    """Long tensors and small calls of several threads."""
-    x, failed = torch.from_numpy(np.arange(1 << 20, dtype=np.float32)), []
+@case
+def long_tensors_and_small_calls_of_several_threads_go_at_once():
+    x = torch.from_numpy(np.arange(1 << 20, dtype=np.float32))
 
-    def run(number):
+    def call(thread):
         for _ in range(2):
-            if not (rpc.rpc_sync("w1", same, (x,)).numpy() == x.numpy()).all():
-                failed.append("long")
-            if rpc.rpc_sync("w1", back, ("w0", number)) != number:
-                failed.append("short")
+            assert (rpc.rpc_sync("w1", same, (x,)).numpy() == x.numpy()).all()
+            assert rpc.rpc_sync("w1", back, ("w0", thread)) == thread
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    in_threads(4, call)
 
 
 def mixed():
@@ -88,15 +102,14 @@ def visited():
         print(rpc.rpc_sync("w1", back, ("w0", "well")), flush=True)
 
 
-PROGRAMS = {one.__name__: one for one in (calls, mixed, visited)}
-
-
 if __name__ == "__main__":
     program, rank, size, address, folder = sys.argv[1:]
     files = [f"{folder}/{name}.pem" for name in ("certificate", "key", "authority")]
     job.join(rank, size, address, _transports=["uv"], certificates=None if (program, rank) == ("mixed", "1") else files)
-    if rank == "0":
-        PROGRAMS[program]()
+    if rank == "0" and program == "cases":
+        job.serve_cases(case, int(size))
+    elif rank == "0":
+        {"mixed": mixed, "visited": visited}[program]()
         nothing_is_left(*["w1"] * (program != "mixed"))
     if program == "mixed" and rank == "1":
         sys.stdin.read()  # worker 0 cannot tell that it is done

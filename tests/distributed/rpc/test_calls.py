@@ -19,7 +19,7 @@ def test_between_processes(case, workers):
     workers.run(case)
 
 
-@job.each(*calls.case, long=calls.long_case)
+@job.each(*calls.case)
 def test_between_threads(case):
     job.run_in_threads(case, 3)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.distributed.processes import ended, start
-from tests.distributed.rpc import job
+from tests.distributed.rpc import devices, job
 from weft import device
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
@@ -101,13 +101,17 @@ def test_devices_are_those_of_all_maps():
     assert [str(one) for one in devices_of("b", workers)] == ["xla:0", "xla:1", "xla:2", "xla:5"]
 
 
-@pytest.fixture
-def four_devices(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
-def test_tensors_go_where_the_maps_say(four_devices, tmp_path):
-    job.run("tests.distributed.rpc.devices", "all", 3, tmp_path)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared("tests.distributed.rpc.devices", 3, tmp_path_factory, XLA_FLAGS=FOUR_DEVICES)
+
+
+@job.each(*devices.case)
+def test_tensors_go_where_the_maps_say(case, workers):
+    workers.run(case)
 
 
 _JOINING = """
@@ -127,10 +131,13 @@ except ValueError as error:
 """
 
 
-def test_all_workers_are_told_and_may_join_again(four_devices, tmp_path):
+def test_all_workers_are_told_and_may_join_again(tmp_path):
     places = f"tcp://127.0.0.1:{free_port()}", f"file://{tmp_path}/store"
     wrong = "Node w0 has target devices with invalid indices in its device map for w1"
     maps = ("{0: 4}", "{}")
-    processes = [start([sys.executable, "-c", _JOINING, str(rank), *places, maps[rank]]) for rank in (0, 1)]
+    processes = [
+        start([sys.executable, "-c", _JOINING, str(rank), *places, maps[rank]], XLA_FLAGS=FOUR_DEVICES)
+        for rank in (0, 1)
+    ]
     for code, output, errors in ended(processes):
         assert (code, output) == (0, f"{wrong}\n3\n"), errors

@@ -7,6 +7,15 @@ import pytest
 from tests.distributed.rpc import far, job
 
 
-@pytest.mark.parametrize("program", far.PROGRAMS)
-def test_long_tensors_by_tcp(program, tmp_path):
-    job.run(far.__name__, program, 2, tmp_path)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared(far.__name__, 2, tmp_path_factory)
+
+
+@job.each(*far.case)
+def test_long_tensors_by_tcp(case, workers):
+    workers.run(case)
+
+
+def test_a_lane_is_cut_off(tmp_path):
+    job.run(far.__name__, "cut_off", 2, tmp_path)

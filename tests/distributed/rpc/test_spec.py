@@ -10,14 +10,26 @@ from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import backend_registry
 
 
-def test_examples(monkeypatch, tmp_path):
-    monkeypatch.setenv("MASTER_ADDR", "localhost")
-    monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    job.run("tests.distributed.rpc.spec", "all", 3, tmp_path)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    yield from job.shared("tests.distributed.rpc.spec", 3, tmp_path_factory, **meeting)
 
 
-def test_examples_between_threads():
-    run_threads(spec.work, (3,), nprocs=3)
+@job.each(*spec.case)
+def test_examples(case, workers):
+    workers.run(case)
+
+
+@job.each(*spec.case)
+def test_examples_between_threads(case):
+    def work(rank):
+        spec.join(rank, 3)
+        if rank == 0:
+            job.run_alone(case, 3)
+        rpc.shutdown()
+
+    run_threads(work, nprocs=3)
 
 
 def test_options_have_documented_defaults():

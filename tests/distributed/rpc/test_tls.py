@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from tests.distributed.processes import ended, start
-from tests.distributed.rpc import job
+from tests.distributed.rpc import job, secured
 from tests.distributed.rpc.malformed import connected, drained
 from weft._comm.deadline import Deadline
 from weft._comm.transport import wire
@@ -53,10 +53,20 @@ def launched(program, folder, tmp_path):
     return [start([*command, str(rank), "2", f"file://{tmp_path}/store", str(folder)]) for rank in range(2)]
 
 
+@pytest.fixture(scope="module")
+def workers(folder, ours, tmp_path_factory):
+    yield from job.shared("tests.distributed.rpc.secured", 2, tmp_path_factory, str(folder / "ours"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["calls", pytest.param("mixed", marks=pytest.mark.soak)])
-def test_workers_with_tls(program, ours, folder, tmp_path):
-    for code, output, errors in ended(launched(program, folder / "ours", tmp_path)):
+@job.each(*secured.case)
+def test_calls(case, workers):
+    workers.run(case)
+
+
+@pytest.mark.soak
+def test_a_worker_without_certificates_is_not_reached(ours, folder, tmp_path):
+    for code, output, errors in ended(launched("mixed", folder / "ours", tmp_path)):
         assert (code, output, errors) == (0, f"{job.PASSED}\n", "")
 
 

@@ -7,23 +7,30 @@ import signal
 import pytest
 
 from tests.distributed.processes import ended
-from tests.distributed.rpc import job
+from tests.distributed.rpc import job, traced
 from weft.distributed import rpc
 
 MODULE = "tests.distributed.rpc.traced"
 
 
-@pytest.mark.slow
-def test_traces(tmp_path):
-    job.run(MODULE, "lives", 3, tmp_path)
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    yield from job.shared(MODULE, 3, tmp_path_factory)
 
 
 @pytest.mark.slow
-def test_workers_die_in_traces(tmp_path):
-    said = ended(job.launched(MODULE, "dies", 4, tmp_path))
-    assert [said[rank][0] for rank in (1, 3)] == [-signal.SIGKILL] * 2, said
-    for rank in (0, 2):
-        assert said[rank][:2] == (0, f"{job.PASSED}\n"), said[rank][2]
+@job.each(*traced.case)
+def test_traces(case, workers):
+    workers.run(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "size"), [("lost", 4), ("opener", 3)])
+def test_a_worker_dies_in_a_trace(program, size, tmp_path):
+    said = ended(job.launched(MODULE, program, size, tmp_path))
+    assert said.pop(1)[0] == -signal.SIGKILL
+    for code, output, errors in said:
+        assert (code, output) == (0, f"{job.PASSED}\n"), errors
 
 
 def test_a_trace_needs_a_worker():

@@ -1,4 +1,4 @@
-"""Programs about traces."""
+"""Cases of traces, and programs in which workers die."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import weft as torch
+from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._trace import recording
+from weft.distributed.rpc._trace import log, recording
+
+case = Cases()
 
 
 class Box:
@@ -54,19 +58,15 @@ def onward_later(to, x):
     return rpc.rpc_async(to, same, (x,)).then(lambda done: rpc.rpc_async(to, same, (done.value() + 1,)).wait())
 
 
-_gate = threading.Event()
+_gate = threading.Semaphore(0)
 
 
 def wait_for_gate():
-    assert _gate.wait(60)
+    assert _gate.acquire(timeout=60), "nobody has opened the gate"
 
 
 def open_gate():
-    _gate.set()
-
-
-def close_gate():
-    _gate.clear()
+    _gate.release()
 
 
 def call_and_die():
@@ -112,8 +112,8 @@ def _summary(trace, parent=None):
     ]
 
 
-def calls():
-    """Every way to call is an event, with its halves by both workers."""
+@case
+def every_way_to_call_is_an_event_with_halves_by_both_workers():
     elements = torch.ones(1 << 18)
     rpc.rpc_sync("w1", same, (0,))  # belongs to no trace
     with rpc.trace() as trace:
@@ -154,7 +154,8 @@ def calls():
     _untraced("w0", "w1")
 
 
-def nested():
+@case
+def calls_of_called_functions_are_theirs():
     """Calls that called functions make are known as theirs, on all workers and by one clock."""
     with rpc.trace() as trace:
         rpc.rpc_sync("w1", onward, ("w2", 1))
@@ -175,8 +176,8 @@ def nested():
     _untraced("w0", "w1", "w2")
 
 
-def others():
-    """Calls of other workers belong to no trace of this one, and a worker has one at a time."""
+@case
+def a_worker_has_one_trace_at_a_time():
     with (
         rpc.trace() as trace,
         pytest.raises(
@@ -186,24 +187,26 @@ def others():
     ):
         pass
     assert trace.events == []
-    assert trace.table().split() == [
-        "worker",
-        "function",
-        "calls",
-        "failed",
-        "request",
-        "answer",
-        "queued",
-        "ms",
-        "ran",
-        "ms",
-        "underway",
-        "ms",
-        "total",
-        "ms",
-    ]
-    with pytest.raises(KeyError, match="k"), rpc.trace() as trace:
+    _untraced("w0", "w1", "w2")
+
+
+@case
+def a_trace_without_calls_is_a_table_without_rows():
+    with rpc.trace() as trace:
+        pass
+    head = "worker function calls failed request answer queued ms ran ms underway ms total ms"
+    assert trace.table().split() == head.split()
+
+
+@case
+def a_block_that_raises_ends_its_trace():
+    with pytest.raises(KeyError, match="k"), rpc.trace():
         raise KeyError("k")
+    _untraced("w0", "w1", "w2")
+
+
+@case
+def calls_of_another_workers_trace_belong_to_none_here():
     assert rpc.rpc_sync("w1", traces_here) == ["onward", "same"]
     _untraced("w0", "w1", "w2")
 
@@ -215,8 +218,8 @@ def traces_here():
     return [event.function.rpartition(".")[2] for event in trace.events]
 
 
-def unanswered():
-    """A call without an answer at the end has times up to there."""
+@case
+def a_call_without_an_answer_has_times_up_to_the_end():
     with rpc.trace() as trace:
         begun = rpc.rpc_async("w1", wait_for_gate)
         rpc.rpc_sync("w1", same, (1,))
@@ -225,7 +228,6 @@ def unanswered():
     assert all(map(math.isnan, (event.finished, event.received)))
     rpc.rpc_sync("w1", open_gate)
     begun.wait()
-    rpc.rpc_sync("w1", close_gate)
     _untraced("w0", "w1")
 
 
@@ -253,23 +255,32 @@ def opens_and_dies():
 def opener():
     """When the worker that has opened a trace is lost, all who took part give it up."""
     with pytest.raises(RuntimeError, match="was lost"):
-        rpc.rpc_sync("w3", opens_and_dies)
+        rpc.rpc_sync("w1", opens_and_dies)
     _wait_until_untraced("w2", "w0")
     with rpc.trace() as trace:
         rpc.rpc_sync("w2", onward, ("w0", 1))
     assert len(trace.events) == 2
 
 
-def shown():
-    """The table, and the file for viewers."""
+@contextmanager
+def eleven_calls():
+    """A trace of three calls that call on, four that are under way together, and one that has no answer at its end."""
     with rpc.trace() as trace:
         for x in range(3):
             rpc.rpc_sync("w1", onward, ("w2", x))
         futures = [rpc.rpc_async("w1", same, (x,)) for x in range(4)]
         rpc.rpc_async("w1", wait_for_gate)
         assert [future.wait() for future in futures] == [0, 1, 2, 3]
-    rpc.rpc_sync("w1", open_gate)
-    lines = [line.split() for line in trace.table().splitlines()]
+    try:
+        yield trace
+    finally:
+        rpc.rpc_sync("w1", open_gate)
+
+
+@case
+def the_table_has_a_row_for_each_worker_and_function():
+    with eleven_calls() as trace:
+        lines = [line.split() for line in trace.table().splitlines()]
     assert {tuple(line[:4]) for line in lines[1:]} == {
         ("w1", _name(onward), "3", "0"),
         ("w2", _name(same), "3", "0"),
@@ -278,23 +289,44 @@ def shown():
     }
     totals = [float(line[-1]) for line in lines[1:]]
     assert totals == sorted(totals, reverse=True)
+
+
+def exported(trace):
+    """What stands in the file for viewers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         trace.export_chrome_trace(path)
-        found = json.loads(path.read_text(), parse_constant=pytest.fail)["traceEvents"]
+        return json.loads(path.read_text(), parse_constant=pytest.fail)["traceEvents"]
+
+
+@case
+def the_file_for_viewers_names_the_workers_and_has_all_calls():
+    with eleven_calls() as trace:
+        found = exported(trace)
     assert {event["args"]["name"]: event["pid"] for event in found if event.get("name") == "process_name"} == {
         "w0": 0,
         "w1": 1,
         "w2": 2,
     }
-    slices = [event for event in found if event["ph"] == "X"]
-    assert sum(event["cat"] == "call" for event in slices) == len(trace.events) == 11
+    assert sum(event["ph"] == "X" and event["cat"] == "call" for event in found) == len(trace.events) == 11
+
+
+@case
+def what_the_file_shows_in_one_row_does_not_overlap():
+    with eleven_calls() as trace:
+        slices = [event for event in exported(trace) if event["ph"] == "X"]
     rows = {}
     for event in slices:
         rows.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    for spans in rows.values():  # what is shown in one row does not overlap
+    for spans in rows.values():
         spans.sort()
         assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(spans))
+
+
+@case
+def arrows_of_the_file_begin_before_they_end():
+    with eleven_calls() as trace:
+        found = exported(trace)
     starts, ends = ({event["id"]: event for event in found if event["ph"] == phase} for phase in "sf")
     assert starts.keys() == ends.keys()
     assert len(starts) >= 10
@@ -303,15 +335,19 @@ def shown():
 
 
 def set_clock_ahead(seconds):
-    recording.perf_counter = lambda: time.perf_counter() + seconds
+    log.perf_counter = recording.perf_counter = lambda: time.perf_counter() + seconds
 
 
-def skewed():
-    """Clocks of other hosts differ."""
+@case
+def times_are_by_one_clock_though_those_of_the_hosts_differ():
     rpc.rpc_sync("w1", set_clock_ahead, (1e6,))
     rpc.rpc_sync("w2", set_clock_ahead, (-1e6,))
-    with rpc.trace() as trace:
-        rpc.rpc_sync("w1", onward, ("w2", 1))
+    try:
+        with rpc.trace() as trace:
+            rpc.rpc_sync("w1", onward, ("w2", 1))
+    finally:
+        for worker in ("w1", "w2"):
+            rpc.rpc_sync(worker, set_clock_ahead, (0.0,))
     assert len(trace.events) == 2
     for event in trace.events:
         times = _times(event)
@@ -319,28 +355,18 @@ def skewed():
         assert 0 <= event.run_seconds <= event.total_seconds
 
 
-def lives():
-    """All of what nobody dies of."""
-    for program in (calls, nested, others, unanswered, shown, skewed):
-        program()
-
-
-def dies():
-    """Worker 1 dies in a trace of this one, and worker 3 in one of its own."""
-    lost()
-    opener()
-
-
 def main():
     program, rank, size, address = sys.argv[1:]
     job.join(rank, size, address)
+    if program == "cases":
+        if rank == "0":
+            job.serve_cases(case, int(size))
+        rpc.shutdown()
+        return
     if rank == "0":
-        {"lives": lives, "dies": dies}[program]()
-        nothing_is_left(*["w1"] * (program == "lives"), "w2")
-    if program == "dies":
-        with pytest.raises(RuntimeError, match=r"^shutdown: worker w1, w3 ended without completing"):
-            rpc.shutdown()
-    else:
+        {"lost": lost, "opener": opener}[program]()
+        nothing_is_left("w2")
+    with pytest.raises(RuntimeError, match=r"^shutdown: worker w1 ended without completing"):
         rpc.shutdown()
     print(job.PASSED, flush=True)
 

@@ -126,7 +126,7 @@ def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
             f"the base given to float_power_ has dtype {scalar_name(input.dtype)} but the operation's result requires "
             f"dtype {scalar_name(wide)}"
         )
-    return input.pow_(exponent)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+    return input.pow_(exponent)
 
 
 def _is_complex(value: Any) -> bool:

@@ -6,7 +6,8 @@ together, as they run forward passes.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.composite.create import empty, empty_like, zeros_like
 from weft._tensor.tensor import Tensor
@@ -15,26 +16,29 @@ from weft.distributed import _collectives as plain
 from weft.distributed._reduce_op import ReduceOp, Reduction
 from weft.distributed._world import require_group
 
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
-def _clone(tensor: Any) -> Any:
+
+def _clone(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-def _sum_of_own_part(grads: Any, group: Any) -> Tensor:
+def _sum_of_own_part(grads: Any, group: ProcessGroup) -> Tensor:
     """The sum of all ranks' gradients for this rank's part."""
     own = empty_like(grads[0])
     plain.reduce_scatter(own, list(grads), ReduceOp.SUM, group)
     return own
 
 
-def _shared(grad: Any, op: Reduction, group: Any) -> Any:
+def _shared(grad: Tensor, op: Reduction, group: ProcessGroup) -> Tensor:
     """The share of a result's gradient that belongs to each of the reduced values."""
     return grad / group.size() if op is ReduceOp.AVG else grad
 
 
 class _AllReduce(Function):
     @staticmethod
-    def forward(ctx: Any, op: Reduction, group: Any, tensor: Any) -> Any:
+    def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.op, ctx.group = op, group
         tensor = _clone(tensor)
         plain.all_reduce(tensor, op, group)
@@ -47,7 +51,7 @@ class _AllReduce(Function):
 
 class _Broadcast(Function):
     @staticmethod
-    def forward(ctx: Any, src: int, group: Any, tensor: Any) -> Any:
+    def forward(ctx: Any, src: int, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.src, ctx.group = src, group
         tensor = _clone(tensor)
         plain.broadcast(tensor, group=group, group_src=src)
@@ -61,7 +65,7 @@ class _Broadcast(Function):
 
 class _Reduce(Function):
     @staticmethod
-    def forward(ctx: Any, dst: int, op: Reduction, group: Any, tensor: Any) -> Any:
+    def forward(ctx: Any, dst: int, op: Reduction, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.dst, ctx.op, ctx.group = dst, op, group
         tensor = _clone(tensor)
         plain.reduce(tensor, op=op, group=group, group_dst=dst)
@@ -74,7 +78,7 @@ class _Reduce(Function):
 
 class _AllGather(Function):
     @staticmethod
-    def forward(ctx: Any, group: Any, tensor: Any) -> Any:
+    def forward(ctx: Any, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.group = group
         parts = [empty_like(tensor) for _ in range(group.size())]
         plain.all_gather(parts, tensor.detach(), group)
@@ -87,7 +91,7 @@ class _AllGather(Function):
 
 class _Gather(Function):
     @staticmethod
-    def forward(ctx: Any, dst: int, group: Any, tensor: Any) -> Any:
+    def forward(ctx: Any, dst: int, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.dst, ctx.group = dst, group
         parts = [zeros_like(tensor) for _ in range(group.size())]
         plain.gather(tensor.detach(), parts if group.rank() == dst else None, group=group, group_dst=dst)
@@ -100,7 +104,7 @@ class _Gather(Function):
 
 class _Scatter(Function):
     @staticmethod
-    def forward(ctx: Any, src: int, group: Any, *tensors: Any) -> Any:
+    def forward(ctx: Any, src: int, group: ProcessGroup, *tensors: Any) -> Any:
         ctx.src, ctx.group = src, group
         own = empty_like(tensors[0])
         inputs = [t.detach() for t in tensors] if group.rank() == src else None
@@ -114,7 +118,7 @@ class _Scatter(Function):
 
 class _ReduceScatter(Function):
     @staticmethod
-    def forward(ctx: Any, op: Reduction, group: Any, tensor: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor, *inputs: Any) -> Any:
         ctx.op, ctx.group = op, group
         own = empty_like(tensor)
         plain.reduce_scatter(own, [x.detach() for x in inputs], op, group)
@@ -127,7 +131,7 @@ class _ReduceScatter(Function):
 
 class _AllToAll(Function):
     @staticmethod
-    def forward(ctx: Any, group: Any, shapes: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, group: ProcessGroup, shapes: Any, *inputs: Any) -> Any:
         ctx.group, ctx.shapes = group, [tuple(x.shape) for x in inputs]
         outputs = [empty(shape, dtype=inputs[0].dtype, device=inputs[0].device) for shape in shapes]
         plain.all_to_all(outputs, [x.detach() for x in inputs], group)
@@ -140,7 +144,9 @@ class _AllToAll(Function):
 
 class _AllToAllSingle(Function):
     @staticmethod
-    def forward(ctx: Any, group: Any, like: Any, output_sizes: Any, input_sizes: Any, tensor: Any) -> Any:
+    def forward(
+        ctx: Any, group: ProcessGroup, like: Tensor, output_sizes: Any, input_sizes: Any, tensor: Tensor
+    ) -> Any:
         ctx.group, ctx.like, ctx.output_sizes, ctx.input_sizes = group, empty_like(tensor), output_sizes, input_sizes
         output = empty_like(like)
         plain.all_to_all_single(output, tensor.detach(), input_sizes, output_sizes, group)
@@ -152,7 +158,7 @@ class _AllToAllSingle(Function):
         return None, None, None, None, back
 
 
-def broadcast(tensor: Any, src: int, group: Any = None) -> Any:
+def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks."""
     group = require_group(group)
     return _Broadcast.apply(group.rank_in_group(src), group, tensor)
@@ -163,7 +169,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
     return _AllReduce.apply(op, require_group(group), tensor)
 
 
-def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The reduction of the tensors of all ranks on rank `dst`; the rank's own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
@@ -174,13 +180,13 @@ def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
     return _AllGather.apply(require_group(group), tensor)
 
 
-def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
+def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
     return _Gather.apply(group.rank_in_group(dst), group, tensor)
 
 
-def scatter(tensors: Any, src: int = 0, group: Any = None) -> Any:
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
     """This rank's entry of the tensors of rank `src`; other ranks give tensors of the same shapes."""
     group = require_group(group)
     return _Scatter.apply(group.rank_in_group(src), group, *tensors)

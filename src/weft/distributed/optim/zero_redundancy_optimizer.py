@@ -20,7 +20,7 @@ from weft.distributed._world import require_group
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.distributed.optim._functional import FunctionalOptimizer, lent_gradients
 from weft.errors import StateDictError, ValueRangeError
-from weft.optim._optimizer import Group, Optimizer
+from weft.optim._optimizer import Group, Optimizer, Params
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         optimizer_class: type[Any],
         process_group: Any = None,
         parameters_as_bucket_view: bool = False,
@@ -187,7 +187,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         parts = [self._part(group) for group in self.param_groups]
         self.optim.__setstate__({"state": self.state, "param_groups": parts})
 
-    def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         return self.optim._needed_shapes(group, param)
 
 

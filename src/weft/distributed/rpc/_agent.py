@@ -29,7 +29,7 @@ from weft.distributed.rpc._pending_deletes import PendingDeletes
 from weft.distributed.rpc._protocol import Control, Frame, Mark, Note, Reply, Request
 from weft.distributed.rpc._references import OwnedValue, References
 from weft.distributed.rpc._service import serve
-from weft.distributed.rpc._shutdown import ShutdownState
+from weft.distributed.rpc._shutdown_state import ShutdownState
 from weft.distributed.rpc._trace.recording import Tracer
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
@@ -74,11 +74,11 @@ class Agent:
         self.reactor = Reactor(f"weft rpc {self.me.name}", threads, enter)
         self.payloads = Payloads(self.reactor, lambda pipe: self.peers.add_lanes(pipe))
         self.deletes = PendingDeletes(self.reactor.wake)
-        self.calls = PendingCalls(self)
+        self.calls = PendingCalls(self.me, self.reactor, lambda: self.peers.outgoing(), self.read)
         self.devices = DeviceMaps(self.me, device_maps)
         self.shutdown_state = ShutdownState(self)
         self.call_counts = CallCounter()
-        self.tracing = Tracer(self)
+        self.tracing = Tracer(self.me, self.tell)
         self._controls = controls
         self._closing = threading.Lock()
         self.reactor.on_timer = self._run_timers
@@ -115,7 +115,7 @@ class Agent:
         """Start a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
-    def tell(self, to: WorkerInfo, note: Note[*Args], *args: *Args, sending: Pipe | None = None) -> None:
+    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args, sending: Pipe | None = None) -> None:
         """Call a control that sends no answer: within a moment, or together with the next frames of `sending`.
 
         Does nothing if the worker is lost.
@@ -151,7 +151,7 @@ class Agent:
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
         except RpcError as error:  # the future's own, which may be an error of the other worker
-            failed = Call(self, None, seconds)
+            failed = Call(self.calls, None, seconds)
             failed.set_exception(error)
             return failed
         receiver, context = self.devices.receiver_of_call(to), current_context()
@@ -167,7 +167,7 @@ class Agent:
             call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
         if pipe is not None and self.deletes:
             self.deletes.send(self.tell, pipe)
-        call = self.calls.at(pipe)[number] = call_type(self, pipe, seconds)
+        call = self.calls.at(pipe)[number] = call_type(self.calls, pipe, seconds)
         if pipe is None:
             self._serve(None, marked, number, body, buffers)
         else:
@@ -243,6 +243,10 @@ class Agent:
         else:
             pipe.close("it sent more than chunks where these belong")
 
+    def read(self, body: Bytes, buffers: Sequence[Any]) -> Any:
+        """The contents of a message to this worker."""
+        return unpack(body, buffers, self)
+
     def _dispatch(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
@@ -255,12 +259,12 @@ class Agent:
             if self._try(pipe, lambda: self._run_note(body)):
                 self.call_counts.count(self.peers.at(pipe), served=1)
         elif kind == Frame.DEVICES:
-            self._try(pipe, lambda: self.devices.set_caller_map(pipe, unpack(body, ())))
+            self._try(pipe, lambda: self.devices.set_caller_map(pipe, self.read(body, ())))
         else:
             pipe.close(f"it sent a frame of the unknown kind {kind}")
 
     def _run_note(self, body: Bytes) -> None:
-        name, args = unpack(body, ())
+        name, args = self.read(body, ())
         self._control(name, Frame.NOTE).function(self, *args)
 
     def _try(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
@@ -283,8 +287,8 @@ class Agent:
         else:
             reply.run(self._run_request, body, buffers)
 
-    def _run_request(self, reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
-        name, args = unpack(body, buffers)
+    def _run_request(self, reply: Reply[Agent], body: Bytes, buffers: Sequence[Any]) -> None:
+        name, args = self.read(body, buffers)
         self._control(name, reply.kind).function(reply, *args)
 
     def _control(self, name: str, kind: int) -> Any:
@@ -303,7 +307,7 @@ class Agent:
             with suppress(Exception):  # the error is raised where the value is used
                 flush_pending()
 
-    def answer(self, reply: Reply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def answer(self, reply: Reply[Any], kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         """Send the answer to a request."""
         pipe = reply.pipe
         if pipe is None:

@@ -298,7 +298,7 @@ def _minimum(answers: Iterable[Awaited]) -> Awaited:
 
 
 @request()
-def mark(reply: Reply, context_id: int, backward_pass: BackwardPass, numbers: Sequence[int]) -> None:
+def mark(reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, numbers: Sequence[int]) -> None:
     """Mark sent tensors as taking part in a pass; answered when all tensors on which they depend are marked."""
     context, local_pass = _local_pass(reply.agent, context_id, backward_pass)
     onward = local_pass.mark(numbers)
@@ -306,12 +306,16 @@ def mark(reply: Reply, context_id: int, backward_pass: BackwardPass, numbers: Se
 
 
 @request()
-def gradients(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]) -> None:
+def gradients(
+    reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]
+) -> None:
     """Continue a pass; answered, with the counts of awaited gradients, when all work that this causes is done."""
     reply.run_in_turn(_advance, context_id, backward_pass, grads)
 
 
-def _advance(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]) -> None:
+def _advance(
+    reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]
+) -> None:
     agent = reply.agent
     context, local_pass = _local_pass(agent, context_id, backward_pass)
     onward = local_pass.add_gradients(grads)
@@ -331,7 +335,7 @@ def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> t
     return context, local_pass
 
 
-def _answer_after(reply: Reply, calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
+def _answer_after(reply: Reply[Agent], calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
     """Reply with `summed(answers)` once all calls are answered; does not block."""
     for call in calls:
         call.push(now=True)

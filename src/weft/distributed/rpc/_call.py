@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._contexts import Context, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
-from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Frame
+from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
-
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
 
 NEVER = float("inf")
 _ERROR = int(Frame.ERROR)
@@ -32,12 +30,12 @@ class Call(Future[Any]):
     wait at once must call `push` or `flush`.
     """
 
-    def __init__(self, agent: Agent, pipe: Pipe | None, seconds: float) -> None:
+    def __init__(self, calls: PendingCalls, pipe: Pipe | None, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
         self.end = monotonic() + seconds if seconds else None
         self.pipe = pipe
-        self._agent = agent
+        self._calls = calls
 
     def push(self, *, now: bool = False) -> Self:
         """Send it, `now` or within a moment together with other frames, and read its answer as soon as it arrives."""
@@ -45,19 +43,19 @@ class Call(Future[Any]):
         if pipe is None:
             return self
         if now:
-            self._agent.reactor.poll(pipe)
+            self._calls.reactor.poll(pipe)
             return self
         time = perf_counter()
         if time - pipe.pushed > _TOGETHER:
             pipe.pushed = time
-            self._agent.reactor.flush(pipe)
-        self._agent.reactor.call_soon(partial(self._agent.reactor.poll, pipe))
+            self._calls.reactor.flush(pipe)
+        self._calls.reactor.call_soon(partial(self._calls.reactor.poll, pipe))
         return self
 
     def flush(self) -> Self:
         """Send it now. The thread that waits for it reads its answer."""
         if self.pipe is not None:
-            self._agent.reactor.flush(self.pipe)
+            self._calls.reactor.flush(self.pipe)
         return self
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
@@ -67,26 +65,35 @@ class Call(Future[Any]):
 
     def _await(self) -> None:
         if self.pipe is None:
-            self._agent.reactor.yield_leadership()
+            self._calls.reactor.yield_leadership()
             super()._await()
             return
-        self._agent.reactor.read_until(self.pipe, self.done, self._ring, self.end)
+        self._calls.reactor.read_until(self.pipe, self.done, self._ring, self.end)
         if not self._done:
-            self._agent.calls.expire()
+            self._calls.expire()
             super()._await()
 
     def _leave_to_others(self) -> None:
         self.push()
-        self._agent.reactor.yield_leadership()
+        self._calls.reactor.yield_leadership()
 
 
 class PendingCalls:
     """The calls of one worker that wait for answers: calls to itself here, others at their pipes."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(
+        self,
+        me: WorkerInfo,
+        reactor: Reactor,
+        outgoing: Callable[[], list[Pipe]],
+        read: Callable[[Bytes, Sequence[Any]], Any],
+    ) -> None:
         self.numbers = count(1)
         self.next_end = NEVER  # the earliest timeout of all calls
-        self._agent = agent
+        self.reactor = reactor
+        self._me = me
+        self._outgoing = outgoing
+        self._read = read
         self._local: dict[int, Call] = {}
         self._lock = threading.Lock()
 
@@ -98,7 +105,7 @@ class PendingCalls:
         """Make sure that calls are checked at the time `end`, which is before `next_end`."""
         with self._lock:
             self.next_end = min(self.next_end, end)
-        self._agent.reactor.wake()
+        self.reactor.wake()
 
     def pending(self) -> list[Call]:
         """All of them."""
@@ -127,9 +134,9 @@ class PendingCalls:
             return  # the call has timed out
         failed = kind == _ERROR
         try:
-            outcome = remote_error(body, buffers) if failed else unpack(body, buffers)
+            outcome = remote_error(body, buffers) if failed else self._read(body, buffers)
         except BaseException as error:
-            peer = self._agent.me.name if pipe is None else pipe.peer
+            peer = self._me.name if pipe is None else pipe.peer
             error.add_note(f"The answer of worker {peer} cannot be unpickled here; the function has run there.")
             failed, outcome = True, error
         self._finish(call, call.set_exception if failed else call.set_result, outcome)
@@ -145,12 +152,12 @@ class PendingCalls:
             call.set_exception(RpcError(why))
 
     def _all(self) -> list[dict[int, Call]]:
-        return [self._local, *(pipe.calls for pipe in self._agent.peers.outgoing())]
+        return [self._local, *(pipe.calls for pipe in self._outgoing())]
 
     def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
         """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
         if call.has_callbacks:
-            self._agent.reactor.defer(partial(finish, outcome))
+            self.reactor.defer(partial(finish, outcome))
         else:
             finish(outcome)
 

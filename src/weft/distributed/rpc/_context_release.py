@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVarTuple
 
-from weft.distributed.rpc._contexts import creator_of
-from weft.distributed.rpc._protocol import Note, Reply, request
-from weft.distributed.rpc._workers import WorkerInfo
+from weft._comm.transport.reactor import Reactor
+from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._contexts import Contexts, creator_of
+from weft.distributed.rpc._peers import Peers
+from weft.distributed.rpc._protocol import Answering, Note, Reply, Request, request
+from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import RpcError
 from weft.futures import Future
 
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
+Args = TypeVarTuple("Args")
+
+
+class ReleasingAgent(Answering, Protocol):
+    """An agent, as far as the release of contexts needs it."""
+
+    workers: Workers
+    peers: Peers
+    contexts: Contexts
+    reactor: Reactor
+
+    def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> Call:
+        """Begin a call of a control."""
+        ...
+
+    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args) -> None:
+        """Call a control without an answer."""
+        ...
 
 
 @Note
-def release(agent: Agent, context_id: int) -> None:
+def release(agent: ReleasingAgent, context_id: int) -> None:
     """Release a context here, and on the workers with which this one has exchanged messages in it."""
     context = agent.contexts.release(context_id)
     if context is not None:
@@ -28,18 +47,18 @@ def release(agent: Agent, context_id: int) -> None:
 
 
 @request()
-def join_context(reply: Reply, context_id: int, worker: WorkerInfo) -> None:
+def join_context(reply: Reply[ReleasingAgent], context_id: int, worker: WorkerInfo) -> None:
     """Answered with whether a context of this worker still exists; if so, `worker` will be told of its end."""
     reply.send(reply.agent.contexts.join(context_id, worker))
 
 
-def check_creators(agent: Agent) -> None:
+def check_creators(agent: ReleasingAgent) -> None:
     """Tell the creators of all contexts that this worker takes part, since the worker that called it may be lost."""
     for context_id, creator in agent.contexts.of_others():
         agent.reactor.run(partial(_check_creator, agent, context_id, creator))
 
 
-def _check_creator(agent: Agent, context_id: int, number: int) -> None:
+def _check_creator(agent: ReleasingAgent, context_id: int, number: int) -> None:
     try:
         creator = agent.workers.find(number)
     except RpcError:
@@ -51,7 +70,7 @@ def _check_creator(agent: Agent, context_id: int, number: int) -> None:
     joined.add_done_callback(partial(_release_unless_so, agent, context_id))
 
 
-def _release_unless_so(agent: Agent, context_id: int, joined: Future[bool]) -> None:
+def _release_unless_so(agent: ReleasingAgent, context_id: int, joined: Future[bool]) -> None:
     try:
         goes_on = joined.value()
     except RpcError:

@@ -32,9 +32,9 @@ def timeout_error(seconds: float, detail: str = "") -> RpcTimeoutError:
 
 def remote_error(body: Bytes, buffers: Sequence[Any]) -> BaseException:
     """The error of a remote function: of the same type if that can be made from a text, else an `RpcError`."""
-    kind, name, text = unpack(body, buffers)
+    kind, name, text = unpack(body, buffers, None)
     try:
-        error = unpack(kind, ())(text)
+        error = unpack(kind, (), None)(text)
         if isinstance(error, Exception):
             error._remote_text = text  # pyright: ignore[reportAttributeAccessIssue]
             return error

@@ -27,7 +27,7 @@ from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
-from weft.distributed.rpc._state import current_agent
+from weft.errors import RpcError
 
 Bytes = bytes | bytearray | memoryview
 
@@ -65,11 +65,22 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
         _thread_local.pickler = pickler
 
 
-def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]]) -> Any:
+def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]], reader: Any) -> Any:
     """The object. Buffers that are arrays are used by it without a copy; others are copied."""
-    if not buffers:
-        return pickle.loads(body)
-    return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
+    before, _thread_local.reader = _thread_local.reader, reader  # unpickling may call code that reads, too
+    try:
+        if not buffers:
+            return pickle.loads(body)
+        return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
+    finally:
+        _thread_local.reader = before
+
+
+def current_reader() -> Any:
+    """The agent whose message this thread unpickles; `RuntimeError` where there is none."""
+    if _thread_local.reader is None:
+        raise RpcError("this belongs to a worker, and can be unpickled from a message to one alone")
+    return _thread_local.reader
 
 
 def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
@@ -119,6 +130,7 @@ class _Pickler(pickle.Pickler):
 
 class _ThreadLocal(threading.local):
     pickler: _Pickler | None = None  # a pickler that is not in use
+    reader: Any = None  # the agent whose message is being unpickled
 
 
 _thread_local = _ThreadLocal()
@@ -173,7 +185,7 @@ def _rebuild(
     """A tensor of any other kind. `origin` is its `requires_grad`, or the worker to which its gradient is sent."""
     tensor = _tensor_over(dtype, shape, elements, device_name)
     if isinstance(origin, ReceivedTensor):
-        value = current_agent().contexts.at(origin.context_id).receive(tensor._read(), origin)
+        value = current_reader().contexts.at(origin.context_id).receive(tensor._read(), origin)
         tensor = wrap(value) if kind is None else object.__new__(kind)
         tensor._value = value
     else:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from weft._comm.transport.pipe import Pipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
-from weft.distributed.rpc._references import Number
+from weft.distributed.rpc._references import Number, References
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
-
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
 
 _SECONDS = 0.02  # the longest delay of a delete
 _TOGETHER = 1000  # the most forks in one message
 
 
+class HasReferences(Protocol):
+    """An agent, as far as deletes need it."""
+
+    references: References
+
+
 @Note
-def delete_forks(agent: Agent, forks: list[tuple[Number, Number]]) -> None:
+def delete_forks(agent: HasReferences, forks: list[tuple[Number, Number]]) -> None:
     """Delete forks; each is given by the number of a value and that of the fork."""
     for number, fork in forks:
         agent.references.delete_fork(number, fork)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, TypeVarTuple
 
 from weft.distributed.rpc._errors import pack_error
 from weft.distributed.rpc._message import pack
@@ -19,10 +19,11 @@ from weft.futures import Future
 
 if TYPE_CHECKING:
     from weft._comm.transport.pipe import Pipe
-    from weft.distributed.rpc._agent import Agent
     from weft.distributed.rpc._contexts import Context
-    from weft.distributed.rpc._trace.recording import Span
+    from weft.distributed.rpc._devices import DeviceMaps
+    from weft.distributed.rpc._trace.log import Span
 
+T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 
@@ -70,28 +71,28 @@ class Request(Generic[*Args]):
     """
 
     def __init__(
-        self, function: Callable[[Reply, *Args], None], kind: Frame, title: Callable[[Any], str | None]
+        self, function: Callable[[Reply[Any], *Args], None], kind: Frame, title: Callable[[Any], str | None]
     ) -> None:
         self.function, self.kind, self.title = function, int(kind), title
         self.name = function.__name__
         self.__doc__ = function.__doc__
 
 
-class Note(Generic[*Args]):
+class Note(Generic[T, *Args]):
     """A control without an answer: `function(agent, *args)` runs as soon as it arrives. Calling it runs it here."""
 
     kind = int(Frame.NOTE)
 
-    def __init__(self, function: Callable[[Agent, *Args], None]) -> None:
+    def __init__(self, function: Callable[[T, *Args], None]) -> None:
         self.function = function
         self.name = function.__name__
         self.__doc__ = function.__doc__
 
-    def __call__(self, agent: Agent, *args: *Args) -> None:
+    def __call__(self, agent: T, *args: *Args) -> None:
         self.function(agent, *args)
 
 
-Control = Request[*tuple[Any, ...]] | Note[*tuple[Any, ...]]
+Control = Request[*tuple[Any, ...]] | Note[Any, *tuple[Any, ...]]
 
 
 def _untitled(args: Any) -> None:
@@ -100,7 +101,7 @@ def _untitled(args: Any) -> None:
 
 def request(
     *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
-) -> Callable[[Callable[[Reply, *Args], None]], Request[*Args]]:
+) -> Callable[[Callable[[Reply[Any], *Args], None]], Request[*Args]]:
     """Make a function a control with an answer; `shutdown` does not wait for those that are not `counted`."""
     return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
 
@@ -112,7 +113,25 @@ def table(*controls: Control) -> Mapping[str, Control]:
     return by_name
 
 
-class Reply:
+class Answering(Protocol):
+    """An agent, as far as a reply needs it."""
+
+    me: WorkerInfo
+    devices: DeviceMaps
+
+    def run(self, function: Callable[..., None], *args: Any) -> None:
+        """Have a function run in its turn."""
+        ...
+
+    def answer(self, reply: Reply[Any], kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+        """Send the answer to a request."""
+        ...
+
+
+A = TypeVar("A", bound=Answering)
+
+
+class Reply(Generic[A]):
     """The reply to a request. It must be sent once, now or later, by any thread.
 
     A value is sent in `context`, if that is a context of distributed autograd.
@@ -121,7 +140,7 @@ class Reply:
     __slots__ = ("_span", "agent", "caller", "context", "kind", "number", "pipe")
 
     def __init__(
-        self, agent: Agent, pipe: Pipe | None, caller: WorkerInfo, kind: int, number: int, span: Span | None
+        self, agent: A, pipe: Pipe | None, caller: WorkerInfo, kind: int, number: int, span: Span | None
     ) -> None:
         self.agent, self.pipe, self.caller, self.kind, self.number = agent, pipe, caller, kind, number
         self.context: Context | None = None

@@ -13,9 +13,10 @@ from weft.distributed.rpc._arguments import checked, seconds, worker
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import Call
 from weft.distributed.rpc._contexts import Context, current_context
+from weft.distributed.rpc._message import current_reader
 from weft.distributed.rpc._protocol import Note, Reply, request
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, OwnedValue
-from weft.distributed.rpc._service import Method, call_function, require_method, value_of
+from weft.distributed.rpc._service import Method, call_function, value_of
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._trace.recording import title_of
 from weft.distributed.rpc._workers import WorkerInfo
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 def _type_of(number: GloballyUniqueId) -> type:
     """The type of a value of this worker."""
-    return type(value_of(number))
+    return type(value_of(current_agent(), number))
 
 
 class RRef(Generic[T]):
@@ -161,7 +162,7 @@ class RRef(Generic[T]):
         return call
 
     def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
-        self._begin(timeout, require_method, method, {}).wait()
+        self._begin(timeout, method._replace(test_only=True), (), {}).wait()
         reference = _create_remotely(self._owner, method, args, kwargs, timeout)
         reference._acknowledgement.add_done_callback(lambda _, kept=self: None)
         return reference
@@ -299,7 +300,8 @@ def _context_id() -> int | None:
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
-    run(current_agent(), context_id, [_as_root(value_of(number))], retain_graph, smart=True)
+    agent = current_agent()
+    run(agent, context_id, [_as_root(value_of(agent, number))], retain_graph, smart=True)
 
 
 def _as_root(value: Any) -> Tensor:
@@ -312,7 +314,8 @@ def _received_reference(
     owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo
 ) -> RRef[Any]:
     """The reference received from another worker, in a call or an answer."""
-    agent, reference = current_agent(), object.__new__(RRef)
+    agent: Agent = current_reader()
+    reference = object.__new__(RRef)
     references = agent.references
     if owner == agent.me:
         reference._init_as_owner(agent, references.owned(number))
@@ -340,7 +343,7 @@ def _fork_known(
 
 @request(title=lambda args: title_of(args[3]))
 def create(
-    reply: Reply,
+    reply: Reply[Agent],
     number: Number,
     fork: Number | None,
     holder: Holder,
@@ -357,9 +360,11 @@ def create(
     reply.run_in_turn(_create, agent.references.create(number).value, func, args, kwargs, context)
 
 
-def _create(reply: Reply, value: Future[Any], func: Any, args: Any, kwargs: Any, context: Context | None) -> None:
+def _create(
+    reply: Reply[Agent], value: Future[Any], func: Any, args: Any, kwargs: Any, context: Context | None
+) -> None:
     try:
-        result, later = call_function(func, args, kwargs, context)
+        result, later = call_function(reply.agent, func, args, kwargs, context)
     except BaseException as error:
         value.set_exception(error)
         raise
@@ -369,7 +374,7 @@ def _create(reply: Reply, value: Future[Any], func: Any, args: Any, kwargs: Any,
         _finish(reply, value, result)
 
 
-def _finish_later(reply: Reply, value: Future[Any], done: Future[Any]) -> None:
+def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) -> None:
     try:
         result = done.value()
     except BaseException as error:
@@ -379,7 +384,7 @@ def _finish_later(reply: Reply, value: Future[Any], done: Future[Any]) -> None:
         _finish(reply, value, result)
 
 
-def _finish(reply: Reply, value: Future[Any], result: Any) -> None:
+def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
     reply.send(None)
     value.set_result(result)
@@ -395,7 +400,7 @@ def creation_failed(agent: Agent, number: Number, fork: Number | None, holder: H
 
 
 @request(title=lambda _: "RRef.to_here")
-def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
+def fetch(reply: Reply[Agent], number: Number, context_id: int | None) -> None:
     """Answered with a value, once it is created."""
     agent = reply.agent
     if context_id is not None:
@@ -404,7 +409,7 @@ def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
 
 
 @request()
-def add_fork(reply: Reply, number: Number, fork: Number, holder: Holder) -> None:
+def add_fork(reply: Reply[Agent], number: Number, fork: Number, holder: Holder) -> None:
     """Record a fork on a worker, to which another user has sent it."""
     reply.agent.expect(reply.agent.references.add_fork(number, fork, holder))
     reply.send(None)

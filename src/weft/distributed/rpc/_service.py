@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from weft._comm.transport.pipe import Bytes
-from weft.distributed.rpc._contexts import Context, use_context
+from weft.distributed.rpc._contexts import Context, Contexts, use_context
 from weft.distributed.rpc._errors import log_failure
-from weft.distributed.rpc._message import unpack
-from weft.distributed.rpc._protocol import Reply
-from weft.distributed.rpc._references import GloballyUniqueId
-from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._protocol import Answering, Reply
+from weft.distributed.rpc._references import GloballyUniqueId, OwnedValue, References
 from weft.errors import RpcError
 from weft.futures import Future
+
+
+class ValueOwner(Protocol):
+    """An agent, as far as its values are concerned."""
+
+    references: References
+
+    def expect(self, owned: OwnedValue) -> OwnedValue:
+        """A requested value of this worker."""
+        ...
+
+
+class ServingAgent(ValueOwner, Answering, Protocol):
+    """An agent, as far as it is needed to serve calls."""
+
+    contexts: Contexts
+
+    def read(self, body: Bytes, buffers: Sequence[Any]) -> Any:
+        """The contents of a message to this worker."""
+        ...
 
 
 class Method(NamedTuple):
@@ -21,27 +39,26 @@ class Method(NamedTuple):
 
     number: GloballyUniqueId
     name: str
+    test_only: bool = False
 
-    def bound(self) -> Any:
+    def bound(self, agent: ValueOwner) -> Callable[..., Any]:
         """The method itself; `AttributeError` if the value has none of this name."""
-        return getattr(value_of(self.number), self.name)
+        method = getattr(value_of(agent, self.number), self.name)
+        return _do_nothing if self.test_only else method
 
 
-def require_method(number: GloballyUniqueId, name: str) -> None:
-    """Raise `AttributeError` if a value has no such method."""
-    Method(number, name).bound()
+def _do_nothing() -> None: ...
 
 
-def value_of(number: GloballyUniqueId) -> Any:
+def value_of(agent: ValueOwner, number: GloballyUniqueId) -> Any:
     """A value of this worker; waits until it is created."""
-    agent = current_agent()
     return agent.expect(agent.references.owned(number)).value.wait()
 
 
-def serve(reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
+def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> None:
     """Run the function of a call."""
     try:
-        function, args, kwargs, *context = unpack(body, buffers)
+        function, args, kwargs, *context = reply.agent.read(body, buffers)
     except (AttributeError, ModuleNotFoundError) as error:
         raise RpcError(
             f"{error}. Default RPC pickler does not serialize the function code. Ensure that UDFs are defined on both "
@@ -49,18 +66,20 @@ def serve(reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
         ) from error
     if context:
         reply.context = reply.agent.contexts.at(*context)
-    result, later = call_function(function, args, kwargs, reply.context)
+    result, later = call_function(reply.agent, function, args, kwargs, reply.context)
     if later:
         reply.follow(result)
     else:
         reply.send(result)
 
 
-def call_function(function: Any, args: Any, kwargs: Any, context: Context | None) -> tuple[Any, bool]:
+def call_function(
+    agent: ValueOwner, function: Any, args: Any, kwargs: Any, context: Context | None
+) -> tuple[Any, bool]:
     """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:
         if type(function) is Method:
-            function = function.bound()
+            function = function.bound(agent)
         if context is None:
             result = function(*args, **kwargs)
         else:

@@ -4,68 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from queue import Empty
+from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.tree import split
 from weft.distributed.rpc import _termination
+from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._protocol import Reply, request
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._shutdown_state import connect, seconds_left, worker_at
 from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
-
 T = TypeVar("T")
 
-_REACH = 10.0  # seconds for one attempt to connect to a worker
-_EXPLAIN_SECONDS = 3.0  # a worker asks for the missing workers this long before its deadline
-_LEVEL_SHARE = 0.7  # the share of the remaining time that each level of the tree gives to the next one
+_EXPLAIN_SECONDS = 3.0  # seconds before its deadline at which a worker asks which workers are missing
+_LEVEL_SHARE = 0.7  # part of the remaining time that each level of the tree passes on
 _WORK_GOES_ON = "all have come or ended, and work goes on"
-
-
-class ShutdownState:
-    """The events of a worker's shutdown, including requests of others that have arrived before it began."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.begun = False
-        self.events: SimpleQueue[_termination.Query | _termination.Ended] = SimpleQueue()
-        self.inquiry: tuple[str, Future[list[str]]] | None = None
-        """The worker that was asked for the missing workers shortly before the deadline, and a future of its answer."""
-        self._agent = agent
-        self._watched = -1
-
-    def watch(self, number: int) -> None:
-        """Report the end of a worker as an event. If it does not answer, this waits for it."""
-        self._watched = number
-        self._agent.reactor.run(partial(self._connect, number))
-
-    def lost(self, worker: WorkerInfo) -> None:
-        """Handle the end of a connection to a worker, whose number another one may have by now."""
-        if worker.id == self._watched:
-            self.watch(worker.id)
-
-    def _connect(self, number: int) -> None:
-        try:
-            _connect(self._agent, _worker(self._agent, number), Deadline(None))
-        except RpcError:
-            self.events.put(_termination.Ended(number))
 
 
 # --- controls -----------------------------------------------------------------------------
 
 
 @request(counted=False)
-def query(reply: Reply, stop: int, ended: _termination.Numbers | None) -> None:
+def query(reply: Reply[Agent], stop: int, ended: _termination.Numbers | None) -> None:
     """A `Query`, which this worker answers once it is in `shutdown()`."""
     reply.agent.shutdown_state.events.put(_termination.Query(stop, ended, reply))
 
 
 @request(counted=False)
-def missing(reply: Reply, stop: int, seconds: float) -> None:
+def missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
     """Answered with the names of the workers from this one to number `stop` that are not in `shutdown()`.
 
     A worker that is not in `shutdown()` itself answers at once, and only for itself.
@@ -76,18 +44,18 @@ def missing(reply: Reply, stop: int, seconds: float) -> None:
         reply.send([reply.agent.me.name])
 
 
-def _send_missing(reply: Reply, stop: int, seconds: float) -> None:
+def _send_missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
     reply.send(_not_arrived(reply.agent, range(reply.agent.me.id + 1, stop), Deadline(seconds)))
 
 
 def _not_arrived(agent: Agent, numbers: range, deadline: Deadline) -> list[str]:
     """The names of those among `numbers` that are not in `shutdown()`, or do not answer."""
     names = []
-    share = Deadline(_LEVEL_SHARE * _seconds_left(deadline))
+    share = Deadline(_LEVEL_SHARE * seconds_left(deadline))
     calls = [(part, _ask(agent, part.start, share, missing, part.stop, share.seconds)) for part in split(numbers)]
     for part, call in calls:
         try:
-            names += agent.wait(call, _seconds_left(share))
+            names += agent.wait(call, seconds_left(share))
         except RpcTimeoutError:
             names.append(_name(agent, part.start))
         except RpcError:  # it has ended
@@ -107,32 +75,11 @@ def _name(agent: Agent, number: int) -> str:
     return workers.names.get(number, str(number))
 
 
-def _worker(agent: Agent, number: int) -> WorkerInfo:
-    worker = agent.workers.find(number)
-    if worker is None:
-        raise RpcError(f"worker {number} has left")
-    return worker
-
-
-def _connect(agent: Agent, to: WorkerInfo, deadline: Deadline) -> None:
-    """Connect to a worker, so that its end is noticed. If it does not answer, this waits for it.
-
-    `RpcError` if it has ended; `RpcTimeoutError` at the deadline.
-    """
-    while not agent.closing:
-        try:
-            agent.peers.reach(to, min(_REACH, _seconds_left(deadline) or _REACH))
-            return
-        except RpcTimeoutError:  # it is stopped or busy
-            if deadline.expired:
-                raise
-
-
 def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Any) -> Future[Any]:
     """Connect to a worker and start a call; returns a future of the answer, or of the error of either."""
     try:
-        to = _worker(agent, number)
-        _connect(agent, to, deadline)
+        to = worker_at(agent, number)
+        connect(agent, to, deadline)
         return agent.ask(to, request, *args, limit=0).push()
     except RpcError as error:
         failed = Future[Any]()
@@ -211,7 +158,7 @@ def _reports(
     reports: list[_termination.Report | None] = []
     for part in parts:
         try:
-            reports.append(agent.wait(calls[part], _seconds_left(until)))
+            reports.append(agent.wait(calls[part], seconds_left(until)))
         except RpcTimeoutError:
             if calls[part].done():  # no connection could be made in time
                 del calls[part]
@@ -234,7 +181,7 @@ def _wait_or_explain(agent: Agent, deadline: Deadline, wait: Callable[[Deadline]
         with suppress(RpcTimeoutError):
             return wait(Deadline(max(left - _EXPLAIN_SECONDS, left / 2)))
         leader = _leader(agent, deadline)
-        names = _ask(agent, leader, deadline, missing, agent.size, _LEVEL_SHARE * _seconds_left(deadline))
+        names = _ask(agent, leader, deadline, missing, agent.size, _LEVEL_SHARE * seconds_left(deadline))
         state.inquiry = _name(agent, leader), names
     try:
         return wait(deadline)
@@ -246,7 +193,7 @@ def _leader(agent: Agent, deadline: Deadline) -> int:
     """The first living worker."""
     for number in range(agent.me.id):
         try:
-            _connect(agent, _worker(agent, number), Deadline(_seconds_left(deadline) / 2))
+            connect(agent, worker_at(agent, number), Deadline(seconds_left(deadline) / 2))
         except RpcTimeoutError:
             return number
         except RpcError:
@@ -271,13 +218,7 @@ def finish_calls(agent: Agent, deadline: Deadline) -> None:
     while calls := agent.calls.pending():
         for call in calls:
             with suppress(Exception):
-                agent.wait(call, _seconds_left(deadline))
+                agent.wait(call, seconds_left(deadline))
         names = {agent.me.name if call.pipe is None else call.pipe.peer for call in calls if not call.done()}
         if names and deadline.expired:
             raise RpcTimeoutError(f"there is no answer from {', '.join(sorted(names))}")
-
-
-def _seconds_left(deadline: Deadline) -> float:
-    """Seconds until the deadline, as the timeout of a call; 0 for no limit."""
-    left = deadline.left()
-    return 0.0 if left is None else max(left, 1e-3)

@@ -15,7 +15,7 @@ class DataParallel(Module):
     A process has one device, so several `device_ids` are refused; use `DistributedDataParallel` for several devices.
     """
 
-    def __init__(self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
         super().__init__()
         require_one(device_ids)
         self.module = module
@@ -32,7 +32,7 @@ class DataParallel(Module):
 
     # The steps of `forward`, which subclasses may override; there is one replica.
 
-    def replicate(self, module: Any, device_ids: Sequence[Any]) -> list[Any]:
+    def replicate(self, module: Module, device_ids: Sequence[Any]) -> list[Any]:
         """The replicas: the module itself."""
         del device_ids
         return [module]
@@ -55,7 +55,7 @@ class DataParallel(Module):
 
 
 def data_parallel(
-    module: Any,
+    module: Module,
     inputs: Any,
     device_ids: Any = None,
     output_device: Any = None,

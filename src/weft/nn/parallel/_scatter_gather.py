@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn.parallel._data_parallel import require_one
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
@@ -60,7 +63,7 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
     return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
 
 
-def replicate(network: Any, devices: Sequence[Any], detach: bool = False) -> list[Any]:
+def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> list[Any]:
     """The module itself, as the only replica: a process has one device. `RuntimeError` for several `devices`."""
     del detach
     require_one(devices)

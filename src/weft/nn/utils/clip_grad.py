@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterable
-from typing import Any
 
 from weft._base.state import using
 from weft._tensor.codegen import op
@@ -13,13 +12,16 @@ from weft._tensor.tensor import Tensor
 from weft.errors import GradientError
 
 
-def _grads(parameters: Any) -> list[Any]:
-    items: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
+def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    items = [parameters] if isinstance(parameters, Tensor) else parameters
     return [p.grad for p in items if p.grad is not None]
 
 
 def get_total_norm(
-    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all tensors as one vector, zero-dim. `RuntimeError` for a non-finite norm if `error_if_nonfinite`."""
     del foreach
@@ -37,17 +39,19 @@ def get_total_norm(
     return total
 
 
-def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scale gradients, whose norm is `total_norm`, down to the norm `max_norm`; a smaller norm is left alone."""
     del foreach
     with using(grad=False):
-        factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)  # pyright: ignore[reportOperatorIssue]  derived
+        factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)
         for grad in _grads(parameters):
             grad.mul_(factor)
 
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -63,7 +67,7 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -78,7 +82,7 @@ def clip_grad_norm(
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clip gradients to the range ±`clip_value`."""
     del foreach
     with using(grad=False):

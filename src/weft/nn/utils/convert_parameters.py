@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All elements, one parameter after another. The parameters must be on one device."""
     items = list(parameters)
     _require_one_device(items)
     return op.cat([op.view(parameter, (-1,)) for parameter in items])
 
 
-def _require_one_device(parameters: list[Any]) -> None:
+def _require_one_device(parameters: list[Tensor]) -> None:
     if len({parameter.device for parameter in parameters}) > 1:
         raise ArgumentError("Found two parameters on different devices, this is currently not supported.")
 
 
-def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Set the parameters' elements from a vector; the rest of the vector is ignored."""
     if not isinstance(vec, Tensor):
         raise ArgumentError(f"expected torch.Tensor, but got: {type(vec).__name__}")
@@ -31,6 +30,6 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     start = 0
     for parameter in items:
         end = start + parameter.numel()
-        part = vec[start:end]  # pyright: ignore[reportIndexIssue]  derived from the operator table
+        part = vec[start:end]
         parameter.data = op.view(part, tuple(parameter.shape))
         start = end

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros_like
 from weft.errors import PreconditionError
 from weft.nn._parameter import Parameter
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
+    from weft.nn._module import Module
 
 
 def _fused(layer: Any, norm: Any, fuse: Any, *options: Any) -> Any:
@@ -24,7 +28,16 @@ def _fused(layer: Any, norm: Any, fuse: Any, *options: Any) -> Any:
     return fused
 
 
-def _fused_weights(weight: Any, bias: Any, mean: Any, var: Any, eps: float, scale: Any, shift: Any, dim: int) -> Any:
+def _fused_weights(
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    dim: int,
+) -> tuple[Parameter, Parameter]:
     if bias is None:
         bias = zeros_like(mean, dtype=weight.dtype)
     with using(grad=False):
@@ -38,19 +51,26 @@ def _fused_weights(weight: Any, bias: Any, mean: Any, var: Any, eps: float, scal
     return Parameter(new_weight, weight.requires_grad), Parameter(new_bias, bias.requires_grad)
 
 
-def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Any:
     """A convolution equal to `conv` followed by `bn`. Both must be in evaluation mode."""
     return _fused(conv, bn, fuse_conv_bn_weights, transpose)
 
 
 def fuse_conv_bn_weights(
-    conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
     """Weight and bias of a convolution equal to one followed by a normalisation; `transpose` for transposed ones."""
     return _fused_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, int(transpose))
 
 
-def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+def fuse_linear_bn_eval(linear: Module, bn: Module) -> Any:
     """A linear layer equal to `linear` followed by `bn`. Both must be in evaluation mode."""
     if bn.num_features not in (1, linear.out_features):
         raise PreconditionError(
@@ -61,7 +81,13 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 
 def fuse_linear_bn_weights(
-    linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
     """Weight and bias of a linear layer equal to one followed by a normalisation."""
     return _fused_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)

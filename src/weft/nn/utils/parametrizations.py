@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from weft._base.limits import finfo
 from weft._base.state import using
@@ -17,8 +17,10 @@ from weft.nn.utils.parametrize import register_parametrization
 from weft.nn.utils.spectral_norm import as_matrix, default_dim, random_direction, require_iterations
 from weft.nn.utils.weight_norm import norm_except_dim, scaled
 
+M = TypeVar("M", bound="Module")
 
-def _tensor_of(module: Any, name: str) -> Any:
+
+def _tensor_of(module: Module, name: str) -> Any:
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise ValueRangeError(f"Module '{module}' has no parameter or buffer with name '{name}'")
@@ -34,22 +36,22 @@ class _OrthMaps(Enum):
     householder = auto()
 
 
-def _identity(like: Any, size: int) -> Any:
+def _identity(like: Tensor, size: int) -> Tensor:
     return op.eye(size, dtype=like.dtype, device=like.device)
 
 
-def _is_orthogonal(Q: Any) -> bool:
+def _is_orthogonal(Q: Tensor) -> bool:
     rows, columns = Q.shape[-2:]
     return bool(op.isclose(Q.mH @ Q, _identity(Q, columns), atol=10.0 * rows * finfo(Q.dtype).eps).all())
 
 
-def _orthogonalized(A: Any) -> Any:
+def _orthogonalized(A: Tensor) -> Tensor:
     """The orthonormal factor Q of the QR decomposition in which R has a positive diagonal."""
     q, r = op.qr(A)
     return q * op.unsqueeze(op.sgn(op.diagonal(r, 0, -2, -1)), -2)
 
 
-def _with_diagonal(A: Any, diagonal: Any) -> Any:
+def _with_diagonal(A: Tensor, diagonal: Any) -> Tensor:
     """A matrix, at least as high as it is wide, with its diagonal replaced."""
     columns = A.shape[-1]
     new = op.unsqueeze(diagonal, -2) * op.eye(A.shape[-2], columns, dtype=A.dtype, device=A.device)
@@ -64,7 +66,7 @@ class _Orthogonal(Module):
 
     base: Any
 
-    def __init__(self, weight: Any, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True) -> None:
+    def __init__(self, weight: Tensor, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map is _OrthMaps.householder:
             raise ValueRangeError("The householder parametrization does not support complex tensors.")
@@ -73,14 +75,14 @@ class _Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
 
-    def forward(self, X: Any) -> Any:
+    def forward(self, X: Tensor) -> Tensor:
         wide = X.shape[-2] < X.shape[-1]
         result = self._map(X.mT if wide else X)
         if hasattr(self, "base"):
             result = self.base @ result
         return result.mT if wide else result
 
-    def _map(self, X: Any) -> Any:
+    def _map(self, X: Tensor) -> Tensor:
         rows, columns = X.shape[-2:]
         if self.orthogonal_map is _OrthMaps.householder:
             A = op.tril(X, -1)
@@ -97,7 +99,7 @@ class _Orthogonal(Module):
             Q = op.solve(identity - A * 0.5, identity + A * 0.5)
         return Q if rows == columns else Q[..., :columns]
 
-    def right_inverse(self, Q: Any) -> Any:
+    def right_inverse(self, Q: Tensor) -> Any:
         if Q.shape != self.shape:
             raise ValueRangeError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
@@ -110,7 +112,7 @@ class _Orthogonal(Module):
             self.base = self._based_on(Q.mT if wide else Q)
             return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
 
-    def _reflectors(self, Q: Any) -> Any:
+    def _reflectors(self, Q: Tensor) -> Tensor:
         """The reflectors that the Householder map turns into `Q`."""
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError(
@@ -121,7 +123,7 @@ class _Orthogonal(Module):
         signs = op.sign(op.diagonal(A, 0, -2, -1))
         return _with_diagonal(A, op.where(tau == 0.0, -signs, signs))  # for tau = 0, LAPACK skips the reflector
 
-    def _based_on(self, Q: Any) -> Any:
+    def _based_on(self, Q: Tensor) -> Tensor:
         """A square orthogonal matrix whose first columns are `Q`, made orthonormal where they are not."""
         rows, columns = Q.shape[-2:]
         if rows == columns:
@@ -131,8 +133,8 @@ class _Orthogonal(Module):
 
 
 def orthogonal(
-    module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
-) -> Any:
+    module: M, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> M:
     """Keep a matrix (or a batch of them) orthogonal, or unitary if complex; returns the module.
 
     The columns are orthonormal, or the rows if the matrix is wide. `orthogonal_map` is "matrix_exp", "cayley" or
@@ -163,10 +165,10 @@ class _WeightNorm(Module):
         super().__init__()
         self.dim = -1 if dim is None else dim
 
-    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         return scaled(weight_v, weight_g, self.dim)
 
-    def right_inverse(self, weight: Any) -> Any:
+    def right_inverse(self, weight: Tensor) -> Any:
         return norm_except_dim(weight, self.dim), weight
 
 
@@ -181,7 +183,7 @@ def _from_hooks(
             state_dict[f"{prefix}parametrizations.{name}.original{at}"] = state_dict.pop(key)
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """Compute a parameter from lengths, `original0`, and directions, `original1`; returns the module.
 
     There is one length for each slice along `dim`, or a single one if it is None (Salimans and Kingma, 2016).
@@ -200,7 +202,7 @@ class _SpectralNorm(Module):
     _u: Any
     _v: Any
 
-    def __init__(self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+    def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         super().__init__()
         ndim = weight.ndim
         if not -ndim <= dim < ndim:
@@ -221,7 +223,7 @@ class _SpectralNorm(Module):
                 self._u.copy_(F.normalize(op.mv(matrix, self._v), dim=0, eps=self.eps))
                 self._v.copy_(F.normalize(op.mv(matrix.mH, self._u), dim=0, eps=self.eps))
 
-    def forward(self, weight: Any) -> Any:
+    def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)
@@ -234,8 +236,8 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> M:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 
     That value is estimated by the power method, with `n_power_iterations` at each use in training. `dim` is the one

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
+from weft._base.dtype import DType
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
 from weft.nn._containers import ModuleDict, ModuleList
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
+
+M = TypeVar("M", bound="Module")
 
 _cache: ContextVar[dict[tuple[int, str], Any] | None] = ContextVar("weft_parametrizations", default=None)
 
@@ -144,7 +147,7 @@ class ParametrizationList(ModuleList):
         return value
 
 
-def _inverse(module: Any, value: Any, default: Any) -> Any:
+def _inverse(module: Module, value: Any, default: Any) -> Any:
     """`module.right_inverse(value)`, or `default` if the module has none."""
     if not hasattr(module, "right_inverse"):
         return default
@@ -164,7 +167,7 @@ def _keep_kind(original: Any, value: Any) -> None:
             )
 
 
-def _require(result: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_text: str) -> None:
+def _require(result: Any, shape: Any, dtype: DType, flag: str, old_text: str, new_text: str) -> None:
     """Refuse a parametrization that changes the dtype or shape. The texts are for the error."""
     if not isinstance(result, Tensor):
         raise ValueRangeError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
@@ -176,7 +179,7 @@ def _require(result: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_
             )
 
 
-def _register(module: Module, name: str, tensor: Any) -> None:
+def _register(module: Module, name: str, tensor: Tensor) -> None:
     if isinstance(tensor, Parameter):
         module.register_parameter(name, tensor)
     else:
@@ -241,7 +244,7 @@ def type_before_parametrizations(module: Module) -> type[Any]:
 # --- the public functions ---------------------------------------------------------------------------------------
 
 
-def register_parametrization(module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Any:
+def register_parametrization(module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> M:
     """Compute a parameter or buffer by the module `parametrization` from now on; returns the outer module.
 
     The parametrization's `right_inverse`, if it has one, computes the new original from the tensor's current value, so
@@ -294,7 +297,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return len(table) > 0 if tensor_name is None else tensor_name in table
 
 
-def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
+def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: bool = True) -> M:
     """Make a parametrized tensor an ordinary one again; returns the module.
 
     With `leave_parametrized` it keeps its current value, else it gets the value of `original`.
@@ -321,7 +324,7 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
     return module
 
 
-def transfer_parametrizations_and_params(from_module: Any, to_module: Any, tensor_name: str | None = None) -> Any:
+def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Any:
     """Parametrize `to_module` as `from_module` is, with the same parametrizations and originals; returns `to_module`.
 
     Without `tensor_name`, all parametrized tensors are transferred.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import default_dtype
 from weft._tensor.codegen import op
@@ -18,6 +18,11 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
 from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn.utils.convert_parameters import parameters_to_vector
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
+M = TypeVar("M", bound="Module")
 
 
 class BasePruningMethod(AttributeHook, ABC):
@@ -34,25 +39,27 @@ class BasePruningMethod(AttributeHook, ABC):
     def _attribute(self) -> str:
         return self._tensor_name
 
-    def _current(self, module: Any) -> Tensor:
+    def _current(self, module: Module) -> Tensor:
         return self.apply_mask(module)
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: Any) -> None:
         """Set the attribute; called before each call of the module."""
         del inputs
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """A mask for the tensor of scores `t`, which must be zero where `default_mask` is."""
 
-    def apply_mask(self, module: Any) -> Tensor:
+    def apply_mask(self, module: Module) -> Tensor:
         """The parameter times its mask."""
         mask, original = getattr(module, self._tensor_name + "_mask"), getattr(module, self._tensor_name + "_orig")
         return mask.to(dtype=original.dtype) * original
 
     @classmethod
-    def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> Any:
         """Prune a parameter by the method `cls(*args, **kwargs)`; returns the method that is its hook now.
 
         Elements with the smallest `importance_scores`, by default the elements themselves, are pruned first. If the
@@ -83,7 +90,7 @@ class BasePruningMethod(AttributeHook, ABC):
         register(module._forward_pre_hooks, method)
         return method
 
-    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A tensor pruned by this method. Nothing is registered."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise PreconditionError(
@@ -104,7 +111,7 @@ class BasePruningMethod(AttributeHook, ABC):
         setattr(module, name, original)
 
 
-def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
+def _hook_on(module: Module, name: str) -> tuple[int, BasePruningMethod | None]:
     """The key and the method of the hook that prunes a parameter."""
     hooks = attribute_hooks(module, BasePruningMethod, name)
     if len(hooks) > 1:
@@ -153,7 +160,7 @@ class PruningContainer(BasePruningMethod):
     def __getitem__(self, idx: int) -> BasePruningMethod:
         return self._pruning_methods[idx]
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask, updated by the last method in the part of `t` that it sees."""
         method = self._pruning_methods[-1]
         part = _visible(method, t, default_mask)
@@ -162,7 +169,7 @@ class PruningContainer(BasePruningMethod):
         return mask
 
 
-def _visible(method: Any, t: Any, mask: Any) -> Any:
+def _visible(method: Any, t: Tensor, mask: Tensor) -> Any:
     """The index of the part of a pruned tensor that a method sees."""
     whole = [slice(None)] * t.ndim
     if method.PRUNING_TYPE == "global":
@@ -188,7 +195,7 @@ class Identity(BasePruningMethod):
 
     PRUNING_TYPE = "unstructured"
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask."""
         del t
         return default_mask
@@ -197,7 +204,7 @@ class Identity(BasePruningMethod):
 class _Amount(BasePruningMethod):
     """Methods that prune a given number (int) or share (float) of the elements or slices."""
 
-    def __init__(self, amount: Any) -> None:
+    def __init__(self, amount: int | float) -> None:
         if not isinstance(amount, Real):
             raise ArgumentError(f"Invalid type for amount: {amount}. Must be int or float.")
         if amount < 0 or (not isinstance(amount, Integral) and float(amount) > 1.0):
@@ -216,7 +223,7 @@ class _Amount(BasePruningMethod):
         return int(amount)
 
 
-def _without_least(scores: Any, number: int, mask: Any) -> Any:
+def _without_least(scores: Tensor, number: int, mask: Tensor) -> Tensor:
     """The mask with zeros at the smallest scores."""
     if not number:
         return mask.clone()
@@ -229,7 +236,7 @@ class RandomUnstructured(_Amount):
 
     PRUNING_TYPE = "unstructured"
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros at random."""
         number = self._number(t.numel())
         return _without_least(op.rand(tuple(t.shape), dtype=default_dtype(), device=t.device), number, default_mask)
@@ -241,11 +248,11 @@ class L1Unstructured(_Amount):
     PRUNING_TYPE = "unstructured"
 
     @classmethod
-    def apply(cls, module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+    def apply(cls, module: Module, name: str, amount: int | float, importance_scores: Tensor | None = None) -> Any:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros at the smallest absolute values."""
         return _without_least(op.abs(t), self._number(t.numel()), default_mask)
 
@@ -256,11 +263,11 @@ class _Structured(_Amount):
     PRUNING_TYPE = "structured"
     dim: int
 
-    def _scores(self, t: Any) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         """One number for each slice; slices with the smallest are pruned first."""
         raise NotImplementedError
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros in whole slices."""
         if t.ndim <= 1:
             raise ValueRangeError(
@@ -282,33 +289,41 @@ class _Structured(_Amount):
 class RandomStructured(_Structured):
     """Prunes slices at random."""
 
-    def __init__(self, amount: Any, dim: int = -1) -> None:
+    def __init__(self, amount: int | float, dim: int = -1) -> None:
         super().__init__(amount)
         self.dim = dim
 
     @classmethod
-    def apply(cls, module: Any, name: str, amount: Any, dim: int = -1) -> Any:
+    def apply(cls, module: Module, name: str, amount: int | float, dim: int = -1) -> Any:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, dim=dim)
 
-    def _scores(self, t: Any) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         return op.rand((t.shape[self.dim],), dtype=default_dtype(), device=t.device)
 
 
 class LnStructured(_Structured):
     """Prunes the slices with the smallest norm of order `n`."""
 
-    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
+    def __init__(self, amount: int | float, n: int | float | str, dim: int = -1) -> None:
         super().__init__(amount)
         self.n = n
         self.dim = dim
 
     @classmethod
-    def apply(cls, module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
+    def apply(
+        cls,
+        module: Module,
+        name: str,
+        amount: int | float,
+        n: int | float | str,
+        dim: int,
+        importance_scores: Tensor | None = None,
+    ) -> Any:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
-    def _scores(self, t: Any) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         return t.norm(p=self.n, dim=[d for d in range(t.ndim) if d != self.dim % t.ndim])
 
 
@@ -317,15 +332,15 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask: Any) -> None:
+    def __init__(self, mask: Tensor) -> None:
         self.mask = mask
 
     @classmethod
-    def apply(cls, module: Any, name: str, mask: Any) -> Any:
+    def apply(cls, module: Module, name: str, mask: Tensor) -> Any:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, mask=mask)
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask times the given one."""
         del t
         if default_mask.shape != self.mask.shape:
@@ -338,43 +353,55 @@ class CustomFromMask(BasePruningMethod):
 # --- functions --------------------------------------------------------------------------------------------------
 
 
-def identity(module: Any, name: str) -> Any:
+def identity(module: M, name: str) -> M:
     """Register a parameter as pruned, with a mask of ones; returns the module."""
     Identity.apply(module, name)
     return module
 
 
-def random_unstructured(module: Any, name: str, amount: Any) -> Any:
+def random_unstructured(module: M, name: str, amount: int | float) -> M:
     """Prune a number (int) or a share (float) of a parameter's elements at random; returns the module."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
-def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+def l1_unstructured(module: M, name: str, amount: int | float, importance_scores: Tensor | None = None) -> M:
     """Prune the elements with the smallest absolute values, or the smallest scores; returns the module."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
-def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+def random_structured(module: M, name: str, amount: int | float, dim: int) -> M:
     """Prune slices along a dim at random; returns the module."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
 
-def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
+def ln_structured(
+    module: M,
+    name: str,
+    amount: int | float,
+    n: int | float | str,
+    dim: int,
+    importance_scores: Tensor | None = None,
+) -> M:
     """Prune the slices along a dim that have the smallest norm of order `n`; returns the module."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
-def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+def custom_from_mask(module: M, name: str, mask: Tensor) -> M:
     """Prune by a mask of the parameter's shape; returns the module."""
     CustomFromMask.apply(module, name, mask)
     return module
 
 
-def global_unstructured(parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any) -> None:
+def global_unstructured(
+    parameters: Iterable[tuple[Module, str]],
+    pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None,
+    **kwargs: Any,
+) -> None:
     """Prune several parameters, given as pairs of module and name, as if they were one tensor.
 
     `importance_scores` is a dict from such pairs to scores. `kwargs` are the arguments of the method, which must be
@@ -382,7 +409,7 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     """
     if not isinstance(parameters, Iterable):
         raise ArgumentError("global_unstructured(): parameters is not an Iterable")
-    by_parameter = {} if importance_scores is None else importance_scores
+    by_parameter: Any = {} if importance_scores is None else importance_scores
     if not isinstance(by_parameter, dict):
         raise ArgumentError("global_unstructured(): importance_scores must be of type dict")
     pairs = list(parameters)
@@ -412,7 +439,7 @@ def remove(module: Any, name: str) -> Any:
     return module
 
 
-def is_pruned(module: Any) -> bool:
+def is_pruned(module: Module) -> bool:
     """Whether a parameter of the module, or of a module below it, is pruned."""
     hooks = (hook for below in module.modules() for hook in below._forward_pre_hooks.values())
     return any(isinstance(hook, BasePruningMethod) for hook in hooks)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
 from weft._base.state import ambient
 from weft._tensor import packing
@@ -44,7 +45,7 @@ class PackedSequence(PackedSequence_):
     _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
 
     def __new__(
-        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+        cls, data: Any, batch_sizes: Tensor | None = None, sorted_indices: Any = None, unsorted_indices: Any = None
     ) -> PackedSequence:
         if batch_sizes is None:
             if not isinstance(data, list | tuple) or len(data) != 2:
@@ -75,7 +76,7 @@ class PackedSequence(PackedSequence_):
         """On the CPU."""
         return self.to("cpu")
 
-    def cuda(self: Packed, device: Any = None) -> Packed:
+    def cuda(self: Packed, device: DeviceLike | None = None) -> Packed:
         """On a GPU."""
         return self.to("cuda" if device is None else device)
 
@@ -117,7 +118,7 @@ for _name, _dtype in (
 
 
 def packed_like(
-    padded: Tensor, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None
+    padded: Tensor, batch_sizes: Tensor, sorted_indices: Tensor | None = None, unsorted_indices: Tensor | None = None
 ) -> PackedSequence:
     """Pack (time, batch, …), with sequences sorted by length.
 
@@ -139,7 +140,7 @@ def padded_of(packed: PackedSequence) -> Tensor:
     return packing.unpack(packed.data, packed.batch_sizes.numpy())
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The inverse of a permutation (n,); None for None."""
     if permutation is None:
         return None
@@ -178,7 +179,7 @@ def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool)
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Any, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack (time, batch, …), or (batch, time, …) if `batch_first`, given the `lengths` (batch,) of the sequences.
 
@@ -231,7 +232,7 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
     """Stack tensors (length, …) to (longest, batch, …), or (batch, longest, …) if `batch_first`."""
     if not isinstance(sequences, Iterable):
@@ -270,13 +271,13 @@ def _on_host(sequence: Any) -> bool:
     return ready and ambient().capture is None
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Any]:
     """The sequences (length, …) of a padded tensor, one for each length."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]
 
 
-def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack tensors (length, …); with `enforce_sorted` they must be sorted, the longest first."""
     items = list(sequences)
     padded = pad_sequence(items)

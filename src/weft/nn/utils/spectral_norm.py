@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import using
 from weft._tensor.codegen import op
@@ -14,18 +14,23 @@ from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
-def default_dim(module: Any) -> int:
+M = TypeVar("M", bound="Module")
+
+
+def default_dim(module: Module) -> int:
     """The dim of a module's weight that indexes its outputs."""
     return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
 
 
-def as_matrix(weight: Any, dim: int) -> Any:
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """A weight as a matrix, with `dim` first and all other dims flattened."""
     return op.reshape(op.movedim(weight, dim, 0), (weight.shape[dim], -1))
 
 
-def random_direction(like: Any, size: int, eps: float) -> Any:
+def random_direction(like: Tensor, size: int, eps: float) -> Tensor:
     """A vector of length 1."""
     return F.normalize(op.randn((size,), dtype=like.dtype, device=like.device), dim=0, eps=eps)
 
@@ -57,14 +62,14 @@ class SpectralNorm(AttributeHook):
     def _attribute(self) -> str:
         return self.name
 
-    def _current(self, module: Any) -> Tensor:
+    def _current(self, module: Module) -> Tensor:
         return self.compute_weight(module, do_power_iteration=False)
 
-    def reshape_weight_to_matrix(self, weight: Any) -> Any:
+    def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
         """The weight as a matrix, with `dim` first and all other dims flattened."""
         return as_matrix(weight, self.dim)
 
-    def compute_weight(self, module: Any, do_power_iteration: bool) -> Tensor:
+    def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
         """The normalised weight; the estimates are improved first if `do_power_iteration`."""
         weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
         matrix = self.reshape_weight_to_matrix(weight)
@@ -75,7 +80,7 @@ class SpectralNorm(AttributeHook):
                     u.copy_(F.normalize(op.mv(matrix, v), dim=0, eps=self.eps))
         return weight / op.dot(u, op.mv(matrix, v))
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Make the normalised weight a parameter again. `remove_spectral_norm` removes the hooks."""
         with using(grad=False):
             weight: Any = self.compute_weight(module, do_power_iteration=False)
@@ -83,12 +88,12 @@ class SpectralNorm(AttributeHook):
             delattr(module, self.name + suffix)
         module.register_parameter(self.name, Parameter(weight.detach()))
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: Any) -> None:
         del inputs
         setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
 
     @staticmethod
-    def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+    def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Normalise a parameter; returns the hook."""
         if attribute_hooks(module, SpectralNorm, name):
             raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
@@ -119,7 +124,7 @@ class SpectralNormStateDictHook:
     def __init__(self, fn: SpectralNorm) -> None:
         self.fn = fn
 
-    def __call__(self, module: Any, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+    def __call__(self, module: Module, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
         del module, state_dict, prefix
         local_metadata.setdefault("spectral_norm", {})[self.fn.name + ".version"] = self.fn._version
 
@@ -160,8 +165,8 @@ class SpectralNormLoadStateDictPreHook:
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> M:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 
     `dim` is the one that indexes outputs: 0, or 1 in transposed convolutions. `eps` prevents division by zero.
@@ -170,7 +175,7 @@ def spectral_norm(
     return module
 
 
-def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+def remove_spectral_norm(module: M, name: str = "weight") -> M:
     """Make the normalised weight an ordinary parameter; returns the module."""
     own_hooks = attribute_hooks(module, SpectralNorm, name)
     if not own_hooks:

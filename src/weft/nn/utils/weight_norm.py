@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -12,8 +12,13 @@ from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
-def norm_except_dim(v: Any, dim: int) -> Tensor:
+M = TypeVar("M", bound="Module")
+
+
+def norm_except_dim(v: Tensor, dim: int) -> Tensor:
     """The 2-norm of each slice along `dim`, with size 1 in the other dims; for dim -1, of all elements, zero-dim."""
     if dim == -1:
         return op.vector_norm(v)
@@ -23,7 +28,7 @@ def norm_except_dim(v: Any, dim: int) -> Tensor:
     return op.reshape(op.vector_norm(flat, 2.0, 1), tuple(shape))
 
 
-def scaled(v: Any, g: Any, dim: int) -> Tensor:
+def scaled(v: Tensor, g: Tensor, dim: int) -> Tensor:
     """The slices of `v` along `dim`, scaled to the lengths `g`."""
     return v * (g / norm_except_dim(v, dim))
 
@@ -39,15 +44,15 @@ class WeightNorm(AttributeHook):
     def _attribute(self) -> str:
         return self.name
 
-    def _current(self, module: Any) -> Tensor:
+    def _current(self, module: Module) -> Tensor:
         return self.compute_weight(module)
 
-    def compute_weight(self, module: Any) -> Tensor:
+    def compute_weight(self, module: Module) -> Tensor:
         """The parameter computed from lengths and directions."""
         return scaled(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     @staticmethod
-    def apply(module: Any, name: str, dim: int | None) -> WeightNorm:
+    def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
         """Replace a parameter by its lengths and directions; returns the hook."""
         warnings.warn(
             "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
@@ -71,19 +76,19 @@ class WeightNorm(AttributeHook):
         register(module._forward_pre_hooks, hook)
         return hook
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Make the product a parameter again. `remove_weight_norm` removes the hook."""
         weight: Any = self.compute_weight(module)
         delattr(module, self.name)
         del module._parameters[self.name + "_g"], module._parameters[self.name + "_v"]
         setattr(module, self.name, Parameter(weight.detach()))
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: Any) -> None:
         del inputs
         setattr(module, self.name, self.compute_weight(module))
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """Split a parameter into lengths `name_g` and directions `name_v` (Salimans and Kingma, 2016); returns the module.
 
     There is one length for each slice along `dim`, or a single one if it is None.
@@ -92,7 +97,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     return module
 
 
-def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+def remove_weight_norm(module: M, name: str = "weight") -> M:
     """Make the parameter an ordinary one again; returns the module."""
     hooks = attribute_hooks(module, WeightNorm, name)
     if not hooks:

@@ -136,7 +136,7 @@ class _LRScheduler(LRScheduler):
     """The former name of the base class."""
 
 
-def require_optimizer(optimizer: Any) -> None:
+def require_optimizer(optimizer: Optimizer) -> None:
     """Raise unless this is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer")

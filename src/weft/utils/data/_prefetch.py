@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import StateDictError, ValueRangeError
@@ -21,7 +22,7 @@ class prefetch_to:
     `ValueError` for `ahead` below one.
     """
 
-    def __init__(self, loader: Iterable[Any], device: Any, ahead: int = 2) -> None:
+    def __init__(self, loader: Iterable[Any], device: DeviceLike, ahead: int = 2) -> None:
         if ahead < 1:
             raise ValueRangeError(f"prefetch_to: ahead should be a positive integer, but got ahead={ahead}")
         self._loader: Any = loader

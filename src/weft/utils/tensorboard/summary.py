@@ -49,7 +49,7 @@ def _of_plugin(name: str, content: bytes = b"") -> Message:
 
 
 def scalar(
-    name: str, tensor: Any, collections: Any = None, new_style: bool = False, double_precision: bool = False
+    name: str, tensor: Tensor, collections: Any = None, new_style: bool = False, double_precision: bool = False
 ) -> Message:
     """One number. `new_style` writes it as a tensor; then `double_precision` keeps a `float64`.
 
@@ -100,7 +100,7 @@ def _shape(sizes: Sequence[int]) -> Message:
     return TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])
 
 
-def tensor_proto(tag: str, tensor: Any) -> Message:
+def tensor_proto(tag: str, tensor: Tensor) -> Message:
     """A whole tensor."""
     array = tensor.detach().numpy() if isinstance(tensor, Tensor) else to_numpy(tensor)
     if array.nbytes >= 1 << 31:
@@ -178,7 +178,7 @@ def _joined(counts: np.ndarray, limits: np.ndarray, step: int) -> tuple[np.ndarr
 # --- images, videos, sounds -------------------------------------------------------------------------------------
 
 
-def image(tag: str, tensor: Any, rescale: float = 1, dataformats: str = "NCHW") -> Message:
+def image(tag: str, tensor: Tensor, rescale: float = 1, dataformats: str = "NCHW") -> Message:
     """An image, or a grid of them: `uint8`, or numbers from 0 to 1."""
     return _one(tag, image=make_image(to_bytes(to_hwc(to_numpy(tensor), dataformats)), rescale))
 
@@ -229,7 +229,7 @@ def _draw_boxes(draw: Any, boxes: np.ndarray, labels: Sequence[str] | None) -> N
             draw.text((left + margin, bottom - height - margin), labels[at], fill="black", font=font)
 
 
-def video(tag: str, tensor: Any, fps: float = 4) -> Message:
+def video(tag: str, tensor: Tensor, fps: float = 4) -> Message:
     """Videos (number, time, channel, height, width) in a grid: `uint8`, or numbers from 0 to 1."""
     pictures = to_bytes(frames(to_numpy(tensor)))
     first, *others = [Image.fromarray(p if p.shape[2] > 1 else p[:, :, 0]) for p in pictures]
@@ -239,7 +239,7 @@ def video(tag: str, tensor: Any, fps: float = 4) -> Message:
     return _one(tag, image=_encoded(first, sizes, **options))
 
 
-def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Message:
+def audio(tag: str, tensor: Tensor, sample_rate: int = 44100) -> Message:
     """One channel of sound from -1 to 1, as 16-bit WAV; larger values are clipped, with a warning."""
     array = to_numpy(tensor).squeeze()
     if array.ndim != 1:

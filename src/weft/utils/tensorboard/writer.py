@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.utils.tensorboard import _projector, summary
@@ -22,6 +22,9 @@ from weft.utils.tensorboard._protos import (
     SessionLog,
     TaggedRunMetadata,
 )
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class FileWriter:
@@ -47,7 +50,9 @@ class FileWriter:
             event.step = int(step)
         self.event_writer.add_event(event)
 
-    def add_summary(self, summary: Message, global_step: Any = None, walltime: float | None = None) -> None:
+    def add_summary(
+        self, summary: Message, global_step: SupportsInt | None = None, walltime: float | None = None
+    ) -> None:
         """Add an event with this summary."""
         self.add_event(Event(summary=summary), global_step, walltime)
 
@@ -128,7 +133,7 @@ class SummaryWriter:
     def _new_writer(self, folder: str) -> FileWriter:
         return FileWriter(folder, self.max_queue, self.flush_secs, self.filename_suffix)
 
-    def _add(self, message: Message, global_step: Any, walltime: float | None) -> None:
+    def _add(self, message: Message, global_step: SupportsInt | None, walltime: float | None) -> None:
         self._get_file_writer().add_summary(message, global_step, walltime)
 
     def get_logdir(self) -> Any:
@@ -141,7 +146,7 @@ class SummaryWriter:
         self,
         tag: str,
         scalar_value: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
         new_style: bool = False,
         double_precision: bool = False,
@@ -151,7 +156,11 @@ class SummaryWriter:
         self._add(message, global_step, walltime)
 
     def add_scalars(
-        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, walltime: float | None = None
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: SupportsInt | None = None,
+        walltime: float | None = None,
     ) -> None:
         """Add numbers to one chart. Each name gets a file in its own folder, with the tag `main_tag`."""
         walltime = time.time() if walltime is None else walltime
@@ -163,7 +172,9 @@ class SummaryWriter:
                 writers[folder] = self._new_writer(folder)
             writers[folder].add_summary(value, global_step, walltime)
 
-    def add_tensor(self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None) -> None:
+    def add_tensor(
+        self, tag: str, tensor: Tensor, global_step: SupportsInt | None = None, walltime: float | None = None
+    ) -> None:
         """Add a whole tensor."""
         self._add(summary.tensor_proto(tag, tensor), global_step, walltime)
 
@@ -171,7 +182,7 @@ class SummaryWriter:
         self,
         tag: str,
         values: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         bins: Any = "tensorflow",
         walltime: float | None = None,
         max_bins: int | None = None,
@@ -194,7 +205,7 @@ class SummaryWriter:
         sum_squares: Any,
         bucket_limits: Any,
         bucket_counts: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
     ) -> None:
         """Add a histogram that is already counted; `bucket_limits` are the upper ends of the buckets."""
@@ -208,7 +219,7 @@ class SummaryWriter:
         tag: str,
         labels: Any,
         predictions: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         num_thresholds: int = 127,
         weights: Any = None,
         walltime: float | None = None,
@@ -225,7 +236,7 @@ class SummaryWriter:
         false_negative_counts: Any,
         precision: Any,
         recall: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         num_thresholds: int = 127,
         weights: Any = None,
         walltime: float | None = None,
@@ -247,7 +258,7 @@ class SummaryWriter:
         self,
         tag: str,
         img_tensor: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
@@ -258,7 +269,7 @@ class SummaryWriter:
         self,
         tag: str,
         img_tensor: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
@@ -270,7 +281,7 @@ class SummaryWriter:
         tag: str,
         img_tensor: Any,
         box_tensor: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
         rescale: float = 1,
         dataformats: str = "CHW",
@@ -284,14 +295,24 @@ class SummaryWriter:
         self._add(message, global_step, walltime)
 
     def add_figure(
-        self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None
+        self,
+        tag: str,
+        figure: Any,
+        global_step: SupportsInt | None = None,
+        close: bool = True,
+        walltime: float | None = None,
     ) -> None:
         """Add a matplotlib figure, or a list of figures as one image; they are closed afterwards if `close`."""
         dataformats = "NCHW" if isinstance(figure, list) else "CHW"
         self.add_image(tag, figures_to_images(figure, close), global_step, walltime, dataformats)
 
     def add_video(
-        self, tag: str, vid_tensor: Any, global_step: Any = None, fps: float = 4, walltime: float | None = None
+        self,
+        tag: str,
+        vid_tensor: Any,
+        global_step: SupportsInt | None = None,
+        fps: float = 4,
+        walltime: float | None = None,
     ) -> None:
         """Add videos (number, time, channel, height, width) in a grid: `uint8`, or numbers from 0 to 1."""
         self._add(summary.video(tag, vid_tensor, fps), global_step, walltime)
@@ -300,14 +321,16 @@ class SummaryWriter:
         self,
         tag: str,
         snd_tensor: Any,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
         """Add a sound of one channel from -1 to 1."""
         self._add(summary.audio(tag, snd_tensor, sample_rate), global_step, walltime)
 
-    def add_text(self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None) -> None:
+    def add_text(
+        self, tag: str, text_string: str, global_step: SupportsInt | None = None, walltime: float | None = None
+    ) -> None:
         """Add a text in Markdown."""
         self._add(summary.text(tag, text_string), global_step, walltime)
 
@@ -318,7 +341,7 @@ class SummaryWriter:
         colors: Any = None,
         faces: Any = None,
         config_dict: Mapping[str, Any] | None = None,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         walltime: float | None = None,
     ) -> None:
         """Add points in space (batch, point, 3), their colours from 0 to 255, and triangles between them.
@@ -344,7 +367,7 @@ class SummaryWriter:
         mat: Any,
         metadata: Sequence[Any] | None = None,
         label_img: Any = None,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
         tag: str = "default",
         metadata_header: Sequence[str] | None = None,
     ) -> None:
@@ -378,7 +401,7 @@ class SummaryWriter:
         metric_dict: dict[str, Any],
         hparam_domain_discrete: dict[str, list[Any]] | None = None,
         run_name: str | None = None,
-        global_step: Any = None,
+        global_step: SupportsInt | None = None,
     ) -> None:
         """Add a row to the table of runs: hyperparameters (numbers, texts, None) and the metrics of this run.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.distributed._grad_bucket import Hook
 from weft.distributed.algorithms.ddp_comm_hooks import (
@@ -14,6 +14,9 @@ from weft.distributed.algorithms.ddp_comm_hooks import (
     quantization_hooks,
 )
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class BuiltinCommHookType(Enum):
@@ -30,12 +33,12 @@ def hook_of_type(kind: BuiltinCommHookType) -> Hook:
     return default_hooks.fp16_compress_hook
 
 
-def _plain(comm_hook: Hook, model: Any, state: Any) -> None:
+def _plain(comm_hook: Hook, model: Module, state: Any) -> None:
     model.register_comm_hook(state, comm_hook)
 
 
 def _power_sgd(
-    comm_hook: Any, model: Any, state: Any, matrix_approximation_rank: int, start_powerSGD_iter: int = 1_000
+    comm_hook: Any, model: Module, state: Any, matrix_approximation_rank: int, start_powerSGD_iter: int = 1_000
 ) -> None:
     own = PowerSGDState(state, matrix_approximation_rank, start_powerSGD_iter)
     model.register_comm_hook(own, comm_hook)
@@ -47,7 +50,7 @@ class _Registers:
     def __init__(self, register: Any, comm_hook: Any, **options: Any) -> None:
         self._call = partial(register, comm_hook=comm_hook, **options)
 
-    def __call__(self, *, model: Any, state: Any, **options: Any) -> None:
+    def __call__(self, *, model: Module, state: Any, **options: Any) -> None:
         self._call(model=model, state=state, **options)
 
 
@@ -66,6 +69,6 @@ class DDPCommHookType(Enum):
     NOOP = _Registers(_plain, debugging_hooks.noop_hook)
 
 
-def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
+def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Module, state: Any = None) -> None:
     """Register a hook of `DDPCommHookType` on a replica; `state` is a process group, or None for the default one."""
     comm_hook_type.value(model=model, state=state)

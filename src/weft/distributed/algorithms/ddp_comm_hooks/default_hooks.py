@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.dtype import DType, bfloat16, float16
 from weft._tensor.tensor import Tensor
@@ -11,8 +11,11 @@ from weft.distributed._grad_bucket import GradBucket, Hook
 from weft.distributed._world import require_group
 from weft.futures import Future
 
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
-def average(group: Any, flat: Tensor) -> Future[Any]:
+
+def average(group: ProcessGroup, flat: Tensor) -> Future[Any]:
     """A future of the average of a tensor over a group. It divides first, so that 16-bit sums do not overflow."""
     group = require_group(group)
     flat.div_(group.size())
@@ -21,22 +24,22 @@ def average(group: Any, flat: Tensor) -> Future[Any]:
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
+def allreduce_hook(process_group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
     """The average of the gradients over a group (None: the default one), as replicas do without a hook."""
     return average(process_group, bucket.buffer())
 
 
-def _compressed(dtype: DType, process_group: Any, bucket: GradBucket) -> Future[Any]:
+def _compressed(dtype: DType, process_group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
     buffer = bucket.buffer()
     return average(process_group, buffer.to(dtype)).then(lambda done: done.value().to(buffer.dtype))
 
 
-def fp16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
+def fp16_compress_hook(process_group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
     """The average of the gradients as float16."""
     return _compressed(float16, process_group, bucket)
 
 
-def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
+def bf16_compress_hook(process_group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
     """The average of the gradients as bfloat16."""
     return _compressed(bfloat16, process_group, bucket)
 

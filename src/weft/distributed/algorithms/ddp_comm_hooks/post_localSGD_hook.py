@@ -6,7 +6,7 @@ Lin et al., "Don't use large mini-batches, use local SGD", 2020 (https://arxiv.o
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.distributed._grad_bucket import GradBucket
 from weft.distributed._world import require_group
@@ -14,6 +14,9 @@ from weft.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import OptionError
 from weft.futures import Future
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ class PostLocalSGDState:
 
     def __init__(
         self,
-        process_group: Any,
+        process_group: ProcessGroup,
         subgroup: Any,
         start_localSGD_iter: int,
         post_local_gradient_allreduce: bool = True,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import ValueRangeError
 from weft.futures import Future
 from weft.linalg import qr
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class PowerSGDState:
 
     def __init__(
         self,
-        process_group: Any,
+        process_group: ProcessGroup,
         matrix_approximation_rank: int = 1,
         start_powerSGD_iter: int = 1_000,
         min_compression_rate: float = 2,
@@ -129,7 +132,7 @@ class PowerSGDState:
         if not self.warm_start or index not in self.q_memory_dict:
             drawn = self.rng.standard_normal(sum(sizes)).astype(np.float32)
             self.q_memory_dict[index] = from_host(drawn).to(like.device, like.dtype)
-        parts = self.q_memory_dict[index].split(sizes)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        parts = self.q_memory_dict[index].split(sizes)
         epsilon = self.orthogonalization_epsilon
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
@@ -193,7 +196,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def _parts(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     """The inverse of `_flat`."""
-    parts = flat.split([math.prod(shape) for shape in shapes])  # pyright: ignore[reportAttributeAccessIssue]  derived
+    parts = flat.split([math.prod(shape) for shape in shapes])
     return [rows.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 

@@ -24,12 +24,14 @@ _LEVELS = 255  # the largest value of 8 bits
 _LEAST_SCALE = float(np.finfo(np.float32).eps)
 
 
-def quantization_pertensor_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
+def quantization_pertensor_hook(process_group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
     """The average over a group, None for the default one, with one range for all gradients of a bucket."""
     return _average(require_group(process_group), rows.reshape(bucket.buffer(), (1, -1)), bucket)
 
 
-def quantization_perchannel_hook(process_group: Any, bucket: GradBucket, bucket_size: int = 512) -> Future[Any]:
+def quantization_perchannel_hook(
+    process_group: ProcessGroup, bucket: GradBucket, bucket_size: int = 512
+) -> Future[Any]:
     """As `quantization_pertensor_hook`, with a range for each `bucket_size` gradients: more accurate if sizes vary."""
     flat = bucket.buffer()
     filled = rows.pad(flat, (0, -flat.numel() % bucket_size))

@@ -10,13 +10,16 @@ import logging
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.distributed._subgroups import new_subgroups
 from weft.distributed._world import get_world_size
 from weft.distributed.algorithms.model_averaging.averagers import ModelAverager
 from weft.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
 from weft.errors import ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ class HierarchicalModelAverager(ModelAverager):
         self,
         period_group_size_dict: Mapping[int, int] | None = None,
         warmup_steps: int = 0,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(process_group)
         if not period_group_size_dict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.state import using
 from weft._tensor.codegen import op as rows
@@ -14,8 +14,11 @@ from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import member_of
 from weft.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
-def average_parameters(params: Iterable[Any], process_group: Any) -> None:
+
+def average_parameters(params: Iterable[Any], process_group: ProcessGroup) -> None:
     """Replace parameters by their averages over a group (None: the default one), with one message for each type."""
     group = member_of(process_group, "average_parameters")
     if group is None:
@@ -41,6 +44,6 @@ def get_params_to_average(params: Iterable[Any]) -> list[Any]:
     return [parameter for parameter in parameters if parameter.grad is not None]
 
 
-def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: Any) -> None:
+def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: ProcessGroup) -> None:
     """`average_parameters` of the parameters that have a gradient."""
     average_parameters(get_params_to_average(params), process_group)

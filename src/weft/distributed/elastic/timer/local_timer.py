@@ -47,7 +47,7 @@ class MultiprocessingRequestQueue(RequestQueue):
         return self._mp_queue.qsize()
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
-        """Up to `size` requests; waits at most `timeout` seconds for them."""
+        """Up to `size` requests; waits for them at most `timeout` seconds."""
         requests: list[TimerRequest] = []
         deadline = time.monotonic() + timeout
         try:

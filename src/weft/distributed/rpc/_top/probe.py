@@ -78,7 +78,7 @@ class Probe:
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """Handle a received frame."""
         if kind == Frame.ANSWER:
-            self._answers[number] = unpack(body, buffers)
+            self._answers[number] = unpack(body, buffers, None)
         elif kind == Frame.ERROR:
             self._answers[number] = remote_error(body, buffers)
 

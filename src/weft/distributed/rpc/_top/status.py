@@ -7,6 +7,7 @@ import socket
 from time import perf_counter
 from typing import NamedTuple
 
+from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._protocol import Reply, request
 
 
@@ -27,7 +28,7 @@ class WorkerStatus(NamedTuple):
 
 
 @request(counted=False)
-def status(reply: Reply) -> None:
+def status(reply: Reply[Agent]) -> None:
     """Answered with the status of this worker."""
     agent = reply.agent
     figures = agent.figures()

@@ -12,112 +12,45 @@ import secrets
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from math import nan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Protocol
 
 from weft._comm.transport.pipe import Bytes, Pipe
-from weft.distributed.rpc._call import Call
-from weft.distributed.rpc._protocol import Mark, Note, Reply, Request, request
+from weft.distributed.rpc._call import Call, PendingCalls
+from weft.distributed.rpc._protocol import Answering, Mark, Note, Reply, Request, request
 from weft.distributed.rpc._references import GloballyUniqueId
-from weft.distributed.rpc._service import Method, require_method
+from weft.distributed.rpc._service import Method
+from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log, Span, current_span, size, use_span
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
 
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
-
-_OPENER = struct.Struct("<QQ")  # the start of a trace's name: number and incarnation of the worker that has opened it
-_ENDED_TRACES = 64  # ended traces that are remembered, since their calls may still arrive
-
-
-@dataclass(slots=True)
-class CallerHalf:
-    """The caller's half of a call. Times are seconds of the worker's clock."""
-
-    parent: GloballyUniqueId | None
-    to: WorkerInfo
-    function: str
-    request_bytes: int
-    sent: float
-    received: float = nan
-    error: str | None = None
-
-
-@dataclass(slots=True)
-class CalleeHalf:
-    """The callee's half of a call."""
-
-    arrived: float
-    started: float = nan
-    finished: float = nan
-    answer_bytes: int = 0
-
-
-@dataclass
-class Log:
-    """One worker's halves of a trace's calls: those made by its `callers`, and those to its `peers`."""
-
-    trace: bytes
-    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
-    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict)
-    peers: set[WorkerInfo] = field(default_factory=set)
-    callers: set[WorkerInfo] = field(default_factory=set)
-    over: bool = False
-
-
-class Span(NamedTuple):
-    """A call that is being served."""
-
-    log: Log
-    call: GloballyUniqueId
-
-    def run(self, function: Callable[[], Any]) -> Any:
-        """Run the called function; calls that it makes have this span as their parent."""
-        self.log.served[self.call].started = perf_counter()
-        with _use_span(self):
-            return function()
-
-    def answered(self, body: bytes, buffers: Sequence[memoryview]) -> None:
-        """Note that the function is done."""
-        half = self.log.served[self.call]
-        half.finished, half.answer_bytes = perf_counter(), _size(body, buffers)
-
-
-class _ThreadLocal(threading.local):
-    span: Span | None = None
-
-
-_thread_local = _ThreadLocal()
-
-
-@contextmanager
-def _use_span(span: Span) -> Iterator[None]:
-    before, _thread_local.span = _thread_local.span, span
-    try:
-        yield
-    finally:
-        _thread_local.span = before
+_OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has opened a trace begin its name
+_ENDED_TRACES = 64  # traces that are over, whose calls may still be on their way
 
 
 class TracedCall(Call):
     """A call that belongs to a trace. Calls made by its callbacks have the span in which the callbacks were added."""
 
     def __init__(
-        self, log: Log, number: GloballyUniqueId, half: CallerHalf, agent: Agent, pipe: Pipe | None, seconds: float
+        self,
+        log: Log,
+        number: GloballyUniqueId,
+        half: CallerHalf,
+        calls: PendingCalls,
+        pipe: Pipe | None,
+        seconds: float,
     ) -> None:
-        super().__init__(agent, pipe, seconds)
+        super().__init__(calls, pipe, seconds)
         self._half = log.sent[number] = half
         log.peers.add(half.to)
         half.sent = perf_counter()
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
-        span = _thread_local.span
+        span = current_span()
         super().add_done_callback(callback if span is None else partial(_run_within, span, callback))
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
@@ -128,17 +61,18 @@ class TracedCall(Call):
 
 
 def _run_within(span: Span, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
-    with _use_span(span):
+    with use_span(span):
         callback(done)
 
 
 class Tracer:
     """The traces in which a worker takes part, including its own."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, me: WorkerInfo, tell: Callable[..., None]) -> None:
         self.own: Log | None = None
         self.active = False  # whether this worker takes part in any trace
-        self._agent = agent
+        self._me = me
+        self._tell = tell
         self._lock = threading.Lock()
         self._logs: dict[bytes, Log] = {}
         self._over: deque[bytes] = deque(maxlen=_ENDED_TRACES)
@@ -146,8 +80,8 @@ class Tracer:
     def open(self) -> Log:
         """Start a trace of this worker's calls. `RuntimeError` if there is one already."""
         if self.own is not None:
-            raise RpcError(f"trace(): {self._agent.me} has a trace open already; close it, or use that one")
-        trace = _opener(self._agent.me) + secrets.token_bytes(8)
+            raise RpcError(f"trace(): {self._me} has a trace open already; close it, or use that one")
+        trace = _opener(self._me) + secrets.token_bytes(8)
         self.own = self._log(trace)
         assert self.own is not None, "a fresh trace is not over"
         return self.own
@@ -173,9 +107,9 @@ class Tracer:
             log.callers.discard(caller)
             if log.callers or log is self.own:
                 return
-        for peer in self.end(trace).peers - {self._agent.me}:
+        for peer in self.end(trace).peers - {self._me}:
             if not trace.startswith(_opener(peer)):
-                self._agent.tell(peer, drop_trace, trace, caller and self._agent.me)
+                self._tell(peer, drop_trace, trace, caller and self._me)
 
     def lost(self, worker: WorkerInfo) -> None:
         """Handle the end of a worker."""
@@ -193,14 +127,14 @@ class Tracer:
         buffers: list[memoryview],
     ) -> tuple[Callable[..., Call], int, list[memoryview]]:
         """The type, kind and buffers of a call, which are changed if the call belongs to a trace."""
-        span = _thread_local.span
+        span = current_span()
         function = title_of(content[0]) if request is None else request.title(content[1])
         log = self.own if span is None or span.log.over else span.log
         if log is None or function is None:
             return Call, kind, buffers
         parent = span.call if span is not None and span.log is log else None
-        half = CallerHalf(parent, to, function, _size(body, buffers), nan)
-        call_type = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
+        half = CallerHalf(parent, to, function, size(body, buffers), nan)
+        call_type = partial(TracedCall, log, GloballyUniqueId(self._me.id, number), half)
         return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
     def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
@@ -210,7 +144,7 @@ class Tracer:
             return None
         span = Span(log, GloballyUniqueId(caller.id, number))
         log.served[span.call] = CalleeHalf(perf_counter())
-        if caller != self._agent.me:
+        if caller != self._me:
             log.callers.add(caller)
         return span
 
@@ -226,21 +160,27 @@ class Tracer:
 # --- controls -------------------------------------------------------------------
 
 
+class TracedAgent(Answering, Protocol):
+    """An agent, as far as traces need it."""
+
+    tracing: Tracer
+
+
 @request(counted=False)
-def end_trace(reply: Reply, trace: bytes) -> None:
+def end_trace(reply: Reply[TracedAgent], trace: bytes) -> None:
     """End a trace here; answered with what was recorded."""
     log = reply.agent.tracing.end(trace)
     reply.send(Log(trace, dict(log.sent), dict(log.served), set(log.peers)))  # copies, since calls may be starting
 
 
 @Note
-def drop_trace(agent: Agent, trace: bytes, caller: WorkerInfo | None) -> None:
+def drop_trace(agent: TracedAgent, trace: bytes, caller: WorkerInfo | None) -> None:
     """Drop a trace whose opener is lost, or whose calls from this caller are."""
     agent.tracing.drop(trace, caller)
 
 
 @request(counted=False)
-def clock(reply: Reply) -> None:
+def clock(reply: Reply[Any]) -> None:
     """Answered with the time of this worker's clock."""
     reply.send(perf_counter())
 
@@ -249,15 +189,9 @@ def _opener(worker: WorkerInfo) -> bytes:
     return _OPENER.pack(worker.id, worker.incarnation)
 
 
-def _size(body: Bytes, buffers: Sequence[Any]) -> int:
-    return len(body) + sum(map(len, buffers))
-
-
 def title_of(function: Any) -> str | None:
     """The name of a function in traces; None if it is not a user's function."""
-    if function is require_method:
-        return None
     if type(function) is Method:
-        return f"RRef.{function.name}"
+        return None if function.test_only else f"RRef.{function.name}"
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", type(function).__qualname__)
     return name if module in (None, "builtins", "__main__") else f"{module}.{name}"

@@ -15,7 +15,8 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._tables import amount, table, text
-from weft.distributed.rpc._trace.recording import CalleeHalf, CallerHalf, Log, clock, end_trace
+from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log
+from weft.distributed.rpc._trace.recording import clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 

@@ -98,7 +98,7 @@ def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
     """A mapping of the sample's type, with its other attributes; a dict if the type does not allow this."""
     try:
         if not isinstance(sample, MutableMapping):
-            return type(sample)(entries)
+            return type(sample)(entries)  # the type may well take none
         result = copy.copy(sample)
         result.update(entries)
         return result
@@ -112,7 +112,7 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
         return type(sample)(*entries) if hasattr(sample, "_fields") else entries
     try:
         if not isinstance(sample, MutableSequence):
-            return type(sample)(entries)  # pyright: ignore[reportCallIssue]  the type may well take none
+            return type(sample)(entries)
         result = copy.copy(sample)
         for at, entry in enumerate(entries):
             result[at] = entry

@@ -1,0 +1,95 @@
+"""What one worker records of a trace: its halves of calls, and the call that a thread serves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import nan
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from weft._comm.transport.pipe import Bytes
+from weft.distributed.rpc._references import GloballyUniqueId
+from weft.distributed.rpc._workers import WorkerInfo
+
+
+@dataclass(slots=True)
+class CallerHalf:
+    """The caller's half of a call. Times are seconds of the worker's clock."""
+
+    parent: GloballyUniqueId | None
+    to: WorkerInfo
+    function: str
+    request_bytes: int
+    sent: float
+    received: float = nan
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class CalleeHalf:
+    """The callee's half of a call."""
+
+    arrived: float
+    started: float = nan
+    finished: float = nan
+    answer_bytes: int = 0
+
+
+@dataclass
+class Log:
+    """One worker's halves of a trace's calls: those made by its `callers`, and those to its `peers`."""
+
+    trace: bytes
+    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
+    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict)
+    peers: set[WorkerInfo] = field(default_factory=set)
+    callers: set[WorkerInfo] = field(default_factory=set)
+    over: bool = False
+
+
+class Span(NamedTuple):
+    """A call that is being served."""
+
+    log: Log
+    call: GloballyUniqueId
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Run the called function; calls that it makes have this span as their parent."""
+        self.log.served[self.call].started = perf_counter()
+        with use_span(self):
+            return function()
+
+    def answered(self, body: bytes, buffers: Sequence[memoryview]) -> None:
+        """Note that the function is done."""
+        half = self.log.served[self.call]
+        half.finished, half.answer_bytes = perf_counter(), size(body, buffers)
+
+
+class _ThreadLocal(threading.local):
+    span: Span | None = None
+
+
+_thread_local = _ThreadLocal()
+
+
+def current_span() -> Span | None:
+    """The call that this thread serves in a trace."""
+    return _thread_local.span
+
+
+@contextmanager
+def use_span(span: Span) -> Iterator[None]:
+    """Serve a call; calls that are made in the block have it as their parent."""
+    before, _thread_local.span = _thread_local.span, span
+    try:
+        yield
+    finally:
+        _thread_local.span = before
+
+
+def size(body: Bytes, buffers: Sequence[Any]) -> int:
+    """The bytes of a message."""
+    return len(body) + sum(map(len, buffers))
