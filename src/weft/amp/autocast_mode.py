@@ -172,7 +172,7 @@ def _cast(value: Any, device_type: str, dtype: DType) -> Any:
     """Floating tensors on devices of the type, in another type, also inside of containers."""
     if isinstance(value, Tensor):
         place = ambient().autocast.as_if or value.device.type
-        return value.to(dtype) if place == device_type and is_eligible(value.dtype) else value  # pyright: ignore[reportAttributeAccessIssue]  derived
+        return value.to(dtype) if place == device_type and is_eligible(value.dtype) else value
     if isinstance(value, str | bytes | np.ndarray):
         return value
     if isinstance(value, Mapping):

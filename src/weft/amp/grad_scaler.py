@@ -99,7 +99,7 @@ class GradScaler:
             return outputs * _on(self._scale, outputs.device)
         if isinstance(outputs, Iterable):
             scaled = map(self.scale, outputs)
-            return type(outputs)(scaled) if isinstance(outputs, list | tuple) else scaled  # pyright: ignore[reportCallIssue]
+            return type(outputs)(scaled) if isinstance(outputs, list | tuple) else scaled
         raise ValueRangeError("outputs must be a Tensor or an iterable of Tensors")
 
     def unscale_(self, optimizer: Any) -> None:
@@ -212,7 +212,7 @@ class GradScaler:
     def _stepped(self, optimizer: Any, infinities: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         """Step where no infinity was found: chosen within the step, where the optimizer can."""
         if not (isinstance(optimizer, Optimizer) and optimizer._skips_steps):
-            return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)  # pyright: ignore[reportArgumentType]  derived
+            return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)
         optimizer._found_inf = infinities
         try:
             return optimizer.step(*args, **kwargs)
@@ -256,11 +256,11 @@ class GradScaler:
 
     def _set_scale(self, scale: Tensor, new: Any) -> None:
         if isinstance(new, float):
-            scale.fill_(new)  # pyright: ignore[reportAttributeAccessIssue]  derived
+            scale.fill_(new)
             return
         if not isinstance(new, Tensor) or new.device.type != self._device or new.numel() != 1 or new.requires_grad:
             raise PreconditionError(_NEW_SCALE)
-        scale.copy_(new.reshape(()))  # pyright: ignore[reportAttributeAccessIssue]  derived
+        scale.copy_(new.reshape(()))
 
     # --- settings -----------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class GradScaler:
         """The scale as a number, for which it waits; 1.0 where scaling is off."""
         if not self._enabled:
             return 1.0
-        return self._init_scale if self._scale is None else float(self._scale)  # pyright: ignore[reportArgumentType]
+        return self._init_scale if self._scale is None else float(self._scale)
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by to grow."""
@@ -297,7 +297,7 @@ class GradScaler:
     def _get_growth_tracker(self) -> int:
         if not self._enabled:
             return 0
-        return self._init_growth_tracker if self._growth_tracker is None else int(self._growth_tracker)  # pyright: ignore[reportArgumentType]
+        return self._init_growth_tracker if self._growth_tracker is None else int(self._growth_tracker)
 
     def _get_scale_async(self) -> Tensor | None:
         return self._scale
