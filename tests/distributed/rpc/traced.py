@@ -20,6 +20,7 @@ import weft as torch
 from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
+from tests.waiting import until
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._trace import recording
@@ -93,10 +94,8 @@ def _untraced(*workers):
 
 
 def _wait_until_untraced(*workers):
-    end = time.monotonic() + 60
     for worker in workers:
-        while rpc.rpc_sync(worker, is_traced):
-            assert time.monotonic() < end, worker
+        until(lambda worker=worker: not rpc.rpc_sync(worker, is_traced), f"{worker} is traced on")
 
 
 def _times(event):
