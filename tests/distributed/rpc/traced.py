@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,6 +18,7 @@ import pytest
 import weft as torch
 from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from tests.distributed.rpc.leaks import nothing_is_left
 from tests.waiting import until
 from weft.distributed import rpc
@@ -57,17 +57,6 @@ def asks_for(to):
 def onward_later(to, x):
     """Its second call is made by a callback."""
     return rpc.rpc_async(to, same, (x,)).then(lambda done: rpc.rpc_async(to, same, (done.value() + 1,)).wait())
-
-
-_gate = threading.Semaphore(0)
-
-
-def wait_for_gate():
-    assert _gate.acquire(timeout=60), "nobody has opened the gate"
-
-
-def open_gate():
-    _gate.release()
 
 
 def call_and_die():
