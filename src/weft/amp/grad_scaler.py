@@ -119,7 +119,7 @@ class GradScaler:
         state["stage"] = OptState.UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Unscale the gradients if they are not yet, and step if all are finite; returns the result of `optimizer.step`.
+        """Unscale the gradients if they are not yet, and step if all are finite; returns what `optimizer.step` does.
 
         Further arguments are those of the optimizer's `step`; there can be no closure. Step hooks of Weft's optimizers
         run in skipped steps, too.
