@@ -28,6 +28,7 @@ from weft._tensor.derived import SolutionResidualsRankSingularValues
 from weft._tensor.derived import ValuesIndices
 
 import builtins
+from weft import amp as amp
 from weft import autograd as autograd
 from weft import backends as backends
 from weft import cpu as cpu
@@ -70,12 +71,16 @@ from weft._assertions import _check_value as _check_value
 from weft._switches import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from weft._tensor.convert import as_tensor as as_tensor
 from weft._tensor.protocols import asarray as asarray
+from weft.amp.autocast_mode import autocast as autocast
+from weft.amp._state import autocast_decrement_nesting as autocast_decrement_nesting
+from weft.amp._state import autocast_increment_nesting as autocast_increment_nesting
 from weft._base.dtype import bfloat16 as bfloat16
 from weft._base.dtype import bool_ as bool
 from weft._base.dtype import complex128 as cdouble
 from weft._base.dtype import complex64 as cfloat
 from weft._base.layout import channels_last as channels_last
 from weft._base.layout import channels_last_3d as channels_last_3d
+from weft.amp._state import clear_autocast_cache as clear_autocast_cache
 from weft._tensor.compile import compile as compile
 from weft._base.dtype import complex128 as complex128
 from weft._base.dtype import complex64 as complex64
@@ -96,6 +101,10 @@ from weft._tensor.protocols import from_dlpack as from_dlpack
 from weft._interop.from_jax import from_jax as from_jax
 from weft._tensor.convert import from_numpy_array as from_numpy
 from weft._tensor.protocols import frombuffer as frombuffer
+from weft.amp._state import get_autocast_cpu_dtype as get_autocast_cpu_dtype
+from weft.amp._state import get_autocast_dtype as get_autocast_dtype
+from weft.amp._state import get_autocast_gpu_dtype as get_autocast_gpu_dtype
+from weft.amp._state import get_autocast_xla_dtype as get_autocast_xla_dtype
 from weft._base.state import default_dtype as get_default_dtype
 from weft._switches import get_deterministic_debug_mode as get_deterministic_debug_mode
 from weft._switches import get_device_module as get_device_module
@@ -116,6 +125,10 @@ from weft._base.dtype import int64 as int64
 from weft._base.dtype import int8 as int8
 from weft._switches import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from weft._switches import is_anomaly_enabled as is_anomaly_enabled
+from weft.amp._state import is_autocast_cache_enabled as is_autocast_cache_enabled
+from weft.amp._state import is_autocast_cpu_enabled as is_autocast_cpu_enabled
+from weft.amp._state import is_autocast_enabled as is_autocast_enabled
+from weft.amp._state import is_autocast_xla_enabled as is_autocast_xla_enabled
 from weft._switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from weft.autograd import is_grad_enabled as is_grad_enabled
 from weft.autograd import is_inference_mode_enabled as is_inference_mode_enabled
@@ -135,6 +148,14 @@ from weft.serialization import save as save
 from weft._tensor.convert import scalar_tensor as scalar_tensor
 from weft.random import seed as seed
 from weft._switches import set_anomaly_enabled as set_anomaly_enabled
+from weft.amp._state import set_autocast_cache_enabled as set_autocast_cache_enabled
+from weft.amp._state import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from weft.amp._state import set_autocast_cpu_enabled as set_autocast_cpu_enabled
+from weft.amp._state import set_autocast_dtype as set_autocast_dtype
+from weft.amp._state import set_autocast_enabled as set_autocast_enabled
+from weft.amp._state import set_autocast_gpu_dtype as set_autocast_gpu_dtype
+from weft.amp._state import set_autocast_xla_dtype as set_autocast_xla_dtype
+from weft.amp._state import set_autocast_xla_enabled as set_autocast_xla_enabled
 from weft._base.state import set_default_device as set_default_device
 from weft._base.state import set_default_dtype as set_default_dtype
 from weft._switches import set_default_tensor_type as set_default_tensor_type

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "autograd", "backends", "cpu", "cuda", "distributed", "errors", "func", "futures", "hub", "library", "linalg",
-    "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version",
+    "amp", "autograd", "backends", "cpu", "cuda", "distributed", "errors", "func", "futures", "hub", "library",
+    "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version",
 })  # fmt: skip
 
 _NAMES = {
@@ -31,6 +31,14 @@ _NAMES = {
     "weft._tensor.protocols": ("asarray", "from_dlpack", "frombuffer", "to_dlpack"),
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
+    ),
+    "weft.amp.autocast_mode": ("autocast",),
+    "weft.amp._state": (
+        "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
+        "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
+        "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "is_autocast_xla_enabled",
+        "set_autocast_xla_enabled", "get_autocast_cpu_dtype", "set_autocast_cpu_dtype", "get_autocast_gpu_dtype",
+        "set_autocast_gpu_dtype", "get_autocast_xla_dtype", "set_autocast_xla_dtype",
     ),
     "weft._interop.from_jax": ("from_jax",),
     "weft._interop.to_jax": ("to_jax",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft._base.state import ambient
+from weft._lazy.autocast import cast_inputs
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
@@ -10,9 +11,12 @@ from weft._lazy.value import Value
 
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Record `call` on `inputs`; returns the values of its outputs."""
+    """Record `call` on `inputs`, cast if autocast is on; returns the values of its outputs."""
+    state = ambient()
+    if state.autocast.enabled:
+        inputs = cast_inputs(call, inputs, state)
     avals = tuple([x.aval for x in inputs])
-    return apply_signature(call.signatures.get(avals) or signature_of(call, avals), inputs)
+    return record(call.signatures.get(avals) or signature_of(call, avals), inputs, state)
 
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -142,6 +142,10 @@ class SettingError(WeftError, RuntimeError):
     """A setting cannot have the given value."""
 
 
+class AmpError(WeftError, RuntimeError):
+    """Mixed precision is asked for where it is unsafe, or its steps are taken in another order than they allow."""
+
+
 class ModuleError(WeftError, RuntimeError):
     """A module, a hook of it or a parametrization is used in a way that it does not allow."""
 

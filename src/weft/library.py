@@ -13,3 +13,4 @@ from weft.ops._dims import einsum as einsum
 from weft.ops._dims import pointwise as pointwise
 from weft.ops._dims import reduces as reduces
 from weft.ops._table import Cast as Cast
+from weft.ops._table import PerDevice as PerDevice

@@ -18,7 +18,7 @@ from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Promote, defop
 NO_RULE: set[str] = set()
 """Rows whose dims carry no names and no shardings: none."""
 
-STEPS = ("weft.ops.optimizer", "weft.ops.optimizer_adam")
+STEPS = ("weft.ops.optimizer", "weft.ops.optimizer_adam", "weft.ops.optimizer_scaling")
 """Files of rows that take a whole list of parameters, of any shapes."""
 
 NO_SAMPLE: set[str] = set()

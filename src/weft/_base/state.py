@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 from weft._base import config
+from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
@@ -47,7 +48,7 @@ class Ambient:
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that.
     """
 
-    __slots__ = ("anomaly", "capture", "eager", "grad", "inference", "pending", "plain")
+    __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain")
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Ambient:
         anomaly: bool = False,
         eager: bool = config.EAGER,
         capture: Any = None,
+        autocast: Autocast = NO_AUTOCAST,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -65,7 +67,8 @@ class Ambient:
         self.anomaly = anomaly
         self.eager = eager
         self.capture = capture
-        self.plain = grad and not (anomaly or eager) and capture is None
+        self.autocast = autocast
+        self.plain = grad and not (anomaly or eager or autocast.enabled) and capture is None
 
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
@@ -107,6 +110,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "anomaly": old.anomaly,
         "eager": old.eager,
         "capture": old.capture,
+        "autocast": old.autocast,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 

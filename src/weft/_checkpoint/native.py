@@ -26,6 +26,7 @@ from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
@@ -122,6 +123,8 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
     if shares:
         layout = layout_of(tensor, exact=True)
         description |= {"stride": list(layout.strides), "offset": layout.offset}
+    if any(plain.names):
+        description["names"] = list(plain.names)
     return description | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
 
 
@@ -252,6 +255,9 @@ def _fields(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
 
 
 def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
+    names = entry.get("names")
+    if names is not None:
+        set_names(plain, checked_names(names, plain.ndim))
     kind = _KINDS.get(entry["kind"])
     if kind is None:
         raise ValueError(f"it has a tensor of unknown kind {entry['kind']!r}")

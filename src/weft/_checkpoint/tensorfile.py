@@ -17,12 +17,14 @@ from weft._checkpoint.buffers import Bytes, array_on, bytes_of, tensor_of
 from weft._checkpoint.native import computed, elements_of
 from weft._checkpoint.storages import is_shape
 from weft._tensor.convert import ALIGNMENT
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 
 _LENGTH = 8  # bytes of the header's length
 _MOST_HEADER = 100_000_000
 _METADATA = "__metadata__"
+_NAMES = "weft.names"  # an entry of the metadata: the names of dims, by tensor, as JSON
 _WORDS = {
     "bool": "BOOL",
     "bfloat16": "BF16",
@@ -53,10 +55,13 @@ def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[
             f"cannot save a {type(tensors).__name__} as safetensors: the format holds a dict of tensors by name"
         )
     header: dict[str, Any] = {}
-    if metadata is not None:
-        header[_METADATA] = _checked_metadata(metadata)
     for name, tensor in tensors.items():
         _check_entry(name, tensor)
+    names = {name: tensor.names for name, tensor in tensors.items() if tensor.has_names()}
+    if metadata is not None or names:
+        header[_METADATA] = _checked_metadata(metadata or {})
+    if names:
+        header[_METADATA][_NAMES] = json.dumps(names)
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # keeps elements aligned
     end = 0
     for name, tensor in ordered:
@@ -119,6 +124,7 @@ class TensorFile:
             if not isinstance(header, dict):
                 raise ValueError("its header is no object")
             self.metadata = _read_metadata(header.pop(_METADATA, None))
+            self._names = _read_names((self.metadata or {}).pop(_NAMES, "{}"))
             entries = {name: _read_entry(name, entry) for name, entry in header.items()}
             self._entries = dict(sorted(entries.items(), key=lambda item: item[1][2:]))
         self._check_places(size - _LENGTH - length)
@@ -145,7 +151,9 @@ class TensorFile:
     def tensor(self, name: str, target: device) -> Tensor:
         """A tensor, on a device."""
         shape, dtype = self.type_of(name)
-        return tensor_of(array_on(target, dtype, shape, self._content(name)), dtype, target)
+        tensor = tensor_of(array_on(target, dtype, shape, self._content(name)), dtype, target)
+        names = self._names.get(name)
+        return tensor if names is None else set_names(tensor, checked_names(names, tensor.ndim))
 
     def _content(self, name: str) -> Bytes:
         _, _, start, stop = self._entries[name]
@@ -177,6 +185,14 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Any:
     if type(fields.get("shape")) is not list:
         return fields
     return fields["dtype"], tuple(fields["shape"]), tuple(fields["data_offsets"])
+
+
+def _read_names(text: str) -> dict[str, Any]:
+    """The names of dims by tensor; `ValueError` where the text does not say them."""
+    names = json.loads(text)
+    if not isinstance(names, dict) or not all(isinstance(entry, list) for entry in names.values()):
+        raise ValueError("its names of dims are no lists by tensor")
+    return names
 
 
 def _read_metadata(metadata: Any) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import NeedsValueError, traced
+from weft._tensor.autocast import not_cast
 from weft._tensor.codegen import function_of
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
@@ -26,7 +27,7 @@ from weft._tensor.view import write
 from weft.autograd._function import FunctionCtx
 from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, ValueRangeError
 from weft.ops._dims import Rule
-from weft.ops._table import Cast, Kind, OpDef, Param
+from weft.ops._table import Cast, Kind, OpDef, Param, PerDevice
 
 
 class CustomOp:
@@ -38,7 +39,7 @@ class CustomOp:
         body: Callable[..., Any],
         mutates: tuple[str, ...],
         dims: Rule | None,
-        cast: Cast,
+        cast: Cast | PerDevice,
         vjp: Callable[..., Any] | None,
     ) -> None:
         params, of_tensors = _params(name, body)
@@ -104,7 +105,8 @@ class CustomOp:
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
-            arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
+            with not_cast():
+                arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
             return _filled(places[0], arrays)
 
         self._define(replace(self.row, vjp=vjp))
@@ -125,7 +127,8 @@ class CustomOp:
         flat = arrays_in((args, kwargs))
         if not self._host:
             try:
-                return tuple(traced(partial(self._run, flat), flat.inputs, self._name))
+                with not_cast():
+                    return tuple(traced(partial(self._run, flat), flat.inputs, self._name))
             except NeedsValueError:
                 self._host = True
         return self._on_host(flat)
@@ -203,7 +206,7 @@ def custom_op(
     schema: str | None = None,
     tags: Any = None,
     dims: Rule | None = None,
-    cast: Cast = Cast.NONE,
+    cast: Cast | PerDevice = Cast.NONE,
     vjp: Callable[..., Any] | None = None,
 ) -> Any:
     """Make an operator of the decorated function, called `namespace::name`.
@@ -213,7 +216,8 @@ def custom_op(
     combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
     to are named in `mutates_args`.
 
-    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class. `vjp`, for a
+    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class, under
+    which the body gets what autocast has cast, and casts nothing itself. `vjp`, for a
     body over arrays, takes the cotangent(s), the output(s) and the arguments, and returns a gradient or None per
     tensor argument; bodies over tensors use `register_autograd`. Without either the derivative is that of the body.
     `device_types`, `schema` and `tags` are accepted for compatibility: the compiler serves every device.

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
-from weft._base.state import Pending, using
+from weft._base.state import Pending, ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
@@ -157,7 +157,8 @@ def traced(
     region = Pending()
     region.limit = 1 << 62
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
-        with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False):
+        apart = ambient().autocast.apart()
+        with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False, autocast=apart):
             tensors = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]  # which may be written to
             wanted = [result._read() for result in function(list(tensors))]
         trace.undo(tensors)

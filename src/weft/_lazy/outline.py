@@ -54,14 +54,20 @@ def outline(
         tuple([numbers[leaf] for leaf in leaves]),
         tuple([numbers[value] for value in wanted]),
     )
-    key = (name, barrier, avals, form, tuple(stops))
+    names = tuple([value.aval.names for value in wanted])
+    key = (name, barrier, avals, form, tuple(stops), names)
     signature = _signatures.get(key)
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
-            name, _function(form, stops, barrier), avals, device=device, precondition=_precondition(form, stops)
+            name,
+            _function(form, stops, barrier),
+            avals,
+            device=device,
+            precondition=_precondition(form, stops),
+            names=names,
         )
     return signature, leaves
 

@@ -18,11 +18,13 @@ import numpy as np
 
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
+from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many
 from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
+from weft._tensor.autocast import casting, not_cast
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.inplace import inplace_of
@@ -32,7 +34,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.errors import ArgumentError
 from weft.ops._rows import documented
-from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
+from weft.ops._table import REQUIRED, TABLE, Cast, Kind, OpDef, Param, PerDevice
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -63,12 +65,17 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
 
 def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
+    if op.cast is not _NOT_CAST and (state := ambient()).autocast.enabled:
+        inputs = cast_inputs(call, tuple(values), state)
+        if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
+            return wrap(apply(call, inputs)[0])
     result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
     if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
         return result
     return make_view(result, source, call, others)
 
 
+_NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
 _tuples: dict[OpDef, Any] = {}
 
 
@@ -115,6 +122,7 @@ _SCOPE: dict[str, Any] = {
     "_finish_view": _finish_view,
     "_write_out": write_out,
     "_type_of_out": type_of_out,
+    "_not_cast": not_cast,
 }
 
 
@@ -235,13 +243,14 @@ def _source(op: OpDef, name: str) -> str:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
     else:
         made_on = ", _device(device)" if op.factory else ""
-        lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
+        result = f"_finish(_op, ({static}), _inputs{made_on})"
         if op.factory:
-            lines += ["if requires_grad: _result._require_grad(True)", "return _result"]
+            lines += [f"_result = {result}", "if requires_grad: _result._require_grad(True)", "return _result"]
         else:
+            lines += [f"if out is None: return {result}", f"with _not_cast(): _result = {result}"]
             tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
-            lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {read})")
+            lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
@@ -370,10 +379,21 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
 def _bound(
-    body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
+    body: Callable[..., Any],
+    name: str,
+    module: str,
+    out: str | None,
+    separate: Sequence[str],
+    cast: Cast | PerDevice | None,
 ) -> Callable[..., Any]:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
-    scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
+    scope: dict[str, Any] = {
+        **arguments.SCOPE,
+        "_body": body if cast is None else casting(body, cast),
+        "_write_out": write_out,
+        "_not_cast": not_cast,
+        "_text": out,
+    }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     first = next(iter(inspect.signature(body).parameters), "")
@@ -388,13 +408,15 @@ def _bound(
         head.append(f"{star}{p.name}{default}")
         value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds, first))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
-    call = f"_body({', '.join(passed)})"
+    body_call = f"_body({', '.join(passed)})"
+    call = f"return {body_call}"
     if out is not None:
         head += ["out=None"] if has_star else ["*", "out=None"]
         read = _read(inspect.signature(body).parameters, separate)
-        call = f"{call} if out is None else _write_out(out, {call}, _text, {read})"
+        call = f"if out is None: {call}\n        with _not_cast(): result = {body_call}\n        "
+        call += f"return _write_out(out, result, _text, {read})"
     source = (
-        f"def bound({', '.join(head)}):\n    try:\n        return {call}\n"
+        f"def bound({', '.join(head)}):\n    try:\n        {call}\n"
         f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
     )
     exec(compile(source, f"<weft {name}>", "exec"), scope)
@@ -422,13 +444,15 @@ def composite(
     also: str = "",
     over: bool = False,
     out: str | None = None,
+    cast: Cast | PerDevice | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 
     Tensors of the parameters in `separate` must not share elements with what is written in place or to `out=`. If `out`
     is a text, the function takes `out=`; the text is the error for an `out` of another type than the result's, or "" if
     any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
-    another one. `over` means that there is a row of this name, whose public forms this one replaces.
+    another one. `over` means that there is a row of this name, whose public forms this one replaces. With `cast`, an
+    autocast class, tensors are cast before the call and not within it; without, by the rows that it calls.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -446,7 +470,7 @@ def composite(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
         spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module, out, separate)
+        bound = _bound(body, spelled or public, module, out, separate, cast)
         COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, also)
         return body
 

@@ -12,6 +12,7 @@ from weft._lazy.aval import marked
 from weft._lazy.realize import array_of
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.convert import from_host
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import make_view, own
@@ -29,8 +30,19 @@ def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor
 
 
 def extras_of(tensor: Tensor) -> dict[str, Any]:
-    """The attributes that users and subclasses have set on a tensor."""
-    return {name: value for name, value in tensor.__dict__.items() if name not in _HANDLE}
+    """The attributes that users and subclasses have set on a tensor, and its `names` if dims have some."""
+    extras = {name: value for name, value in tensor.__dict__.items() if name not in _HANDLE}
+    names = tensor._read().aval.names
+    return extras if names is None else {**extras, "names": names}
+
+
+def set_extras(tensor: Tensor, extras: dict[str, Any]) -> None:
+    """Give a tensor what `extras_of` has found on another one."""
+    attributes = dict(extras)
+    names = attributes.pop("names", None)
+    tensor.__dict__.update(attributes)
+    if names is not None:
+        set_names(tensor, checked_names(names, tensor.ndim))
 
 
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -50,7 +62,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     result._read().aval = marked(result._read().aval, ambient().inference)
     result.requires_grad_(self.requires_grad)
     memo[id(self)] = result
-    result.__dict__.update(extras_of(self))
+    set_extras(result, extras_of(self))
     if self.grad is not None:
         result.grad = deepcopy(self.grad, memo)
     return result
@@ -86,5 +98,5 @@ def rebuild(
 ) -> Tensor:
     """The tensor that `reduce` took apart."""
     result = handle_on(kind, from_host(elements, device), requires_grad)
-    result.__dict__.update(extras)
+    set_extras(result, extras)
     return result

@@ -194,6 +194,9 @@ def _suffixes(tensor: Tensor) -> Iterator[str]:
         yield f"grad_fn={tensor.grad_fn}"
     elif tensor.requires_grad:
         yield "requires_grad=True"
+    names = tensor._read().aval.names
+    if names is not None:
+        yield f"names={names}"
 
 
 def show(tensor: Tensor) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.dtype import bool_
 from weft._base.state import ambient
 from weft._tensor.arguments import refusal
+from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
 from weft._tensor.sharing import rebind
 from weft._tensor.tensor import Tensor
@@ -55,7 +56,11 @@ def inplace_of(
         if apart_from is not None:
             check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
         try:
-            result = function(input, *args, **kwargs)
+            if ambient().autocast.enabled:
+                with not_cast():
+                    result = function(input, *args, **kwargs)
+            else:
+                result = function(input, *args, **kwargs)
         except WeftError:
             check_writable(input, ambient().grad)  # what PyTorch would have said first
             raise

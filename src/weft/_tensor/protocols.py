@@ -13,7 +13,7 @@ from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
-from weft._tensor.copying import extras_of
+from weft._tensor.copying import extras_of, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import DTypeError, ValueRangeError
@@ -24,7 +24,7 @@ def copied(self: Tensor) -> Tensor:
     """`copy.copy`: a leaf that shares the elements and the attributes set by users."""
     result = self.detach()
     result.__class__ = type(self)
-    vars(result).update(extras_of(self))
+    set_extras(result, extras_of(self))
     return result.requires_grad_(self.requires_grad)
 
 

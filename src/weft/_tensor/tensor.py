@@ -23,6 +23,7 @@ from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
+from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
@@ -61,10 +62,12 @@ class Tensor(TensorBase):
         """Sizes of the dims."""
         return self._read().aval.size
 
-    def size(self, dim: int | None = None) -> Any:
+    def size(self, dim: int | str | None = None) -> Any:
         """Sizes of the dims, or of one of them."""
         if dim is None:
             return self.shape
+        if isinstance(dim, str) and self._read().aval.names is not None:
+            dim = position(self, dim)
         return self.shape[require_dim(dim, self.ndim)]
 
     @property

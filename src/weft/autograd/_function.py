@@ -18,7 +18,7 @@ from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import write
+from weft._tensor.view import renamed, without_names, write
 from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -251,7 +251,7 @@ def _custom(
             value = cotangents.get(at) if smooth else None
             at += smooth
             if value is not None:
-                grads.append(wrap(value))
+                grads.append(wrap(value if aval is None or aval.names is None else renamed(value, aval.names)))
             elif ctx._materialize and aval is not None:
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
@@ -291,7 +291,8 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
                 f"Function {name} returned an invalid gradient at index {at} - got {list(grad.shape)} but expected "
                 f"shape compatible with {list(aval.shape)}"
             ) from None
-    return (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
+    value = (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
+    return without_names(value, aval, f"the gradient at index {at} of function {name}")
 
 
 def once_differentiable(function: F) -> F:

@@ -61,13 +61,34 @@ class Promote(Enum):
 
 
 class Cast(Enum):
-    """How autocast treats floating inputs."""
+    """What autocast does to floating inputs: a row's class."""
 
     NONE = "nothing"
     LOWER = "cast to the lower precision type"
     FLOAT32 = "cast to float32"
     PROMOTE = "cast to the widest floating type among the inputs"
     BANNED = "refuse, with advice"
+
+
+@dataclass(frozen=True, slots=True)
+class PerDevice:
+    """A row's autocast classes where they differ: on the CPU, and on accelerators, which all have CUDA's."""
+
+    cpu: Cast = Cast.NONE
+    accelerator: Cast = Cast.NONE
+
+
+def class_on(cast: Cast | PerDevice, device_type: str) -> Cast:
+    """The autocast class on devices of a type."""
+    if isinstance(cast, Cast):
+        return cast
+    return cast.cpu if device_type == "cpu" else cast.accelerator
+
+
+CPU_FLOAT32 = PerDevice(cpu=Cast.FLOAT32)
+ACCELERATOR_FLOAT32 = PerDevice(accelerator=Cast.FLOAT32)
+ACCELERATOR_LOWER = PerDevice(accelerator=Cast.LOWER)
+ACCELERATOR_PROMOTE = PerDevice(accelerator=Cast.PROMOTE)
 
 
 class Arithmetic(Enum):
@@ -152,7 +173,7 @@ class OpDef:
     params: tuple[Param, ...]
     dims: Rule | None = None
     promote: Promote = Promote.NONE
-    cast: Cast = Cast.NONE
+    cast: Cast | PerDevice = Cast.NONE
     arithmetic: Arithmetic = Arithmetic.WIDE
     exact_numbers: bool = False  # Python numbers beside 16-bit floats are rounded to float32, not to the 16-bit type
     vjp: Callable[..., Any] | None = None
@@ -214,12 +235,17 @@ def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
     return tuple(params)
 
 
+def _is_lowered(cast: Cast | PerDevice) -> bool:
+    """Whether autocast lowers a row on some device."""
+    return any(class_on(cast, device_type) is Cast.LOWER for device_type in ("cpu", "cuda"))
+
+
 def defop(
     name: str | None = None,
     *,
     dims: Rule | None = None,
     promote: Promote = Promote.NONE,
-    cast: Cast = Cast.NONE,
+    cast: Cast | PerDevice = Cast.NONE,
     arithmetic: Arithmetic | None = None,
     exact_numbers: bool = False,
     vjp: Callable[..., Any] | None = None,
@@ -276,7 +302,7 @@ def defop(
         text = out_text
         if text is None:
             text = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
-        usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
+        usual = Arithmetic.NONE if view else Arithmetic.OWN if _is_lowered(cast) else Arithmetic.WIDE
         row = OpDef(
             row_name,
             impl,

@@ -13,7 +13,18 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTyp
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
-from weft.ops._table import Arithmetic, Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
+from weft.ops._table import (
+    ACCELERATOR_FLOAT32,
+    ACCELERATOR_LOWER,
+    Arithmetic,
+    Array,
+    Dim,
+    DTypeArg,
+    Key,
+    Promote,
+    Scalar,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 _SELU_ALPHA = 1.6732632423543772  # https://arxiv.org/abs/1706.02515
@@ -139,7 +150,7 @@ def mish(input: Array) -> Array:
     return (x * jnp.tanh(jax.nn.softplus(x))).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, cast=Cast.FLOAT32)
+@defop(dims=pointwise, module=_FUNCTIONAL, cast=ACCELERATOR_FLOAT32)
 def softplus(input: Array, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Array:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`."""
     require_float(input, "softplus_cpu")
@@ -222,7 +233,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=ACCELERATOR_LOWER, method=True, also=_FUNCTIONAL)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:
@@ -281,7 +292,7 @@ def _softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return ((weighted - y * jnp.sum(weighted, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=Cast.FLOAT32, vjp=_softmax_vjp)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_softmax_vjp)
 def softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """Exponentials along `dim`, scaled to add up to one."""
     x = _softmax_input(input, dim, dtype, "softmax")
@@ -296,7 +307,7 @@ def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeA
     return ((g - jnp.exp(wide(out)) * jnp.sum(g, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=Cast.FLOAT32, vjp=_log_softmax_vjp)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_log_softmax_vjp)
 def log_softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The logarithm of `softmax`."""
     x = _softmax_input(input, dim, dtype, "log_softmax")
@@ -307,7 +318,7 @@ def _softmin_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return (-_softmax_vjp(g, out, input, dim, dtype)[0],)
 
 
-@defop(dims=along, cast=Cast.FLOAT32, module=_FUNCTIONAL, vjp=_softmin_vjp)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, module=_FUNCTIONAL, vjp=_softmin_vjp)
 def softmin(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The softmax of the negated elements."""
     return softmax.impl(-input, dim, dtype)

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
 from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space
-from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
+from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
 
 Pairs = Sequence[tuple[int, int]]
+
+_TRANSPOSED = PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.LOWER)
 
 
 def _spatial_spec(n: int) -> tuple[str, str, str]:
@@ -253,10 +255,10 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         """The gradient of `conv` with respect to its input; weights are (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    make = {"cast": Cast.LOWER, "partial": "sum", "method": False, "also": "nn.functional"}
+    make = {"grad_name": "Convolution", "partial": "sum", "method": False, "also": "nn.functional"}
     return (
-        defop(f"conv{n}d", grad_name="Convolution", dims=_dims(n, False), **make)(conv),
-        defop(f"conv_transpose{n}d", grad_name="Convolution", dims=_dims(n, True), **make)(conv_transpose),
+        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, **make)(conv),
+        defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, **make)(conv_transpose),
     )
 
 

@@ -15,7 +15,7 @@ from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._rows import factory
-from weft.ops._table import Array, Cast, DTypeArg, Scalar, Shape, defop
+from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 # Constants
@@ -146,7 +146,7 @@ def complex_(real: Array, imag: Array) -> Array:
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
-@defop(dims=pointwise, cast=Cast.FLOAT32, out_text=_OTHER_PARTS)
+@defop(dims=pointwise, cast=CPU_FLOAT32, out_text=_OTHER_PARTS)
 def polar(abs: Array, angle: Array) -> Array:
     """Complex numbers from absolute values and angles of one float type."""
     _require_parts(abs, angle)

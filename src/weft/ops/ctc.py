@@ -16,7 +16,7 @@ import numpy as np
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
-from weft.ops._table import Array, Cast, defop
+from weft.ops._table import CPU_FLOAT32, Array, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -172,7 +172,7 @@ def _ctc_vjp(
 @defop(
     grad_name="CtcLoss",
     dims=_ctc_dims,
-    cast=Cast.FLOAT32,
+    cast=CPU_FLOAT32,
     aux=2,
     vjp=_ctc_vjp,
     function=False,

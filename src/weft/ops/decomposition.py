@@ -16,10 +16,10 @@ from weft.ops._findings import Failures
 from weft.ops._reduce import wide
 from weft.ops._rows import category, documented, without_slope
 from weft.ops._shape_dims import square
-from weft.ops._table import Array, Cast, OpDef, defop
+from weft.ops._table import CPU_FLOAT32, Array, OpDef, defop
 from weft.ops._type_names import scalar_name
 
-factorises = partial(defop, cast=Cast.FLOAT32)
+factorises = partial(defop, cast=CPU_FLOAT32)
 Outs = tuple[Array, ...]
 
 

@@ -13,7 +13,7 @@ from weft.ops._dims import Factors, PartOf, Sizes, einsum
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import vector_norms, wide
-from weft.ops._table import Arithmetic, Array, Cast, Scalar, defop
+from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, defop
 from weft.ops._type_names import c_name, scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -60,7 +60,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 @defop(
     arithmetic=Arithmetic.OWN,
     dims=einsum("... i, ... j, o i j -> ... o"),
-    cast=Cast.PROMOTE,
+    cast=ACCELERATOR_PROMOTE,
     method=False,
     also="nn.functional",
 )

@@ -25,7 +25,7 @@ from weft.ops._rows import (
     require_scale,
     unbroadcast,
 )
-from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, ACCELERATOR_PROMOTE, Arithmetic, Array, Operand, Promote, Scalar, defop
 from weft.ops._type_names import scalar_name
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
@@ -101,14 +101,14 @@ def mul(input: Operand, other: Operand) -> Array:
     return jnp.multiply(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True)
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
     return in_float32(lambda x, v, a, b: x + v * a * b, input, factor(value, input), tensor1, tensor2)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True)
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
@@ -215,7 +215,7 @@ def _pow_vjp(g: Array, out: Array, input: Array, exponent: Array) -> tuple[Array
     return unbroadcast(g * slope, input), unbroadcast(g * out * log, exponent)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.FLOAT32, vjp=_pow_vjp, function=False, method=False)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_FLOAT32, vjp=_pow_vjp, function=False, method=False)
 def pow(input: Operand, exponent: Operand) -> Array:
     """`input ** exponent`; an integer to a negative power is rounded towards zero."""
     require(input, "pow", INTEGER, FLOAT, COMPLEX)
@@ -236,7 +236,7 @@ def _whole_power(base: Array, exponent: Array) -> Array:
     return lax.fori_loop(0, 8 * base.dtype.itemsize, step, (base, exponent, jnp.ones_like(base)))[2]
 
 
-@defop(grad_name="Pow", dims=pointwise, cast=Cast.FLOAT32, function=False, method=False)
+@defop(grad_name="Pow", dims=pointwise, cast=ACCELERATOR_FLOAT32, function=False, method=False)
 def pow_number(input: Array, exponent: int | float) -> Array:
     """`input ** exponent` for a constant; for integers the exponent must be a non-negative integer."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
@@ -322,7 +322,7 @@ def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(scaled * other, input), unbroadcast(-scaled * input, other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, cast=Cast.PROMOTE, vjp=_atan2_vjp, inplace=True)
+@defop(dims=pointwise, promote=Promote.FLOAT, cast=ACCELERATOR_PROMOTE, vjp=_atan2_vjp, inplace=True)
 def atan2(input: Array, other: Array) -> Array:
     """The angle of the point with x = `other` and y = `input`."""
     require(input, "atan2_cpu", FLOAT)

@@ -12,7 +12,7 @@ import numpy as np
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes, require_sizes
 from weft.ops._neural import require_float
-from weft.ops._table import Arithmetic, Array, OpDef, Shape, defop
+from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, OpDef, Shape, defop
 
 _SIDES = ("time", "height", "width")
 
@@ -107,6 +107,7 @@ def _fractional_row(n: int) -> OpDef:
         f"fractional_max_pool{n}d_from",
         arithmetic=Arithmetic.NONE,
         dims=_plane_dims,
+        cast=CPU_FLOAT32,
         outputs=("output", "indices"),
         function=False,
         method=False,

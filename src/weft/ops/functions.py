@@ -16,7 +16,7 @@ from weft._base.dtype import FLOAT
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, documented, in_float32, refuse_complex, require
-from weft.ops._table import TABLE, Array, Cast, OpDef, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
 
 Unary = Callable[[Array], Array]
 Slope = Callable[[Array, Array], Array]  # (output, input) -> derivative
@@ -85,24 +85,24 @@ def _polygamma(n: int, x: Array) -> Array:
 
 # ---- rows: name, function, description, slope
 
-_function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=Cast.FLOAT32)
+_function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=ACCELERATOR_FLOAT32)
 _function("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2))
-_function("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=Cast.FLOAT32)
-_function("log", jnp.log, "Natural logarithm.", cast=Cast.FLOAT32)
-_function("log2", jnp.log2, "Logarithm to base 2.", cast=Cast.FLOAT32)
-_function("log10", jnp.log10, "Logarithm to base 10.", cast=Cast.FLOAT32)
-_function("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", cast=Cast.FLOAT32)
+_function("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=ACCELERATOR_FLOAT32)
+_function("log", jnp.log, "Natural logarithm.", cast=ACCELERATOR_FLOAT32)
+_function("log2", jnp.log2, "Logarithm to base 2.", cast=ACCELERATOR_FLOAT32)
+_function("log10", jnp.log10, "Logarithm to base 10.", cast=ACCELERATOR_FLOAT32)
+_function("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32)
 _function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
-_function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=Cast.FLOAT32)
-_function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=Cast.FLOAT32)
+_function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=ACCELERATOR_FLOAT32)
+_function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=ACCELERATOR_FLOAT32)
 _function("sin", jnp.sin, "Sine.")
 _function("cos", jnp.cos, "Cosine.")
-_function("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y, cast=Cast.FLOAT32)
-_function("asin", jnp.arcsin, "Inverse of the sine.", cast=Cast.FLOAT32)
-_function("acos", jnp.arccos, "Inverse of the cosine.", cast=Cast.FLOAT32)
+_function("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y, cast=ACCELERATOR_FLOAT32)
+_function("asin", jnp.arcsin, "Inverse of the sine.", cast=ACCELERATOR_FLOAT32)
+_function("acos", jnp.arccos, "Inverse of the cosine.", cast=ACCELERATOR_FLOAT32)
 _function("atan", jnp.arctan, "Inverse of the tangent.")
-_function("sinh", jnp.sinh, "Hyperbolic sine.", cast=Cast.FLOAT32)
-_function("cosh", jnp.cosh, "Hyperbolic cosine.", cast=Cast.FLOAT32)
+_function("sinh", jnp.sinh, "Hyperbolic sine.", cast=ACCELERATOR_FLOAT32)
+_function("cosh", jnp.cosh, "Hyperbolic cosine.", cast=ACCELERATOR_FLOAT32)
 _function("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y, also="nn.functional")
 _function("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.")
 _function("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.")
@@ -111,7 +111,7 @@ _function("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * 
 _function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.")
 _function("erf", lax.erf, "Error function.", real="erf_vml_cpu")
 _function("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu")
-_function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=Cast.FLOAT32)
+_function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=ACCELERATOR_FLOAT32)
 _function("lgamma", lax.lgamma, "Logarithm of `|gamma(input)|`.", lambda y, x: _digamma(x), real="lgamma_vml_cpu")
 _function("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), real="digamma")
 _function(

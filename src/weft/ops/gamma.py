@@ -9,7 +9,7 @@ import jax
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._rows import documented, in_float32, require
-from weft.ops._table import Array, Cast, Promote, defop
+from weft.ops._table import Array, Promote, defop
 
 
 def _row(name: str, function: Callable[[Array, Array], Array], doc: str) -> None:
@@ -17,7 +17,7 @@ def _row(name: str, function: Callable[[Array, Array], Array], doc: str) -> None
         require(input, f"{name}_cpu", FLOAT)
         return in_float32(function, input, other)
 
-    row = defop(name, dims=pointwise, promote=Promote.COMMON, cast=Cast.FLOAT32, inplace=True)
+    row = defop(name, dims=pointwise, promote=Promote.COMMON, inplace=True)
     row(documented(body, name, doc))
 
 

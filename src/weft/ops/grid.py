@@ -17,7 +17,7 @@ from weft.ops._memory import require_room
 from weft.ops._neural import require_float, wide
 from weft.ops._resize import keys
 from weft.ops._rows import alias
-from weft.ops._table import Array, Cast, Shape, defop
+from weft.ops._table import Array, Cast, PerDevice, Shape, defop
 from weft.ops._type_names import scalar_name
 
 BILINEAR, NEAREST, BICUBIC = range(3)
@@ -141,7 +141,7 @@ def _taps(x: Array, size: int, mode: int, padding_mode: int, align_corners: bool
     return [(jnp.round(x), None)] if mode == NEAREST else _linear_taps(x)
 
 
-@defop(dims=_sampler_dims, cast=Cast.PROMOTE, method=False)
+@defop(dims=_sampler_dims, cast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.PROMOTE), method=False)
 def grid_sampler(input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Array:
     """Images (batch, channels, ..., height, width) at the points (x, y, ...) of the grid's last dim, from -1 to 1.
 

@@ -27,7 +27,7 @@ from weft.ops._index import (
     wrapped,
 )
 from weft.ops._rows import factor
-from weft.ops._table import Arithmetic, Array, Dim, Filling, Operand, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Dim, Filling, Operand, PerDevice, Scalar, defop
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -158,6 +158,7 @@ def _index_copy_vjp(
 @defop(
     arithmetic=Arithmetic.NONE,
     dims=_writes_slices,
+    cast=PerDevice(cpu=Cast.PROMOTE),
     vjp=_index_copy_vjp,
     check=_index_copy_check,
     check_text=OUT_OF_BOUNDS,

@@ -33,7 +33,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, defop
+from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Arrays, Dim, defop
 from weft.ops._type_names import scalar_name
 
 # Dimension rules
@@ -167,7 +167,7 @@ def _index_put_vjp(
 @defop(
     arithmetic=Arithmetic.NONE,
     dims=flat_write,
-    cast=Cast.PROMOTE,
+    cast=ACCELERATOR_PROMOTE,
     vjp=_index_put_vjp,
     check=_index_put_check,
     check_text=OUT_OF_BOUNDS,

@@ -17,7 +17,18 @@ from weft.ops._equation import LETTERS, parse
 from weft.ops._memory import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, once
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
+from weft.ops._table import (
+    ACCELERATOR_PROMOTE,
+    CPU_FLOAT32,
+    Arithmetic,
+    Array,
+    Arrays,
+    Cast,
+    DTypeArg,
+    PerDevice,
+    Promote,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 # --- contractions ---
@@ -62,7 +73,14 @@ def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     return Factors(ins, (tuple(x for term in ins for x in term if not isinstance(x, PartOf)),))
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=_tensordot_dims, cast=Cast.PROMOTE, partial="sum", linear="each", function=False)
+@defop(
+    arithmetic=Arithmetic.OWN,
+    dims=_tensordot_dims,
+    cast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE),
+    partial="sum",
+    linear="each",
+    function=False,
+)
 def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Array:
     """Sum of products over pairs of dims; the other dims of `a`, then of `b` stay."""
     for dims in (dims_a, dims_b):
@@ -95,7 +113,7 @@ def kron(input: Array, other: Array) -> Array:
 # --- vectors and matrices ---
 
 
-@defop(dims=fresh(0), cast=Cast.FLOAT32, linear="each")
+@defop(dims=fresh(0), cast=CPU_FLOAT32, linear="each")
 def trace(input: Array) -> Array:
     """Sum of a matrix's diagonal; integers add up to int64."""
     if input.ndim != 2:
@@ -124,7 +142,7 @@ def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, letters), (letters,), frozenset({at}))
 
 
-@defop(dims=_cross_dims, cast=Cast.PROMOTE, linear="each")
+@defop(dims=_cross_dims, cast=ACCELERATOR_PROMOTE, linear="each")
 def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)

@@ -14,7 +14,18 @@ from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._rows import alias, factor, require, require_scale
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, Promote, Scalar, defop
+from weft.ops._table import (
+    ACCELERATOR_LOWER,
+    ACCELERATOR_PROMOTE,
+    Arithmetic,
+    Array,
+    Arrays,
+    Cast,
+    PerDevice,
+    Promote,
+    Scalar,
+    defop,
+)
 from weft.ops._type_names import c_name, scalar_name
 from weft.ops.shape import expanded
 
@@ -118,7 +129,7 @@ def bmm(input: Array, mat2: Array) -> Array:
     return jnp.matmul(input, mat2)
 
 
-@product(dims=einsum("m k, k -> m"))
+@product(dims=einsum("m k, k -> m"), cast=ACCELERATOR_LOWER)
 def mv(input: Array, vec: Array) -> Array:
     """Product of a matrix and a vector."""
     _check_mv(input.shape[:1], input, vec)
@@ -126,14 +137,14 @@ def mv(input: Array, vec: Array) -> Array:
     return jnp.matmul(input, vec)
 
 
-@product(dims=einsum("k, k ->"), cast=Cast.PROMOTE)
+@product(dims=einsum("k, k ->"), cast=ACCELERATOR_PROMOTE)
 def dot(input: Array, tensor: Array) -> Array:
     """Sum of the products of two vectors' elements."""
     _check_dot(input, tensor)
     return jnp.dot(input, tensor)
 
 
-@product(dims=einsum("k, k ->"), cast=Cast.PROMOTE)
+@product(dims=einsum("k, k ->"), cast=ACCELERATOR_PROMOTE)
 def vdot(input: Array, other: Array) -> Array:
     """As `dot`, with the first vector conjugated."""
     _check_dot(input, other)
@@ -159,7 +170,7 @@ def _inner_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((a, b), ((*a[:-1], *b[:-1]),))
 
 
-@product(dims=_inner_dims)
+@product(dims=_inner_dims, cast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE))
 def inner(input: Array, other: Array) -> Array:
     """Sum of products over the last dims; a zero-dim tensor scales the other one."""
     if input.dtype != other.dtype:
@@ -247,7 +258,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Scalar = 1, alpha: Sc
     return _added(input, jnp.matmul(mat1, mat2), beta, alpha)
 
 
-@fused(dims=_added_dims("m", "m k", "k"))
+@fused(dims=_added_dims("m", "m k", "k"), cast=ACCELERATOR_LOWER)
 def addmv(input: Array, mat: Array, vec: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * (mat @ vec)`."""
     _check_mv(input.shape, mat, vec)
@@ -255,7 +266,7 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: Scalar = 1, alpha: Scal
     return _added(input, jnp.matmul(mat, vec), beta, alpha)
 
 
-@fused(dims=_added_dims("m n", "m", "n"), promote=Promote.COMMON)
+@fused(dims=_added_dims("m n", "m", "n"), cast=ACCELERATOR_LOWER, promote=Promote.COMMON)
 def addr(input: Array, vec1: Array, vec2: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     for name, vector in (("vec1", vec1), ("vec2", vec2)):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
 from weft.ops._neural import element_loss, reduced, vector_norms
-from weft.ops._table import Array, Cast, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Promote, Scalar, defop
 
 
 def _hinge(x: Array) -> Array:
@@ -30,7 +30,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 
-@defop(dims=_pair_reduces, cast=Cast.FLOAT32, promote=Promote.FLOAT, also="nn.functional")
+@defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, also="nn.functional")
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
@@ -72,7 +72,9 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
         )
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=_whole_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional"
+)
 def cosine_embedding_loss(
     input1: Array,
     input2: Array,
@@ -92,7 +94,14 @@ def cosine_embedding_loss(
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=element_loss,
+    cast=ACCELERATOR_FLOAT32,
+    promote=Promote.FLOAT,
+    partial="sum",
+    method=False,
+    also="nn.functional",
+)
 def margin_ranking_loss(
     input1: Array,
     input2: Array,
@@ -112,7 +121,14 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=element_loss,
+    cast=ACCELERATOR_FLOAT32,
+    promote=Promote.FLOAT,
+    partial="sum",
+    method=False,
+    also="nn.functional",
+)
 def hinge_embedding_loss(
     input: Array,
     target: Array,
@@ -128,7 +144,9 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=_whole_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional"
+)
 def triplet_margin_loss(
     anchor: Array,
     positive: Array,

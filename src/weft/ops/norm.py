@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._neural import per_channel, require_float, vector_norms, wide
-from weft.ops._table import Array, Cast, Dim, Promote, Scalar, Shape, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, Promote, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -100,7 +100,7 @@ def _layer_norm_vjp(
 @defop(
     grad_name="NativeLayerNorm",
     dims=_trailing,
-    cast=Cast.FLOAT32,
+    cast=ACCELERATOR_FLOAT32,
     aux=2,
     vjp=_layer_norm_vjp,
     method=False,
@@ -328,7 +328,7 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 
-@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
+@defop(dims=_group_dims, cast=ACCELERATOR_FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
@@ -362,7 +362,7 @@ def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: floa
     return input / (near / size * alpha + k) ** beta
 
 
-@defop(dims=along, cast=Cast.FLOAT32, module="nn.functional")
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, module="nn.functional")
 def normalize(input: Array, p: float = 2.0, dim: Dim = 1, eps: float = 1e-12) -> Array:
     """Vectors along `dim` divided by their p-norm, or by `eps` if that is larger."""
     if not jnp.issubdtype(input.dtype, jnp.inexact):

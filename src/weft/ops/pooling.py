@@ -20,7 +20,7 @@ from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
 from weft.ops._memory import require_room
 from weft.ops._neural import as_ntuple, first_empty, require_float, wide
 from weft.ops._rows import without_slope
-from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
+from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -401,6 +401,7 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         return _adapted_result(maxima, input, n, "max"), places
 
     plain = {"arithmetic": Arithmetic.NONE, "dims": _space_dims(n), "function": False, "method": False}
+    plain["cast"] = CPU_FLOAT32 if n == 3 else Cast.NONE
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
     return (
         defop(f"max_pool{n}d_values", **plain)(max_pool),
@@ -445,7 +446,7 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         """The mean of each of `output_size` windows."""
         return _adaptive_avg(n, input, output_size)
 
-    make = {"dims": _space_dims(n), "cast": Cast.FLOAT32 if n == 3 else Cast.NONE, "method": False}
+    make = {"dims": _space_dims(n), "cast": CPU_FLOAT32 if n == 3 else Cast.NONE, "method": False}
     make |= {"also": _FUNCTIONAL} if n == 1 else {"module": _FUNCTIONAL}
     adaptive = defop(f"adaptive_avg_pool{n}d", saves=True, **make)(adaptive_avg_pool)
     return (avg_pool1d if n == 1 else defop(f"avg_pool{n}d", saves=True, **make)(avg_pool)), adaptive

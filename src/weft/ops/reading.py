@@ -17,7 +17,7 @@ from weft.ops import _strides as strides
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._index import isolated
 from weft.ops._shape_dims import fresh
-from weft.ops._table import Array, DTypeArg, Scalar, Shape, defop
+from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
@@ -81,6 +81,7 @@ def _numbers_layout(layout: strides.Layout) -> strides.Layout:
 
 @view_op(
     dims=_complex_dims,
+    cast=CPU_FLOAT32,
     view=_numbers_layout,
     by_layout=True,
     write=lambda base, value: _parts(value),

@@ -26,7 +26,7 @@ from weft.ops._reduce import (
     wide,
 )
 from weft.ops._rows import quotient, require
-from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -35,7 +35,9 @@ def _overload(name: str) -> GradName:
     return lambda _, out: f"{name}Backward{int(bool(out))}"
 
 
-@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32, grad_name=_overload("Sum"), out_decides=True)
+@defop(
+    dims=reduces, partial="sum", linear="each", cast=ACCELERATOR_FLOAT32, grad_name=_overload("Sum"), out_decides=True
+)
 def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim`; integers and bools are summed in int64."""
     x = summable(input, dtype)

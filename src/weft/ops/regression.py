@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._neural import element_loss, reduced, reduction_name, require_float, size_of, wide
-from weft.ops._table import Array, Cast, Operand, Promote, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Operand, PerDevice, Promote, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -79,7 +79,7 @@ def mse_loss(
 
 @defop(
     dims=element_loss,
-    cast=Cast.FLOAT32,
+    cast=ACCELERATOR_FLOAT32,
     promote=Promote.COMMON,
     partial="sum",
     module=_FUNCTIONAL,
@@ -109,7 +109,7 @@ def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
 
 @defop(
     dims=element_loss,
-    cast=Cast.FLOAT32,
+    cast=ACCELERATOR_FLOAT32,
     promote=Promote.COMMON,
     partial="sum",
     module=_FUNCTIONAL,
@@ -175,7 +175,7 @@ def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -
 
 @defop(
     dims=element_loss,
-    cast=Cast.FLOAT32,
+    cast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.BANNED),
     partial="sum",
     module=_FUNCTIONAL,
     check=_outside,
@@ -199,7 +199,14 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=element_loss,
+    cast=ACCELERATOR_FLOAT32,
+    promote=Promote.COMMON,
+    partial="sum",
+    method=False,
+    also="nn.functional",
+)
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -241,7 +248,14 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=element_loss,
+    cast=ACCELERATOR_FLOAT32,
+    promote=Promote.FLOAT,
+    partial="sum",
+    method=False,
+    also="nn.functional",
+)
 def poisson_nll_loss(
     input: Array,
     target: Array,
@@ -294,7 +308,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@defop(dims=element_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
 def soft_margin_loss(
     input: Array,
     target: Array,

@@ -23,11 +23,11 @@ from weft.ops._reduce import (
     wide,
 )
 from weft.ops._rows import alias, category
-from weft.ops._table import Array, Cast, Dim, DTypeArg, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, DTypeArg, Promote, Scalar, defop
 from weft.ops._type_names import scalar_name
 
 
-@defop(dims=along, linear="each", cast=Cast.FLOAT32, inplace=True, out_decides=True)
+@defop(dims=along, linear="each", cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Cumulative sums along `dim`; integers and bools are summed in int64."""
@@ -35,7 +35,7 @@ def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     return jnp.cumsum(wide(x), axis=dim).astype(x.dtype)
 
 
-@defop(dims=along, cast=Cast.FLOAT32, inplace=True, out_decides=True)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Cumulative products along `dim`; integers and bools are multiplied in int64."""

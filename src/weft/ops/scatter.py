@@ -12,7 +12,7 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError, UnsupportedDTy
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
-from weft.ops._table import Array, Cast, Dim, Filling, Operand, defop
+from weft.ops._table import ACCELERATOR_PROMOTE, Array, Dim, Filling, Operand, defop
 from weft.ops._type_names import c_name, scalar_name
 
 _UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
@@ -131,7 +131,7 @@ def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Miss
 
 @defop(
     dims=_scatters,
-    cast=Cast.PROMOTE,
+    cast=ACCELERATOR_PROMOTE,
     check=_scatter_add_check,
     check_text=OUT_OF_BOUNDS,
     check_error=IndexDomainError,

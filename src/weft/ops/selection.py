@@ -21,7 +21,7 @@ from weft.ops._reduce import (
     require_sized,
     shared_vjp,
 )
-from weft.ops._table import Arithmetic, Array, Cast, Dim, Operand, defop
+from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Dim, Operand, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
@@ -210,7 +210,7 @@ def _outside(
 _OUTSIDE = "quantile() q values must be in the range [0, 1]"
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
+@defop(dims=_quantile_dims, cast=CPU_FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
 def quantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
@@ -218,7 +218,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
+@defop(dims=_quantile_dims, cast=CPU_FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
 def nanquantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:

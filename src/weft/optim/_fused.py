@@ -20,6 +20,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, ValueRangeError
 from weft.ops._table import Kind, OpDef
+from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer, Params
 
 Numbers = dict[str, Value | None]
@@ -52,6 +53,7 @@ class FusedOptimizer(Optimizer):
         parts = [(name, *cls._parts[name]) if name in cls._parts else (name, name, None) for name in numbers]
         cls._numbers = tuple(parts)
         cls._switches = tuple(param.name for param in params if param.keyword_only and param.name != "age")
+        cls._skips_steps = cls.step is FusedOptimizer.step  # a user's own may do more than update parameters
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
@@ -147,6 +149,10 @@ class FusedOptimizer(Optimizer):
         inputs += [value for values in zip(*ages, strict=True) for value in values]
         inputs += [value for value in numbers.values() if value is not None]
         new = apply(call_of(self._row, static), tuple(inputs))
+        for found_inf in (x for x in self._found_inf if x.device == params[0].device):
+            old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
+            n = many(len(old))
+            new = apply(call_of(kept_where, (ONE, n, n)), (operand(found_inf), *old, *new[: len(old)]))
         put = write if ambient().grad else replace_value
         for target, value in zip(targets, new, strict=False):
             put(target, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import NoneType
 from typing import Any
@@ -34,6 +34,8 @@ class Optimizer:
     _stepping: bool = False
     _watched: Any = None
     _opt_called: bool | None = None  # whether there was a step since a learning rate schedule was attached
+    _skips_steps: bool = False  # whether a step changes nothing if `_found_inf` is not zero
+    _found_inf: Sequence[Tensor] = ()  # by device, while `GradScaler` steps: not zero if a gradient is infinite or NaN
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

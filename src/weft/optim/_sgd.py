@@ -68,5 +68,7 @@ class SGD(FusedOptimizer):
 
     def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
         if not self._kind(params[0]):
+            if group["momentum"] != 0 and group["dampening"] != 0 and any(map(float, self._found_inf)):
+                return  # a skipped step creates no buffers, since the first gradient in a buffer is not dampened
             numbers = {**numbers, "dampening": number(0.0)}  # the first buffer is the gradient itself
         super()._update(group, params, numbers)

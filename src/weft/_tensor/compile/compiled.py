@@ -34,7 +34,7 @@ from weft.errors import CompileError, PreconditionError
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
-_MODES = ("grad", "inference", "anomaly")
+_MODES = ("grad", "inference", "anomaly", "autocast")
 
 
 class _CallArguments:
@@ -91,6 +91,7 @@ class Compiled:
             places_of_first(call.tensors),
             state.grad,
             state.inference,
+            state.autocast,
             default_dtype(),
             default_device(),
         )
@@ -123,8 +124,10 @@ class Compiled:
             snapshot.add(thing, f"{self._name}(...)")
         capture = Capture(call.tensors, snapshot)
         outer = ambient().pending
+        apart = {"pending": capture.region, "capture": capture, "autocast": ambient().autocast.apart()}
         try:
-            with using(pending=capture.region, capture=capture), CallWatch(snapshot, capture.prevent):
+            with using(**apart), CallWatch(snapshot, capture.prevent):
+                del apart  # casts that are kept are nobody's after the call
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()
@@ -271,7 +274,7 @@ def compile(
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    return (*[getattr(state, name) for name in _MODES], default_dtype(), default_device())
+    return state.grad, state.inference, state.anomaly, state.autocast.apart(), default_dtype(), default_device()
 
 
 def _refresh(result: Any, capture: Capture) -> None:

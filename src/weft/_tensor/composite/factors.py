@@ -7,7 +7,7 @@ from typing import Any
 from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import CPU_FLOAT32, OTHER_OUT
 
 _QR = named_result("qr", ("Q", "R"))
 _SVD = named_result("svd", ("U", "S", "V"))
@@ -41,7 +41,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     return _SVD(zeros[0], S, zeros[1])
 
 
-@composite(out=OTHER_OUT)
+@composite(out=OTHER_OUT, cast=CPU_FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
@@ -57,7 +57,7 @@ def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     return op.householder_product(input, tau)
 
 
-@composite(out="")
+@composite(out="", cast=CPU_FLOAT32)
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of Q, given by Householder reflectors, or its adjoint, with `other` on the left or right."""
     for name, x, least in (("input", input, 2), ("other", other, 2)):

@@ -11,13 +11,14 @@ from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.arguments import Dim
+from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._neural import reduction_name
 from weft.ops._resize import output_sizes
-from weft.ops._table import REQUIRED, TABLE, Param
+from weft.ops._table import CPU_FLOAT32, REQUIRED, TABLE, Param
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -374,7 +375,12 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     if mode != "constant" and value:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if mode == "replicate" or (mode == "reflect" and len(pad) < 6):
+        return _padded_by_itself(input, tuple(pad), mode, None)
     return op.pad(input, tuple(pad), mode, value if mode == "constant" else None)
+
+
+_padded_by_itself = casting(op.pad, CPU_FLOAT32)
 
 
 _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "nearest-exact")

@@ -12,6 +12,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
 from weft.ops._neural import ntuple
+from weft.ops._table import CPU_FLOAT32
 
 _FUNCTIONAL = "nn.functional"
 
@@ -110,7 +111,7 @@ def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any,
 
 
 def _max_unpool(n: int) -> None:
-    @composite(f"max_unpool{n}d", module=_FUNCTIONAL)
+    @composite(f"max_unpool{n}d", module=_FUNCTIONAL, cast=CPU_FLOAT32 if n > 1 else None)
     def max_unpool(
         input: Tensor,
         indices: Tensor,

@@ -11,7 +11,7 @@ from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import CPU_FLOAT32, OTHER_OUT
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.solving import BAD_PIVOTS_TO_SOLVE, BAD_PIVOTS_TO_UNPACK, ZERO_DIVISOR
@@ -90,7 +90,7 @@ def _adjoint(x: Tensor) -> Tensor:
     return op.conj(op.transpose(x, -2, -1))
 
 
-@composite("lu_solve", module=_LINALG, out=OTHER_OUT)
+@composite("lu_solve", module=_LINALG, out=OTHER_OUT, cast=CPU_FLOAT32)
 def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The X with `A X = B`, or with `X A = B` if not `left`, from packed factors of A or (`adjoint`) of its adjoint."""
     if pivots.dtype.name != "int32":
@@ -110,7 +110,7 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
     return op.solve_triangular(U, half, upper=True)
 
 
-@composite(out=OTHER_OUT)
+@composite(out=OTHER_OUT, cast=CPU_FLOAT32)
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The X with `A X = input`, from packed factors of A."""
     return solve_packed(LU_data, LU_pivots, input)
@@ -250,7 +250,7 @@ _Least = named_result("linalg_lstsq", ("solution", "residuals", "rank", "singula
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, cast=CPU_FLOAT32)
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The X of smallest norm that minimises the distance of `A X` and B, the squared distances, rank, singular values.
 

@@ -24,7 +24,7 @@ from weft._lazy.aval import aval_of
 from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
 from weft._tensor.convert import existing, room
-from weft._tensor.copying import extras_of, handle_on
+from weft._tensor.copying import extras_of, handle_on, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
 from weft.errors import RpcError
@@ -190,5 +190,5 @@ def _rebuild(
         tensor._value = value
     else:
         tensor = handle_on(kind or Tensor, tensor, origin)
-    tensor.__dict__.update(extras)
+    set_extras(tensor, extras)
     return tensor

@@ -127,7 +127,7 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
 def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
-    if get_worker_info() is None:
+    if get_worker_info() is None or any(sample.has_names() for sample in batch):
         return op.stack(list(batch), 0)
     return stacked([sample.detach()._host() for sample in batch])
 

@@ -26,7 +26,7 @@ from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value
 from weft._tensor.convert import ALIGNMENT, room
-from weft._tensor.copying import extras_of, handle_on
+from weft._tensor.copying import extras_of, handle_on, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable
 
@@ -109,7 +109,7 @@ def _tensor_over(
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
     held = jax.device_put(array, jax_device(CPU))
     handle = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
-    handle.__dict__.update(extras)
+    set_extras(handle, extras)
     return handle
 
 

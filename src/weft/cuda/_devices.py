@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import current as _current
@@ -127,9 +128,11 @@ def _index_of(device: Any, *, optional: bool = False) -> int:
     return _current.cuda if target.index is None else target.index
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        return import_module("weft.cuda.amp")
     raise AttributeError(
-        f"module {__name__!r} has no attribute {name!r}: streams, events and memory are XLA's own affair; there are "
+        f"module 'weft.cuda' has no attribute {name!r}: streams, events and memory are XLA's own affair; there are "
         f"{', '.join(__dir__())}"
     )
 

@@ -1,0 +1,64 @@
+"""Autocast classes of functions that are composed of rows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any
+
+from weft._base.state import ambient, using
+from weft._lazy.autocast import cast, cast_device, is_eligible, wanted_type
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft.ops._table import Cast, PerDevice, class_on
+
+
+def not_cast() -> using:
+    """A block in which autocast leaves operators alone, as those in place and with `out` are."""
+    return using(autocast=ambient().autocast.off())
+
+
+def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Callable[..., Any]:
+    """A function with an autocast class of its own: its tensors are cast, and the rows that it calls cast nothing.
+
+    Where it is told the type of its result, its tensors are left alone, too.
+    """
+    names = list(inspect.signature(function).parameters)
+    at_dtype = names.index("dtype") if "dtype" in names else len(names)
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        state = ambient()
+        if not state.autocast.enabled:
+            return function(*args, **kwargs)
+        values = [operand(x) for x in _tensors((*args, *kwargs.values()))]
+        device_type = cast_device(values, state.autocast)
+        if not device_type:
+            return function(*args, **kwargs)
+        wanted: Any = None
+        if kwargs.get("dtype", args[at_dtype] if at_dtype < len(args) else None) is None:
+            wanted = wanted_type(
+                function.__name__, class_on(cast_class, device_type), values, state.autocast, device_type
+            )
+
+        def fitted(x: Any) -> Any:
+            if isinstance(x, list | tuple):
+                return type(x)(map(fitted, x))
+            if not isinstance(x, Tensor) or not is_eligible(x.dtype) or x.dtype is wanted:
+                return x
+            return wrap(cast(operand(x), wanted, state))
+
+        with not_cast():
+            if wanted is None:
+                return function(*args, **kwargs)
+            return function(*map(fitted, args), **{name: fitted(x) for name, x in kwargs.items()})
+
+    return run
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    for x in arguments:
+        if isinstance(x, Tensor):
+            yield x
+        elif isinstance(x, list | tuple):
+            yield from _tensors(x)

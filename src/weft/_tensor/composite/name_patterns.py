@@ -1,0 +1,106 @@
+"""Dims that go where their names say: `rearrange`, `reduce`, and `repeat` by names.
+
+A result is described by one entry for each of its dims: the name of a dim, or a tuple of a new name and the names of
+the dims that become it. The ideas are those of einops (Rogozhnikov, 2022), where patterns name the dims; here tensors
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft._tensor.codegen import composite, op
+from weft._tensor.composite.names import align_to, flatten, rename, unflatten
+from weft._tensor.dim_names import label_of, names_of, position
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DimNameError, ValueRangeError
+
+
+def _split(input: Tensor, splits: Mapping[str, Any]) -> Tensor:
+    """Each dim that a keyword names, as several: pairs of names and sizes."""
+    for name, pairs in splits.items():
+        input = unflatten(input, position(input, name), pairs)
+    return input
+
+
+def _entries(entries: Sequence[Any], function: str) -> list[tuple[str | None, tuple[str, ...]]]:
+    """Each entry as (new name, or None where one dim stays as it is; names of dims)."""
+    result: list[tuple[str | None, tuple[str, ...]]] = []
+    for entry in entries:
+        parts: list[Any] = list(entry) if isinstance(entry, (tuple, list)) else []
+        if isinstance(entry, str):
+            result.append((None, (entry,)))
+        elif len(parts) > 1 and all(isinstance(name, str) for name in parts):
+            result.append((parts[0], tuple(parts[1:])))
+        else:
+            raise ArgumentError(
+                f"{function}(): an entry must be the name of a dim, or a tuple of a new name and the names of the dims "
+                f"that become it, not {entry!r}"
+            )
+    return result
+
+
+def _arranged(input: Tensor, entries: Sequence[Any], function: str) -> Tensor:
+    """The dims in the order of the entries, those of a tuple as one; all dims have to be in some entry."""
+    result = _entries(entries, function)
+    names = [name for _, group in result for name in group]
+    for name in names:
+        position(input, name)
+    for name in names_of(input):
+        if name not in names:
+            raise DimNameError(
+                f"{function}(): dim {name!r} of {label_of(input)} is in no entry; name it, or reduce over it"
+            )
+    input = align_to(input, *names)
+    for new, group in result:
+        if new is not None:
+            input = flatten(input, dims=group, out_dim=new) if len(group) != 1 else rename(input, **{group[0]: new})
+    return input
+
+
+@composite(function=False)
+def rearrange(input: Tensor, *entries: Any, **splits: Any) -> Tensor:
+    """The dims in another order, some of them joined or split.
+
+    `x.rearrange("N", ("features", "C", "H", "W"))` joins three dims to one; `x.rearrange("N", "head", "D",
+    F=(("head", 8), ("D", 64)))` splits one. `RuntimeError` where a dim of the tensor is in no entry.
+    """
+    return _arranged(_split(input, splits), entries, "rearrange")
+
+
+_REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "sum": lambda x, dims: op.sum(x, dims),
+    "mean": lambda x, dims: op.mean(x, dims),
+    "max": lambda x, dims: op.amax(x, dims),
+    "min": lambda x, dims: op.amin(x, dims),
+    "any": lambda x, dims: op.any(x, dims),
+    "all": lambda x, dims: op.all(x, dims),
+}
+
+
+@composite(function=False)
+def reduce(input: Tensor, *entries: Any, by: str, **splits: Any) -> Tensor:
+    """`rearrange`, after a reduction `by` "sum", "mean", "max", "min", "any" or "all" over the dims in no entry."""
+    if by not in _REDUCTIONS:
+        raise ValueRangeError(f"reduce(): `by` is one of {', '.join(map(repr, _REDUCTIONS))}, not {by!r}")
+    input = _split(input, splits)
+    kept = {name for _, group in _entries(entries, "reduce") for name in group}
+    gone = tuple([at for at, name in enumerate(names_of(input)) if name not in kept])
+    return _arranged(_REDUCTIONS[by](input, gone) if gone else input, entries, "reduce")
+
+
+@composite(over=True, function=False)
+def repeat(input: Tensor, *sizes: Any, **counts: Any) -> Tensor:
+    """Copies along the dims: a number for each, new dims first; or by name, `x.repeat(N=2)`.
+
+    A name that no dim has makes a new first dim of so many copies.
+    """
+    if not counts or "repeats" in counts:
+        return op.repeat(input, *sizes, **counts)
+    if sizes:
+        raise DimNameError(f"repeat(): give the numbers of copies by position or by name, not both: {label_of(input)}")
+    names = names_of(input)
+    new = [name for name in counts if name not in names]
+    result = op.repeat(input, *[counts[name] for name in new], *[counts.get(name or "", 1) for name in names])
+    return rename(result, *new, *names)

@@ -1,0 +1,169 @@
+"""The autocast state of this thread, setting by setting."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from weft._base.autocast import DEFAULT_TYPES, PLACES
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._base.state import ambient, set_field
+from weft.errors import AmpError, ArgumentError
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether devices of this type have autocast."""
+    return _known(device_type, "is_autocast_available") in DEFAULT_TYPES
+
+
+def place_of(device_type: Any, function: str) -> int:
+    """Where a type of device stands among those that have autocast; `RuntimeError` for others."""
+    known = _known(device_type, function)
+    if known not in PLACES:
+        raise AmpError(f"User specified an unsupported autocast device_type '{device_type}'")
+    return PLACES[known]
+
+
+def _known(device_type: Any, function: str) -> str:
+    if not isinstance(device_type, str):
+        raise ArgumentError(f"{function}(): argument 'device_type' must be str, not {type(device_type).__name__}")
+    return device(device_type).type
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether operators on devices of this type are cast here."""
+    place_of(device_type, "is_autocast_enabled")
+    return device_type in ambient().autocast.enabled
+
+
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
+    """Switch casting for a type of device, by default CUDA, for the rest of this thread or region."""
+    name = "set_autocast_enabled"
+    kind, on = ("cuda", device_type) if enabled is None else (device_type, enabled)
+    if not isinstance(on, bool):
+        raise ArgumentError(f"{name}(): argument 'enabled' must be bool, not {type(on).__name__}")
+    place_of(kind, name)
+    state = ambient().autocast
+    change(enabled=state.enabled | {kind} if on else state.enabled - {kind})
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The lower precision type of devices of a type."""
+    return ambient().autocast.dtypes[place_of(device_type, "get_autocast_dtype")]
+
+
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """Set the lower precision type of devices of a type, for the rest of this thread or region."""
+    if not isinstance(dtype, DType):
+        raise ArgumentError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    dtypes = list(ambient().autocast.dtypes)
+    dtypes[place_of(device_type, "set_autocast_dtype")] = dtype
+    change(dtypes=tuple(dtypes))
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether the casts of weights are kept until the outermost region ends."""
+    return ambient().autocast.caches
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Keep the casts of weights, or make one for each use, for the rest of this thread or region."""
+    if not isinstance(enabled, bool):
+        raise ArgumentError(f"enabled must be a bool (got {type(enabled).__name__})")
+    change(caches=enabled)
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of weights that are kept."""
+    ambient().autocast.kept.clear()
+
+
+def autocast_increment_nesting() -> int:
+    """Count one region more; gives how many are around now."""
+    nesting = ambient().autocast.nesting + 1
+    change(nesting=nesting)
+    return nesting
+
+
+def autocast_decrement_nesting() -> int:
+    """Count one region less; gives how many are around now."""
+    nesting = ambient().autocast.nesting - 1
+    change(nesting=nesting)
+    return nesting
+
+
+def change(**fields: Any) -> None:
+    """Set fields of the autocast state. A thread's first change gives it a place of its own for casts that are kept."""
+    state = ambient().autocast
+    if "kept" not in fields and state.nesting == 0 and not state.kept:
+        fields["kept"] = {}
+    set_field(autocast=replace(state, **fields))
+
+
+# --- older spellings, one function for each type of device ---------------------------------------------------------
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"torch.{old} is deprecated. Please use torch.{new} instead.", DeprecationWarning, stacklevel=3)
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """`is_autocast_enabled("cpu")`."""
+    _deprecated("is_autocast_cpu_enabled()", "is_autocast_enabled('cpu')")
+    return is_autocast_enabled("cpu")
+
+
+def is_autocast_xla_enabled() -> bool:
+    """`is_autocast_enabled("xla")`."""
+    _deprecated("is_autocast_xla_enabled()", "is_autocast_enabled('xla')")
+    return is_autocast_enabled("xla")
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """`set_autocast_enabled("cpu", enabled)`."""
+    _deprecated("set_autocast_cpu_enabled(enabled)", "set_autocast_enabled('cpu', enabled)")
+    set_autocast_enabled("cpu", enabled)
+
+
+def set_autocast_xla_enabled(enabled: bool) -> None:
+    """`set_autocast_enabled("xla", enabled)`."""
+    _deprecated("set_autocast_xla_enabled(enabled)", "set_autocast_enabled('xla', enabled)")
+    set_autocast_enabled("xla", enabled)
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """`get_autocast_dtype("cpu")`."""
+    _deprecated("get_autocast_cpu_dtype()", "get_autocast_dtype('cpu')")
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """`get_autocast_dtype("cuda")`."""
+    _deprecated("get_autocast_gpu_dtype()", "get_autocast_dtype('cuda')")
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_xla_dtype() -> DType:
+    """`get_autocast_dtype("xla")`."""
+    _deprecated("get_autocast_xla_dtype()", "get_autocast_dtype('xla')")
+    return get_autocast_dtype("xla")
+
+
+def set_autocast_cpu_dtype(dtype: DType) -> None:
+    """`set_autocast_dtype("cpu", dtype)`."""
+    _deprecated("set_autocast_cpu_dtype(dtype)", "set_autocast_dtype('cpu', dtype)")
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype: DType) -> None:
+    """`set_autocast_dtype("cuda", dtype)`."""
+    _deprecated("set_autocast_gpu_dtype(dtype)", "set_autocast_dtype('cuda', dtype)")
+    set_autocast_dtype("cuda", dtype)
+
+
+def set_autocast_xla_dtype(dtype: DType) -> None:
+    """`set_autocast_dtype("xla", dtype)`."""
+    _deprecated("set_autocast_xla_dtype(dtype)", "set_autocast_dtype('xla', dtype)")
+    set_autocast_dtype("xla", dtype)
