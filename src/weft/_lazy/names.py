@@ -25,7 +25,7 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     if factors.product:
         for result in results:
             _require_distinct(result, names)
-    return [_distinct(result) for result in results]
+    return [distinct(result) for result in results]
 
 
 def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
@@ -81,13 +81,13 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], source
                 )
 
 
-def _distinct(result: Names) -> Names:
+def distinct(result: Names) -> Names:
     """The names, each only where it comes first."""
     return tuple(None if name in result[:dim] else name for dim, name in enumerate(result))
 
 
 def _require_distinct(result: Names, names: Sequence[Names]) -> None:
-    if _distinct(result) == result:
+    if distinct(result) == result:
         return
     operands = " with ".join(f"Tensor{list(own)}" for own in names)
     raise DimNameError(

@@ -57,9 +57,14 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
+def _bilinear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    bias = ", o" * (len(shapes) - 3)
+    return einsum(f"... i, ... j, o i j{bias} -> ... o")(shapes, static)
+
+
 @defop(
     arithmetic=Arithmetic.OWN,
-    dims=einsum("... i, ... j, o i j -> ... o"),
+    dims=_bilinear_dims,
     cast=ACCELERATOR_PROMOTE,
     method=False,
     also="nn.functional",
