@@ -43,15 +43,16 @@ Casts = tuple[Any, ...]
 class Call(BoundOp):
     """An operator with its static arguments, and its signatures so far. One object per combination.
 
-    Signatures that warn are in `warned`, where the fast path finds none, so every call goes through `signature_of`.
+    Signatures that warn, and those without names of rows that give names, are in `aside`, where the fast path finds
+    none, so every such call goes through `signature_of`.
     """
 
-    __slots__ = ("signatures", "warned")
+    __slots__ = ("aside", "signatures")
 
     def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
         super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
-        self.warned: dict[tuple[Aval, ...], Signature] = {}
+        self.aside: dict[tuple[Aval, ...], Signature] = {}
 
 
 _calls: dict[Any, Call] = {}
@@ -73,7 +74,7 @@ def _forget_signatures() -> None:
     forget_families()
     for call in _calls.values():
         call.signatures.clear()
-        call.warned.clear()
+        call.aside.clear()
 
 
 state.on_dtype_change(_forget_signatures)
@@ -97,11 +98,12 @@ def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
     if warning:
         warn_user(warning)
-    table = plain.warned if warning else plain.signatures
+    is_aside = bool(warning) or call.op.names
+    table = plain.aside if is_aside else plain.signatures
     signature = table.get(avals)
     if signature is None:
         signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
-    if not warning:
+    if not is_aside:
         call.signatures[avals] = signature
     return signature
 
@@ -117,7 +119,7 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
         call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
     )
     result = (fitting or _unnamed_signature(call, unnamed)).with_names(names)
-    if unnamed in call.signatures:  # else each call warns
+    if call.op.names or unnamed in call.signatures:  # else each call warns
         call.signatures[avals] = result
     return result
 
