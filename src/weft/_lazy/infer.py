@@ -47,7 +47,7 @@ class Call(BoundOp):
     none, so every such call goes through `signature_of`.
     """
 
-    __slots__ = ("uncached", "signatures")
+    __slots__ = ("signatures", "uncached")
 
     def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
         super().__init__(op, static, device)

@@ -268,6 +268,16 @@ def dims(x: Any, name: str, op: str, of: Any) -> Any:
     return one_or_more_ints(without_names(x, of), name, op)
 
 
+def dim_list(x: Any, name: str, op: str, of: Any) -> tuple[int, ...]:
+    """Dims in a sequence, or a single dim: integers, or names of `of`."""
+    return sizes(without_names(x, of), name, op)
+
+
+def dims_one_by_one(x: tuple[Any, ...], name: str, op: str, of: Any) -> tuple[int, ...]:
+    """Dims that were given as separate arguments, or as one sequence."""
+    return sizes_one_by_one(tuple([without_names(entry, of) for entry in x]), name, op)
+
+
 # --- inputs of rows -------------------------------------------------------------------------------------------
 
 

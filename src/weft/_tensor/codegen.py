@@ -116,6 +116,8 @@ _SCOPE: dict[str, Any] = {
     "_constant": arguments.constant,
     "_sizes": arguments.sizes,
     "_sizes_one_by_one": arguments.sizes_one_by_one,
+    "_dim_list": arguments.dim_list,
+    "_dims_one_by_one": arguments.dims_one_by_one,
     "_device": _device,
     "_draw": _draw,
     "_finish": _finish,
@@ -151,10 +153,13 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             return [f"_inputs.extend(_operands({p}, {names}, {op.params.index(param)}))", f"{entry} = _many(len({p}))"]
         case Kind.KEY:
             return ["_inputs.extend(_draw(generator))", f"{entry} = _many(2)"]
-        case Kind.SHAPE if variadic:
-            return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {names})"]
         case Kind.SHAPE:
-            return [f"{entry} = {p} if {p} is None else _sizes({p}, {names})"]
+            convert = ("_sizes", "_sizes_one_by_one")
+            if param.text == "DimList":
+                convert, names = ("_dim_list", "_dims_one_by_one"), f"{names}, {op.params[0].name}"
+            if variadic:
+                return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
+            return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
     return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
 
 

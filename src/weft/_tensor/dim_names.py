@@ -88,9 +88,10 @@ def set_names(tensor: T, names: Names) -> T:
 
 def unnamed(tensor: T) -> T:
     """A view whose dims have no names; the tensor itself if they have none."""
-    if tensor._read().aval.names is None:
+    aval = tensor._read().aval
+    if aval.names is None:
         return tensor
-    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * len(names_of(tensor)))
+    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * len(aval.shape))
 
 
 def name_result(tensor: T, names: Names) -> T:

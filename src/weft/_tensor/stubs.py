@@ -29,6 +29,7 @@ _TYPES = {
     Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
 }
+_BY_TEXT = {"DimList": "Sequence[int | str]", "IntDim": "int"}
 _STATIC = {
     **{text: text for text in ("bool", "int", "float", "str", "int | float")},
     "Ints": "int | Sequence[int]",
@@ -101,8 +102,13 @@ _FORMS: dict[tuple[str, str], tuple[_Form, ...]] = {
 
 
 def _type(param: Param) -> str:
-    text = _TYPES.get(param.kind) or _STATIC.get(param.text.removesuffix(" | None"), "Any")
+    text = _BY_TEXT.get(param.text) or _TYPES.get(param.kind) or _STATIC.get(param.text.removesuffix(" | None"), "Any")
     return f"{text} | None" if (param.optional or param.default is None) and text != "Any" else text
+
+
+def _one_by_one(param: Param) -> str:
+    """The type of sizes, or dims, that are separate arguments."""
+    return _TYPES[Kind.DIMS] if param.text == "DimList" else "int | Sequence[int]"
 
 
 def _named(fields: Sequence[str]) -> str:
@@ -117,7 +123,7 @@ def _tuple(fields: Sequence[str]) -> str:
 
 def _row(op: OpDef, name: str, *, method: bool = False) -> str:
     """The stub of a row's function or method."""
-    types = {p.name: _type(p) for p in op.params} | {f"*v_{p.name}": "int | Sequence[int]" for p in op.params}
+    types = {p.name: _type(p) for p in op.params} | {f"*v_{p.name}": _one_by_one(p) for p in op.params}
     parts: list[str] = []
     for at, text in enumerate(signature_text(op, lambda _: "...")):
         bare, _, default = text.partition("=")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from weft._tensor.codegen import op
-from weft._tensor.composite.names import unflatten
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
@@ -24,15 +23,15 @@ Flatten = layer(
 
 
 def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:
-    return unflatten(input, dim, tuple(unflattened_size))
+    return input.unflatten(dim, tuple(unflattened_size))
 
 
-def _settle_unflatten(unflattens: Any) -> None:
-    size = unflattens.unflattened_size
+def _settle_unflatten(module: Any) -> None:
+    size = module.unflattened_size
     if not isinstance(size, (tuple, list)):
         raise ArgumentError(f"unflattened_size must be a tuple of ints, but found type {type(size).__name__}")
     for at, part in enumerate(size):
-        if isinstance(unflattens.dim, str) and isinstance(part, (tuple, list)):
+        if isinstance(module.dim, str) and isinstance(part, (tuple, list)):
             continue  # a name and a size
         if not isinstance(part, int):
             raise ArgumentError(

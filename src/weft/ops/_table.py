@@ -14,6 +14,7 @@ annotations say what they are:
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
     IntDim           a dim that is not accepted by name
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
+    DimList          likewise, but dims, also accepted by name
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
     Ints             one int, or several in a sequence
     int | float      a static Python number whose type matters (2 is not 2.0)
@@ -48,6 +49,7 @@ Dim = Any
 IntDim = Any
 Dims = Any
 Shape = tuple[int, ...]
+DimList = tuple[int, ...]
 DTypeArg = Any
 Ints = int | tuple[int, ...]
 
@@ -146,6 +148,7 @@ _KINDS: dict[str, Kind] = {
     "IntDim": Kind.DIM,
     "Dims": Kind.DIMS,
     "Shape": Kind.SHAPE,
+    "DimList": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
 }
 

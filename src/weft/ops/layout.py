@@ -16,7 +16,7 @@ from weft.ops._dims import Factors, Rule, Sizes, along, wrap_dim
 from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, DimList, Dims, Promote, Scalar, Shape, defop
 from weft.ops.slicing import diagonals
 
 joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
@@ -180,7 +180,7 @@ def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @moves(dims=_listed_dims)
-def flip(input: Array, dims: Shape) -> Array:
+def flip(input: Array, dims: DimList) -> Array:
     """The elements in reverse order along each of `dims`."""
     at = [wrap_dim(d, input.ndim) for d in dims]
     once(at)

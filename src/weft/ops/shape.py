@@ -14,7 +14,7 @@ from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Rule, Sizes, wrap_dim
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped
-from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Shape, defop
+from weft.ops._table import Array, Dim, DimList, Dims, Ints, OpDef, Shape, defop
 from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
@@ -304,7 +304,7 @@ def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
     dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])),
     view=strides.ordered(_permutation),
 )
-def permute(input: Array, dims: Shape) -> Array:
+def permute(input: Array, dims: DimList) -> Array:
     """Output dim `i` is input dim `dims[i]`."""
     return jnp.transpose(input, _permutation(input.ndim, dims))
 
