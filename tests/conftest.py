@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import random
+import signal
 import threading
 from weakref import WeakKeyDictionary
 
@@ -16,9 +18,30 @@ from weft._base import config
 from weft._base.state import Pending, default_dtype, using
 from weft._lazy import explain, program
 
+SECONDS = 300  # that a test may take, on a machine that is busy
+LONG_SECONDS = 7200  # one that is left out of the default run
+
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that hangs fails, wherever it waits, and shows what its threads do."""
+    seconds = LONG_SECONDS if any(map(item.get_closest_marker, ("soak", "faults", "oracle"))) else SECONDS
+
+    def fail(*_):
+        faulthandler.dump_traceback()
+        pytest.fail(f"the test has not ended in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -23,11 +23,6 @@ COMMANDS = {"__main__.py", "_tensor/stubs.py"}  # run by `python -m`, never impo
 BOUND = [path for path, name in zip(FILES, NAMES, strict=True) if name not in {"__init__.py", LAZY, *COMMANDS}]
 BOUND_NAMES = [str(path.relative_to(ROOT)) for path in BOUND]
 MOST_LINES = 500
-CIRCLES = [  # that are left, by imports for types
-    ("weft._lazy", {"checks", "general", "infer", "refusal", "signature", "value"}),
-    ("weft._lazy", {"explain", "program"}),
-    ("weft._tensor", {"alias", "capture_hooks", "sharing", "tensor", "view"}),
-]
 
 
 def layer(part: str) -> int:
@@ -117,8 +112,7 @@ def test_circles_are_found():
 def test_imports_make_no_circle():
     files = {module_name(path): path for path in FILES}
     graph = {name: imported_modules(path, files.keys()) for name, path in files.items()}
-    allowed = [{f"{folder}.{name}" for name in names} for folder, names in CIRCLES]
-    assert not [sorted(circle) for circle in circles(graph) if not any(circle <= one for one in allowed)]
+    assert not circles(graph)
 
 
 @pytest.mark.parametrize("path", BOUND, ids=BOUND_NAMES)

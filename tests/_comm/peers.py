@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
-from time import monotonic, sleep
 
+from tests.waiting import until
 from weft._comm.deadline import Deadline
 from weft._comm.groups.collectives import Collectives
 from weft._comm.groups.memory_group import connect
@@ -32,15 +32,6 @@ class Folder:
 
     def get(self, key):
         return until((self.path / key).exists, f"no {key}") and (self.path / key).read_bytes()
-
-
-def until(ready, text, seconds=60):
-    """Poll what has no event to wait for."""
-    end = monotonic() + seconds
-    while not ready():
-        assert monotonic() < end, text
-        sleep(0.002)
-    return True
 
 
 class Rank:

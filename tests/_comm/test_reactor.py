@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.waiting import until
 from weft._comm.transport.authentication import trusted_session_pair
 from weft._comm.transport.pipe import Pipe
 from weft._comm.transport.reactor import Reactor
@@ -81,12 +82,13 @@ def answered(done):
     return done.done()
 
 
-def test_short_functions_all_run_in_the_thread_that_reads():
+def test_short_functions_all_run_in_the_thread_that_reads(monkeypatch):
+    """As long as nobody takes it for busy, which a machine under load may be the reason for."""
+    monkeypatch.setattr(Reactor, "_promote", lambda self, leader: None)
     with served(4, {}) as (reactor, server, pipe):
         for number in range(200):
             read(reactor, pipe, begin(reactor, pipe, number))
-        most = max(set(server.ran_in), key=server.ran_in.count)
-        assert server.ran_in.count(most) > 100  # others had a turn where this one was held up
+        assert len(set(server.ran_in)) == 1
 
 
 def test_a_long_function_holds_nobody_up():
@@ -112,8 +114,7 @@ def test_no_more_run_at_a_time_than_may_and_what_comes_is_read_meanwhile():
         for _ in range(3):
             assert began.acquire(timeout=SECONDS)
         calls.append(begin(reactor, pipe, 10))
-        while reactor.running < 11:  # it has been read, while three run and the others wait
-            pass
+        until(lambda: reactor.running == 11, "the last call is not read")  # while three run and the others wait
         assert not began.acquire(timeout=0)
         assert len(server.ran_in) == 3
         end.set()

@@ -86,6 +86,7 @@ def test_a_child_of_a_process_that_has_only_recorded_computes():
 STARTING = """
     import multiprocessing
     import threading
+    import time
 
     import weft
     from weft._base.device import CPU
@@ -94,12 +95,13 @@ STARTING = """
     x = weft.arange(3.0)
     start = threading.Thread(target=jax_device, args=(CPU,))
     start.start()
+    end = time.monotonic() + 60
     while not has_started():
-        pass
+        assert time.monotonic() < end, "XLA does not start"
     process = multiprocessing.get_context("fork").Process(target=lambda: print((x * 2).sum().item()))
     process.start()
     process.join(60)
-    start.join()
+    start.join(60)
     assert process.exitcode == 0, process.exitcode
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -62,48 +63,48 @@ def test_threads_that_infer_the_same_types_at_once_record_the_same(monkeypatch):
     assert first is second
 
 
-def test_a_thread_waits_for_the_flush_that_computes_its_input(monkeypatch):
-    running, go_on = threading.Event(), threading.Event()
-    run = realize.execute
+@pytest.fixture
+def two_flushes(monkeypatch):
+    """Futures of a flush, whose program `outcome` ends, and of one that waits for what the first computes."""
 
-    def held(*args):
-        if not running.is_set():
-            running.set()
-            assert go_on.wait(60)
-        return run(*args)
+    @contextmanager
+    def begin(outcome=lambda: None):
+        running, go_on = threading.Event(), threading.Event()
+        run = realize.execute
 
-    monkeypatch.setattr(realize, "execute", held)
-    shared = weft.ones(3) + 1
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(shared.tolist)
-        assert running.wait(60)
-        second = pool.submit(lambda: (shared * 2).tolist())
-        go_on.set()
-        assert first.result() == [2] * 3
-        assert second.result() == [4] * 3
+        def held(*args):
+            if not running.is_set():
+                running.set()
+                assert go_on.wait(60)
+                outcome()
+            return run(*args)
+
+        monkeypatch.setattr(realize, "execute", held)
+        shared = weft.ones(3) + 1
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(shared.tolist)
+            assert running.wait(60)
+            second = pool.submit(lambda: (shared * 2).tolist())
+            go_on.set()
+            yield first, second
+
+    return begin
 
 
-def test_a_waiting_thread_tries_again_where_another_one_failed(monkeypatch):
-    running, go_on = threading.Event(), threading.Event()
-    run = realize.execute
+def test_a_thread_waits_for_the_flush_that_computes_its_input(two_flushes):
+    with two_flushes() as (first, second):
+        assert first.result(60) == [2] * 3
+        assert second.result(60) == [4] * 3
 
-    def fails_first(*args):
-        if not running.is_set():
-            running.set()
-            assert go_on.wait(60)
-            raise MemoryError("the first flush fails")
-        return run(*args)
 
-    monkeypatch.setattr(realize, "execute", fails_first)
-    shared = weft.ones(3) + 1
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(shared.tolist)
-        assert running.wait(60)
-        second = pool.submit(lambda: (shared * 2).tolist())
-        go_on.set()
+def test_a_waiting_thread_tries_again_where_another_one_failed(two_flushes):
+    def fail():
+        raise MemoryError("the first flush fails")
+
+    with two_flushes(fail) as (first, second):
         with pytest.raises(MemoryError, match="the first flush fails"):
-            first.result()
-        assert second.result() == [4] * 3
+            first.result(60)
+        assert second.result(60) == [4] * 3
 
 
 def test_a_new_thread_starts_from_the_defaults():

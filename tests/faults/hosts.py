@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.faults.job import until
+from tests.waiting import until
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 NOBODY = "02:00:00:00:00:99"

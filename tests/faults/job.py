@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from tests.distributed.elastic.nodes import SECONDS, Node
+from tests.distributed.elastic.nodes import Node
+from tests.waiting import until
 from weft.distributed.elastic.rendezvous.utils import free_port
 
 PROGRAMS = Path(__file__).parent
@@ -95,15 +96,6 @@ def _named(pid):
     with suppress(OSError):
         return pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return pid, "gone"
-
-
-def until(ready, text, seconds=SECONDS):
-    """Wait for what has no event to wait for."""
-    end = time.monotonic() + seconds
-    while not (found := ready()):
-        assert time.monotonic() < end, text() if callable(text) else text
-        time.sleep(0.01)
-    return found
 
 
 class Progress:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.job import Progress, until
+from tests.faults.job import Progress
+from tests.waiting import until
 
 TIMEOUT = 1.5  # seconds, of the group
 

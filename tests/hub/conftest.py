@@ -20,7 +20,8 @@ def site(monkeypatch):
         thread.start()
         yield server
         server.shutdown()
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive(), "the server does not end"
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ class Site(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Site
+    timeout = 60  # for a client that says nothing
 
     def do_GET(self):
         self.server.asked.append((self.path, dict(self.headers)))

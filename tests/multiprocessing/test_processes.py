@@ -17,6 +17,7 @@ import pytest
 import weft
 import weft.multiprocessing as mp
 from tests.multiprocessing import functions
+from tests.waiting import until
 
 START = ["spawn", "forkserver"]
 
@@ -28,8 +29,7 @@ def received(end):
 
 
 def wait_for(context, **options):
-    while not context.join(**options):
-        pass
+    until(lambda: context.join(**options), "the processes do not end")
 
 
 @pytest.mark.parametrize("start_method", START)

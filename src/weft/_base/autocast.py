@@ -1,4 +1,4 @@
-"""What autocast does in a thread: for which devices it is on, the type that it lowers to, and the casts it keeps."""
+"""The autocast state of a thread: the device types for which it is on, their lower types, and the cached casts."""
 
 from __future__ import annotations
 

@@ -216,8 +216,8 @@ def custom_op(
     combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
     to are named in `mutates_args`.
 
-    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class, under
-    which the body gets what autocast has cast, and casts nothing itself. `vjp`, for a
+    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class (within
+    the body nothing is cast). `vjp`, for a
     body over arrays, takes the cotangent(s), the output(s) and the arguments, and returns a gradient or None per
     tensor argument; bodies over tensors use `register_autograd`. Without either the derivative is that of the body.
     `device_types`, `schema` and `tags` are accepted for compatibility: the compiler serves every device.

@@ -93,9 +93,9 @@ def is_eligible(dtype: DType) -> bool:
 
 
 def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
-    """A value in another type. Casts of float32 leaves that collect a gradient are kept for the outermost region.
+    """A value in another type. Casts of float32 leaves with gradients are kept until the outermost region ends.
 
-    What is kept is found by the leaf, and holds for its value: one that was written since is cast anew.
+    They are found by the leaf's tape and used for the same value only: a leaf that was written is cast again.
     """
     tape, autocast = value.tape, ambient.autocast
     if not autocast.caches or tape is None or not tape.leaf or value.aval.dtype is not float32 or not ambient.grad:

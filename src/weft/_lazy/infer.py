@@ -30,6 +30,7 @@ from weft.errors import (
     ShapeError,
     WeftError,
 )
+from weft.ops._dims import pointwise
 from weft.ops._findings import Failures, Finding, finding
 from weft.ops._jax import eval_shape
 from weft.ops._memory import require_addressable
@@ -110,13 +111,14 @@ def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
 def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature where dims have names."""
     unnamed = tuple([named(aval, None) for aval in avals])
+    # where inputs broadcast, names are compared before sizes; other rules take it that sizes fit
+    fitting = None if call.op.dims is pointwise else _unnamed_signature(call, unnamed)
     static = dict(zip([p.name for p in call.op.params], _normalised(call, avals), strict=True))
     operands = _operands(call, avals)
     names = output_names(
         call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
     )
-    signature = _unnamed_signature(call, unnamed)
-    result = signature.with_names(names)
+    result = (fitting or _unnamed_signature(call, unnamed)).with_names(names)
     if call.op.names or unnamed in call.signatures:  # else each call warns
         call.signatures[avals] = result
     return result

@@ -22,9 +22,10 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     factors = op.dims(shapes, static)
     carried = _carried(op, factors, names)
     results = [tuple(_name(letter, carried) for letter in letters) for letters in factors.outs]
-    for result in results:
-        _require_distinct(op, result, names)
-    return results
+    if factors.product:
+        for result in results:
+            _require_distinct(result, names)
+    return [distinct(result) for result in results]
 
 
 def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
@@ -80,12 +81,16 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], source
                 )
 
 
-def _require_distinct(op: OpDef, result: Names, names: Sequence[Names]) -> None:
-    present = [name for name in result if name is not None]
-    if len(set(present)) == len(present):
+def distinct(result: Names) -> Names:
+    """The names, each only where it comes first."""
+    return tuple(None if name in result[:dim] else name for dim, name in enumerate(result))
+
+
+def _require_distinct(result: Names, names: Sequence[Names]) -> None:
+    if distinct(result) == result:
         return
     operands = " with ".join(f"Tensor{list(own)}" for own in names)
     raise DimNameError(
-        f"{'Matrix multiplying' if len(names) > 1 else op.name} {operands} would produce output tensor with duplicate "
-        f"names {list(result)}. Please rename the input tensors with `Tensor.rename` to prevent this."
+        f"Matrix multiplying {operands} would produce output tensor with duplicate names {list(result)}. Please rename "
+        "the input tensors with `Tensor.rename` to prevent this."
     )

@@ -14,14 +14,14 @@ from weft.ops._table import Cast, PerDevice, class_on
 
 
 def not_cast() -> using:
-    """A block in which autocast leaves operators alone, as those in place and with `out` are."""
+    """A block in which nothing is cast, as for in-place operators and those with `out`."""
     return using(autocast=ambient().autocast.off())
 
 
 def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Callable[..., Any]:
-    """A function with an autocast class of its own: its tensors are cast, and the rows that it calls cast nothing.
+    """A function with an autocast class: its tensors are cast, and the rows that it calls cast nothing.
 
-    Where it is told the type of its result, its tensors are left alone, too.
+    With an explicit `dtype`, its tensors are not cast either.
     """
     names = list(inspect.signature(function).parameters)
     at_dtype = names.index("dtype") if "dtype" in names else len(names)

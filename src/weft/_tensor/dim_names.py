@@ -9,6 +9,7 @@ from weft._base.state import ambient, using
 from weft._lazy.aval import named
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
+from weft._lazy.names import distinct
 from weft._tensor.base import TensorBase
 from weft._tensor.sharing import rebind
 from weft._tensor.view import make_view, own, renamed
@@ -83,6 +84,18 @@ def set_names(tensor: T, names: Names) -> T:
         with using(grad=True):
             tensor._value = renamed(value, names)
     return tensor
+
+
+def unnamed(tensor: T) -> T:
+    """A view whose dims have no names; the tensor itself if they have none."""
+    if tensor._read().aval.names is None:
+        return tensor
+    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * tensor.ndim)
+
+
+def name_result(tensor: T, names: Names) -> T:
+    """Give a new tensor these names, each only where it comes first."""
+    return set_names(tensor, distinct(names))
 
 
 def take_names(tensor: T, names: Names | None) -> T:

@@ -51,11 +51,11 @@ _NEW_SCALE = (
 
 
 class GradScaler:
-    """Scales losses, unscales gradients, skips steps with infinite ones, and finds the scale that suits.
+    """Scales losses, unscales gradients, skips steps with infinite or NaN gradients, and adapts the scale.
 
-    An iteration is `scale(loss).backward()`, `step(optimizer)`, `update()`; `unscale_` before `step` for what looks at
-    gradients. Nothing of it waits for a number: whether a step is skipped is chosen where the step is computed. Only an
-    optimizer whose `step` is the user's own is asked to step, or not, from here, which reads one number.
+    An iteration is `scale(loss).backward()`, `step(optimizer)`, `update()`, with `unscale_` before `step` if gradients
+    are clipped or read. None of these waits for a value: the program of the step chooses between old and new
+    parameters. Only if the optimizer's `step` is the user's own, one number is read to decide whether to call it.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class GradScaler:
     # --- an iteration -------------------------------------------------------------------------------------------
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor times the scale, or all tensors in containers; as they are where scaling is off."""
+        """Multiply a tensor, or all tensors in containers, by the scale; returns them unchanged if scaling is off."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -103,7 +103,7 @@ class GradScaler:
         raise ValueRangeError("outputs must be a Tensor or an iterable of Tensors")
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of an optimizer by the scale, for what looks at them before `step`.
+        """Divide the gradients of an optimizer by the scale before `step`, so that they can be clipped or read.
 
         Once for each `step`, when all gradients are there. `RuntimeError` for a second time, and after the step.
         """
@@ -119,7 +119,7 @@ class GradScaler:
         state["stage"] = OptState.UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Unscale the gradients unless that is done, and step if all are finite; gives what `optimizer.step` does.
+        """Unscale the gradients if they are not yet, and step if all are finite; returns what `optimizer.step` does.
 
         Further arguments are those of the optimizer's `step`; there can be no closure. Step hooks of Weft's optimizers
         run in skipped steps, too.
@@ -173,7 +173,7 @@ class GradScaler:
         self._growth_tracker = _constant(self._init_growth_tracker, int32, device)
 
     def _started(self, name: str) -> tuple[Tensor, Tensor]:
-        """The scale and the count of steps; `AssertionError` where nothing was scaled yet."""
+        """The scale and the count of steps; `AssertionError` if nothing has been scaled yet."""
         scale, tracker = self._scale, self._growth_tracker
         if scale is None or tracker is None:
             raise PreconditionError(
@@ -183,7 +183,7 @@ class GradScaler:
         return scale, tracker
 
     def _unscaled(self, optimizer: Any, *, checks_only: bool = False) -> dict[Any, Tensor]:
-        """Unscale the gradients of an optimizer; gives by device whether any is infinite or NaN.
+        """Unscale the gradients of an optimizer; returns by device whether any is infinite or NaN.
 
         With `checks_only` the gradients, which may be float16 then, stay as they are.
         """
@@ -210,7 +210,7 @@ class GradScaler:
         return wrap(infinite)
 
     def _stepped(self, optimizer: Any, infinities: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
-        """Step where no infinity was found: chosen within the step, where the optimizer can."""
+        """Step unless a gradient is infinite or NaN; optimizers that can decide that in the program of the step."""
         if not (isinstance(optimizer, Optimizer) and optimizer._skips_steps):
             return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)
         optimizer._found_inf = infinities
@@ -220,7 +220,7 @@ class GradScaler:
             del optimizer._found_inf
 
     def _handed_over(self, optimizer: Any, state: dict[str, Any], args: Any, kwargs: Any) -> Any:
-        """The step of an optimizer that deals with the scale itself, for which it gets `grad_scale` and `found_inf`."""
+        """Step an optimizer that handles the scale itself, which gets `grad_scale` and `found_inf` as attributes."""
         scale, _ = self._started("_check_inf_per_device")
         if "grad_scaler" in inspect.signature(optimizer.step).parameters:
             warnings.warn(
@@ -265,7 +265,7 @@ class GradScaler:
     # --- settings -----------------------------------------------------------------------------------------------
 
     def get_scale(self) -> float:
-        """The scale as a number, for which it waits; 1.0 where scaling is off."""
+        """The scale as a number, after waiting for it; 1.0 if scaling is off."""
         if not self._enabled:
             return 1.0
         return self._init_scale if self._scale is None else float(self._scale)
@@ -303,13 +303,13 @@ class GradScaler:
         return self._scale
 
     def is_enabled(self) -> bool:
-        """Whether anything is scaled."""
+        """Whether scaling is on."""
         return self._enabled
 
     # --- saving -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and its settings as numbers, for which it waits; empty where scaling is off."""
+        """The scale and the settings as numbers, after waiting for them; empty if scaling is off."""
         if not self._enabled:
             return {}
         return {
@@ -321,7 +321,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the scale and the settings; nothing where scaling is off."""
+        """Set the scale and the settings; does nothing if scaling is off."""
         if not self._enabled:
             return
         if len(state_dict) == 0:
@@ -352,7 +352,7 @@ class GradScaler:
 
 
 def _constant(value: float, dtype: DType, device: Any) -> Tensor:
-    """A number as a tensor, whose value is no constant of the program."""
+    """A number as a tensor, which is an input of the program, not a constant."""
     aval = aval_of((), dtype, device=device)
     return wrap(leaf(aval, new_array(aval, value)))
 
@@ -362,6 +362,6 @@ def _on(tensor: Any, device: Any) -> Any:
 
 
 def _total(infinities: Sequence[Any], device: Any) -> Any:
-    """What was found on all devices together: not zero where there is an infinity anywhere."""
+    """The sum over devices: not zero if any gradient is infinite or NaN."""
     first, *others = (_on(x, device) for x in infinities)
     return sum(others, first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._tensor.codegen import op
+from weft._tensor.composite.names import unflatten
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
@@ -23,14 +24,16 @@ Flatten = layer(
 
 
 def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:
-    return op.unflatten(input, dim, tuple(unflattened_size))
+    return unflatten(input, dim, tuple(unflattened_size))
 
 
-def _settle_unflatten(unflatten: Any) -> None:
-    size = unflatten.unflattened_size
+def _settle_unflatten(unflattens: Any) -> None:
+    size = unflattens.unflattened_size
     if not isinstance(size, (tuple, list)):
         raise ArgumentError(f"unflattened_size must be a tuple of ints, but found type {type(size).__name__}")
     for at, part in enumerate(size):
+        if isinstance(unflattens.dim, str) and isinstance(part, (tuple, list)):
+            continue  # a name and a size
         if not isinstance(part, int):
             raise ArgumentError(
                 f"unflattened_size must be tuple of ints, but found element of type {type(part).__name__} at pos {at}"

@@ -44,11 +44,15 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Letters of the dims of each input and output. `whole` letters may not be split over a mesh axis."""
+    """Letters of the dims of each input and output. `whole` letters may not be split over a mesh axis.
+
+    Where two dims of a result would have one name, only the first has it; for `product`, that is an error.
+    """
 
     ins: tuple[Letters, ...]
     outs: tuple[Letters, ...]
     whole: frozenset[Any] = frozenset()
+    product: bool = False
 
 
 # (shapes of the tensor inputs, static arguments by name) -> letters
@@ -139,10 +143,10 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((), (tuple(f"new:{i}" for i in range(len(size))),))
 
 
-def einsum(equation: str) -> Rule:
+def einsum(equation: str, *, product: bool = False) -> Rule:
     """The rule that an equation such as `"... m k, ... k n -> ... m n"` states; `...` broadcasts.
 
-    Names of contracted dims are not compared.
+    Names of contracted dims are not compared. `product` is as in `Factors`.
     """
     left, right = equation.split("->")
     in_terms = [term.split() for term in left.split(",")]
@@ -164,6 +168,6 @@ def einsum(equation: str) -> Rule:
             return tuple(letters)
 
         ins = tuple(spell(t, len(b)) for t, b in zip(in_terms, batch, strict=False))
-        return Factors(ins, tuple(spell(t, ndim) for t in out_terms))
+        return Factors(ins, tuple(spell(t, ndim) for t in out_terms), product=product)
 
     return rule

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from weft.errors import ShapeError
-from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes
 
 
-def regrouped(old: Sizes, new: Sizes) -> Factors:
+def regrouped(old: Sizes, new: Sizes, kept: Mapping[int, int] | None = None) -> Factors:
     """Letters of a reshape.
 
     Each group of old dims that becomes a group of new dims passes on the letter of its outermost dim. Blocks of that
     dim stay contiguous, so the letter may be split wherever both sizes can be divided.
+
+    A new dim has the name of the old dim that it has in `kept`. By default these are the groups of one dim, and the
+    first and the last dims as long as their sizes stay.
     """
+    groups = list(_groups(old, new))
     letters: list[Any] = [f"new:{j}" for j in range(len(new))]
+    for sources, targets in groups:
+        letters[targets[0]] = PartOf(sources[0])
+    if kept is None:
+        kept = _ends(old, new) | {j: i for (i, *more), (j, *others) in groups if not more and not others}
+    for target, source in kept.items():
+        letters[target] = source if letters[target] == PartOf(source) else NameOf(source)
+    return Factors((tuple(range(len(old))),), (tuple(letters),))
+
+
+def _groups(old: Sizes, new: Sizes) -> Iterator[tuple[list[int], list[int]]]:
+    """The smallest groups of old dims that become groups of new dims, without dims of size one."""
     sources = [i for i, size in enumerate(old) if size != 1]
     targets = [j for j, size in enumerate(new) if size != 1]
     while sources and targets and prod(old):
-        source, target = sources.pop(0), targets.pop(0)
-        letters[target] = source
-        a, b = old[source], new[target]
+        group = [sources.pop(0)], [targets.pop(0)]
+        a, b = old[group[0][0]], new[group[1][0]]
         while a != b:
             if a < b:
-                a *= old[sources.pop(0)]
+                group[0].append(sources.pop(0))
+                a *= old[group[0][-1]]
             else:
-                b *= new[targets.pop(0)]
-    return Factors((tuple(range(len(old))),), (tuple(letters),))
+                group[1].append(targets.pop(0))
+                b *= new[group[1][-1]]
+        yield group
+
+
+def _ends(old: Sizes, new: Sizes) -> dict[int, int]:
+    """For new dims, the old ones at their place from the front or the back, as long as all sizes up to there agree."""
+    back = [a == b for a, b in zip(reversed(old), reversed(new), strict=False)]
+    front = [a == b for a, b in zip(old, new, strict=False)]
+    last = (*back, False).index(False)
+    first = (*front, False).index(False)
+    return {len(new) - 1 - k: len(old) - 1 - k for k in range(last)} | {k: k for k in range(first)}
 
 
 def same(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes
 from weft.ops._neural import dropout_mask, wide
 from weft.ops._table import Array, Cast, Key, defop
 from weft.ops._type_names import c_name
@@ -148,16 +148,21 @@ def _attention_vjp(
 
 
 def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Batch dims may be split, and heads unless several query heads share a key head; time and features are whole."""
+    """Batch dims may be split, and heads unless several query heads share a key head; time and features are whole.
+
+    The result has the names of the query, but for its last dim, which is the value's.
+    """
     query, key, value, *mask = shapes
     lead = tuple(range(len(query) - 2))
     ndim = len(query)
     whole = {"s", "e", "v", "t"} | ({len(lead) - 1} if static.get("enable_gqa") else set())
+    shared = (*lead[:-1], PartOf(lead[-1])) if static.get("enable_gqa") and lead else lead
+    met = PartOf("e")
     masks = tuple(((*lead, "t", "s")[ndim - len(m) :]) for m in mask)
     ins = (
-        (*lead, "t", "e"),
-        (*lead[len(lead) - len(key) + 2 :], "s", "e"),
-        (*lead[len(lead) - len(value) + 2 :], "s", "v"),
+        (*lead, "t", met),
+        (*shared[len(lead) - len(key) + 2 :], "s", met),
+        (*shared[len(lead) - len(value) + 2 :], "s", "v"),
         *masks,
     )
     return Factors(ins, ((*lead, "t", "v"),), frozenset(whole))

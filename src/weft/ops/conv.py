@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, wrap_dim
+from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
 from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
@@ -213,7 +213,8 @@ def _dims(n: int, transposed: bool) -> Any:
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
-        channels = ("in", "out") if transposed else ("out", "in")
+        met = PartOf("in")  # channels that are summed over; their names are not compared
+        channels = (met, "out") if transposed else ("out", met)
         bias = (("out",),) * (len(shapes) - 2)
         lead = ("batch",) if len(shapes[0]) == n + 2 else ()
         whole = {*space, *kernel}
@@ -221,9 +222,7 @@ def _dims(n: int, transposed: bool) -> Any:
             whole |= {"in", "out"}
         elif bias:
             whole.add("in")
-        return Factors(
-            ((*lead, "in", *space), (*channels, *kernel), *bias), ((*lead, "out", *space),), frozenset(whole)
-        )
+        return Factors(((*lead, met, *space), (*channels, *kernel), *bias), ((*lead, "out", *space),), frozenset(whole))
 
     return rule
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes
 from weft.ops._findings import Failures
 from weft.ops._reduce import wide
 from weft.ops._rows import category, documented, without_slope
@@ -49,18 +49,22 @@ def check_matrices(name: str, a: Array) -> None:
 
 
 def batches(*tails: tuple[str, ...]) -> Rule:
-    """The rule for batches of matrices: batch dims stay, matrices are whole; `tails` are the outputs' last letters."""
+    """The rule for batches of matrices: batch dims stay, matrices are whole; `tails` are the outputs' last dims.
+
+    Those that are called "row" or "column" have the name of that dim of the matrix.
+    """
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static
         batch = tuple(range(len(shapes[0]) - 2))
-        outs = tuple((*batch, *(f"{n}:{letter}" for letter in tail)) for n, tail in enumerate(tails))
+        outs = tuple((*batch, *(NameOf(x) if x in ("row", "column") else x for x in tail)) for tail in tails)
         return Factors(((*batch, "row", "column"),), outs, frozenset({"row", "column"}))
 
     return rule
 
 
-NUMBER, VECTOR, MATRIX = (), ("i",), ("i", "j")
+NUMBER, VECTOR, ROWS, COLUMNS = (), ("i",), ("row", "i"), ("i", "column")
+MATRIX, INVERSE = ("row", "column"), ("column", "row")
 
 
 # --- determinants ---
@@ -125,7 +129,7 @@ SINGULAR = (
 )
 """The error's text for matrices without an inverse."""
 
-inverts = partial(factorises, dims=square, check_text=SINGULAR, check_error=LinAlgError)
+inverts = partial(factorises, check_text=SINGULAR, check_error=LinAlgError)
 
 
 def _inverse(a: Array) -> Array:
@@ -137,19 +141,19 @@ def _input_is_singular(input: Array) -> Failures:
     return _singular(input)
 
 
-@inverts(grad_name="LinalgInvEx", check=_input_is_singular)
+@inverts(dims=batches(INVERSE), grad_name="LinalgInvEx", check=_input_is_singular)
 def inverse(input: Array) -> Array:
     """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(input)
 
 
-@inverts(module="linalg", check=lambda A: _singular(A))
+@inverts(dims=batches(INVERSE), module="linalg", check=lambda A: _singular(A))
 def inv(A: Array) -> Array:
     """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(A)
 
 
-@factorises(dims=square, function=False, method=False)
+@factorises(dims=batches(INVERSE), function=False, method=False)
 def inverse_or_nan(A: Array) -> Array:
     """Inverse; infinite or NaN where a matrix is singular."""
     return _inverse(A)
@@ -159,7 +163,7 @@ def _power_is_singular(input: Array, n: int) -> Failures | None:
     return _singular(input) if n < 0 else None
 
 
-@inverts(check=_power_is_singular, also="linalg", out_text="")
+@inverts(dims=square, check=_power_is_singular, also="linalg", out_text="")
 def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
@@ -188,13 +192,22 @@ def is_vector(A: Sizes, B: Sizes) -> bool:
     return len(B) == 1 or A[:-1] == B
 
 
+def system(ndim: int, a: Sizes, b: Sizes, rest: tuple[str, ...], left: bool) -> Factors:
+    """The rule for systems `A X = B`, or `X A = B`, with `ndim` batch dims; `rest` is the letter of B's other dim.
+
+    The result has the names of B, but for the dim over which the product is summed, which has that of A's.
+    """
+    met, found = (PartOf("row"), NameOf("column")) if left else (PartOf("column"), NameOf("row"))
+    of_b, of_x = ((x, *rest) if left else (*rest, x) for x in (met, found))
+    ins = tuple((*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, of_b)))
+    return Factors(ins, ((*range(ndim), *of_x),), frozenset({"row", "column"}))
+
+
 def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    del static
     a, b = shapes
-    tail = ("column",) if is_vector(a, b) else ("column", "right")
-    ndim = max(len(a) - 2, len(b) - len(tail))
-    ins = tuple((*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, tail)))
-    return Factors(ins, ((*range(ndim), *tail),), frozenset({"row", "column"}))
+    rest = ("right",) * (not is_vector(a, b))
+    ndim = max(len(a) - 2, len(b) - 1 - len(rest))
+    return system(ndim, a, b, rest, static.get("left", True))
 
 
 def _solution(A: Array, B: Array, left: bool) -> Array:
@@ -293,7 +306,14 @@ _R_ALONE = (
 _TALL = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 
 
-@factorises(dims=batches(MATRIX, MATRIX), outputs=("Q", "R"), module="linalg")
+def _qr_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    factors = batches(ROWS, COLUMNS)(shapes, static)
+    if static.get("mode") != "r":
+        return factors
+    return Factors(factors.ins, (("empty",), factors.outs[1]), factors.whole)
+
+
+@factorises(dims=_qr_dims, outputs=("Q", "R"), module="linalg")
 def qr(A: Array, mode: str = "reduced") -> Outs:
     """Orthonormal and upper triangular factors; in mode `"r"` the first is empty."""
     check_floating("linalg.qr", A)
@@ -321,7 +341,7 @@ def _reflector_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     del static
     batch = tuple(range(len(shapes[0]) - 2))
     ins = (*batch, "row", "column"), (*batch, "reflector")
-    return Factors(ins, ((*batch, "i", "j"),), frozenset({"row", "column", "reflector"}))
+    return Factors(ins, ((*batch, NameOf("row"), "i"),), frozenset({"row", "column", "reflector"}))
 
 
 _NARROWER = "torch.linalg.householder_product: {} must be greater than or equal to {}"
@@ -356,7 +376,7 @@ def householder_product(input: Array, tau: Array) -> Array:
     )
 
 
-@factorises(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+@factorises(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), module="linalg")
 def eigh(A: Array, UPLO: str = "L") -> Outs:
     """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices; one triangle is read."""
     check_matrices("linalg.eigh", A)
@@ -388,7 +408,7 @@ diverges = partial(
 """The rows whose results include singular values."""
 
 
-@diverges(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
+@diverges(dims=batches(ROWS, VECTOR, COLUMNS), outputs=("U", "S", "Vh"), module="linalg")
 def svd(A: Array, full_matrices: bool = True, *, driver: str | None = None) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
     if driver is not None:

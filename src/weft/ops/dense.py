@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
-from weft.ops._dims import Factors, Sizes, einsum
+from weft.ops._dims import Factors, PartOf, Sizes, einsum
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import vector_norms, wide
@@ -22,10 +22,11 @@ _FUNCTIONAL = "nn.functional"
 def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Leading dims and output features may be split; input features too if no bias is added to their sum."""
     del static
-    lead = tuple(range(len(shapes[0]) - 1))
+    lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     out = ("out",) * (len(shapes[1]) - 1)
     bias = (out,) * (len(shapes) - 2)
-    return Factors(((*lead, "in"), (*out, "in"), *bias), ((*lead, *out),), frozenset({"in"} if bias else ()))
+    whole = frozenset({"in"} if bias else ())
+    return Factors(((*lead, met), (*out, met), *bias), ((*lead, *out),), whole, product=True)
 
 
 @defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
@@ -56,9 +57,14 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
+def _bilinear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    bias = ", o" * (len(shapes) - 3)
+    return einsum(f"... i, ... j, o i j{bias} -> ... o")(shapes, static)
+
+
 @defop(
     arithmetic=Arithmetic.OWN,
-    dims=einsum("... i, ... j, o i j -> ... o"),
+    dims=_bilinear_dims,
     cast=ACCELERATOR_PROMOTE,
     method=False,
     also="nn.functional",

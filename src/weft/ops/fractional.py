@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._dims import Factors, NameOf, Sizes, require_sizes
 from weft.ops._neural import require_float
 from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, OpDef, Shape, defop
 
@@ -21,10 +21,10 @@ def _plane_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Channels may be split. Space is whole, and so is the batch, which may be smaller than that of the samples."""
     n = len(static["output_size"])
     space = tuple(f"space:{d}" for d in range(n))
-    new = tuple(f"new:{d}" for d in range(n))
+    new = tuple(map(NameOf, space))
     batch = ("batch",) * (len(shapes[0]) - n - 1)
     ins = ((*batch, "channel", *space), ("sample", "channel", "side"))
-    return Factors(ins, ((*batch, "channel", *new),) * 2, frozenset((*space, *new, "batch", "sample", "side")))
+    return Factors(ins, ((*batch, "channel", *new),) * 2, frozenset((*space, "batch", "sample", "side")))
 
 
 def _check(input: Array, samples: Array, kernel: Shape, counts: Shape, n: int) -> None:

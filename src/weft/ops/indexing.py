@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, NameOf, PartOf, Sizes, broadcast_shapes
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
@@ -40,12 +40,11 @@ from weft.ops._type_names import scalar_name
 
 
 def _selects(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """`dim` is replaced by the dim of the index, if it has one."""
+    """`dim` keeps its name, and is split with the index."""
     ndim, dim = len(shapes[0]), static["dim"]
-    ins = tuple(range(ndim))
-    index = ("index",) * len(shapes[1])
-    out = tuple("index" if d == dim and index else f"1:{d}" if d == dim else d for d in ins)
-    return Factors((ins, index), (out,), frozenset({dim}))
+    ins = tuple(NameOf("index") if d == dim else d for d in range(ndim))
+    out = tuple("index" if d == dim else d for d in range(ndim))
+    return Factors((ins, (PartOf("index"),) * len(shapes[1])), (out,))
 
 
 def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -57,15 +56,15 @@ def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The index's dims stay; those other than `dim` are shared with the input where sizes are equal."""
+    """The index's dims stay, with the names of both; all but `dim` are split with the input's of equal size."""
     if static["dim"] is None or len(shapes[0]) != len(shapes[1]):
         return _flat_read(shapes, static)
     pairs = list(zip(*shapes, strict=True))
     shared = [d != static["dim"] and a == b for d, (a, b) in enumerate(pairs)]
-    ins = tuple(d if same else f"in:{d}" for d, same in enumerate(shared))
+    ins = tuple(d if same else NameOf(d) for d, same in enumerate(shared))
     index = tuple(range(len(shared)))
     odd = {d for d, same in enumerate(shared) if not same and d != static["dim"]}
-    return Factors((ins, index), (index,), frozenset(ins) - frozenset(index) | odd)
+    return Factors((ins, index), (index,), frozenset(odd))
 
 
 def _takes_along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -11,9 +11,9 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, wrap_dim
+from weft.ops._dims import Factors, Letters, PartOf, Sizes, broadcast_shapes, wrap_dim
 from weft.ops._dims import einsum as einsum_rule
-from weft.ops._equation import parse
+from weft.ops._equation import LETTERS, parse
 from weft.ops._memory import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, once
@@ -35,8 +35,15 @@ from weft.ops._type_names import scalar_name
 
 
 def _einsum_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Names of subscripts that are summed over are not compared; one that an operand has twice has no name there."""
     terms = parse(static["equation"], shapes)
-    return Factors(terms.ins, (terms.out,))
+
+    def spelled(term: Sequence[int]) -> Letters:
+        found = [LETTERS[x] if x < len(LETTERS) else x for x in term]  # dims under an ellipsis are lined up
+        carries = [x in terms.out and term.count(x) == 1 for x in term]
+        return tuple(x if own else PartOf(x) for x, own in zip(found, carries, strict=True))
+
+    return Factors(tuple(map(spelled, terms.ins)), (spelled(terms.out),))
 
 
 def _without_stretched(operand: Array, term: Sequence[int], sizes: Mapping[int, int]) -> tuple[Array, list[int]]:
@@ -60,12 +67,10 @@ def einsum(operands: Arrays, equation: str) -> Array:
 
 
 def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    met = {("b", d): ("a", c) for c, d in zip(static["dims_a"], static["dims_b"], strict=True)}
-    ins = tuple(
-        tuple(met.get((name, d), (name, d)) for d in range(len(s))) for name, s in zip("ab", shapes, strict=True)
-    )
-    gone = set(met.values())
-    return Factors(ins, (tuple(x for term in ins for x in term if x not in gone),))
+    met = {("b", d): PartOf(c) for c, d in zip(static["dims_a"], static["dims_b"], strict=True)}
+    met |= {("a", c): PartOf(c) for c in static["dims_a"]}
+    ins = tuple([tuple(met.get((x, d), (x, d)) for d in range(len(s))) for x, s in zip("ab", shapes, strict=True)])
+    return Factors(ins, (tuple(x for term in ins for x in term if not isinstance(x, PartOf)),))
 
 
 @defop(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Rule, Sizes, broadcast_shapes, einsum
+from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import (
     ACCELERATOR_LOWER,
@@ -112,7 +112,7 @@ def _check_dot(a: Array, b: Array) -> None:
 # --- products of two ---
 
 
-@product(dims=einsum("m k, k n -> m n"))
+@product(dims=einsum("m k, k n -> m n", product=True))
 def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices."""
     for name, matrix in (("self", input), ("mat2", mat2)):
@@ -122,7 +122,7 @@ def mm(input: Array, mat2: Array) -> Array:
     return jnp.matmul(input, mat2)
 
 
-@product(dims=einsum("b m k, b k n -> b m n"))
+@product(dims=einsum("b m k, b k n -> b m n", product=True))
 def bmm(input: Array, mat2: Array) -> Array:
     """Products of the matrices of two batches."""
     _check_bmm(input, mat2)
@@ -166,7 +166,7 @@ alias(outer, "ger")
 def _inner_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     if not (shapes[0] and shapes[1]):
         return einsum("... , ... -> ...")(shapes, static)
-    a, b = ((*(f"{x}:{i}" for i in range(len(s) - 1)), "k") for x, s in zip("ab", shapes, strict=True))
+    a, b = ((*(f"{x}:{i}" for i in range(len(s) - 1)), PartOf("k")) for x, s in zip("ab", shapes, strict=True))
     return Factors((a, b), ((*a[:-1], *b[:-1]),))
 
 
@@ -188,7 +188,7 @@ def _matmul_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     left = "k" if len(shapes[0]) == 1 else "... m k"
     right = "k" if len(shapes[1]) == 1 else "... k n"
     kept = "... " * ("..." in left + right) + "m " * ("m" in left) + "n" * ("n" in right)
-    return einsum(f"{left}, {right} -> {kept}")(shapes, static)
+    return einsum(f"{left}, {right} -> {kept}", product=True)(shapes, static)
 
 
 def _check_matmul(a: Array, b: Array) -> None:
@@ -239,7 +239,7 @@ def _added_dims(out: str, *terms: str) -> Rule:
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         start = out.split()[len(out.split()) - len(shapes[0]) :]
-        return einsum(f"{', '.join((' '.join(start), *terms))} -> {out}")(shapes, static)
+        return einsum(f"{', '.join((' '.join(start), *terms))} -> {out}", product=True)(shapes, static)
 
     return rule
 
@@ -327,11 +327,10 @@ def _check_chain(shapes: Sequence[Sizes]) -> None:
 def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     _check_chain(shapes)
-    ins = [(i, i + 1) for i in range(len(shapes))]
-    first = ins[0] if len(shapes[0]) == 2 else ins[0][1:]
-    last = ins[-1] if len(shapes[-1]) == 2 else ins[-1][:1]
-    out = (*first[:-1], *last[1:])
-    return Factors((first, *ins[1:-1], last), (out,))
+    met = [PartOf(i) for i in range(1, len(shapes))]
+    rows = ("rows",) * (len(shapes[0]) - 1)
+    columns = ("columns",) * (len(shapes[-1]) - 1)
+    return Factors(((*rows, met[0]), *pairwise(met), (met[-1], *columns)), ((*rows, *columns),), product=True)
 
 
 @product(dims=_chain_dims, module="linalg")

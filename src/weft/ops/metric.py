@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise, wrap_dim
+from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
 from weft.ops._neural import element_loss, reduced, vector_norms
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Promote, Scalar, defop
 
@@ -26,7 +26,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     if not letters:
         return factors
     gone = letters[wrap_dim(static.get("dim", -1), len(letters))]
-    kept = tuple(("1" if d == gone else d) for d in letters if static.get("keepdim") or d != gone)
+    kept = tuple((NameOf(d) if d == gone else d) for d in letters if static.get("keepdim") or d != gone)
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 

@@ -14,7 +14,7 @@ from jax import lax
 from weft._base.dtype import DType, from_numpy
 from weft.errors import DTypeError, ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._index import isolated
 from weft.ops._shape_dims import fresh
 from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
@@ -173,7 +173,7 @@ def _retyped(input: Array, dtype: Any) -> Array:
 def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
-    return Factors((letters,), ((*letters[:-1], *(("bytes",) if letters else ())),), frozenset(letters[-1:]))
+    return Factors((letters,), ((*letters[:-1], *map(NameOf, letters[-1:])),), frozenset(letters[-1:]))
 
 
 @view_op(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._dims import Factors, PartOf, Rule, Sizes
 from weft.ops._neural import wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name
@@ -26,16 +26,25 @@ def _sigmoid(x: Array) -> Array:
     return 0.5 * jnp.tanh(0.5 * x) + 0.5
 
 
+_WITH_NAMES = ("input", "h0", "c0", "hx", "lengths")
+
+
 def _dims(outputs: str, **letters: str) -> Rule:
-    """The rule with each parameter's letters, in order; the last ones may be absent. Only the batch may be split."""
+    """The rule with each parameter's letters, in order; the last ones may be absent. Only the batch may be split.
+
+    Names are those of the input and the states, not those of weights.
+    """
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         present = [
-            tuple(term) for name, terms in letters.items() if static.get(name, "") is not None for term in terms.split()
+            tuple(term) if name in _WITH_NAMES else tuple(map(PartOf, term))
+            for name, terms in letters.items()
+            if static.get(name, "") is not None
+            for term in terms.split()
         ]
         ins = tuple(present[: len(shapes)])
         outs = tuple(tuple(term) for term in outputs.split())
-        return Factors(ins, outs, frozenset(letter for dims in (*ins, *outs) for letter in dims) - {"b"})
+        return Factors(ins, outs, frozenset("".join([*letters.values(), outputs])) - {"b"})
 
     return rule
 

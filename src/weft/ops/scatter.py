@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
 from weft.ops._table import ACCELERATOR_PROMOTE, Array, Dim, Filling, Operand, defop
@@ -20,13 +20,12 @@ _REDUCTIONS = ("prod", *_UPDATERS)
 
 
 def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The input's dims stay; dims other than `dim` are shared by all inputs where all sizes are equal."""
+    """The input's dims stay, with the names of all; those other than `dim` are split where all sizes are equal."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(range(ndim))
     shared = {d for d in ins if d != dim and all(len(s) == ndim and s[d] == shapes[0][d] for s in shapes)}
-    rest = tuple(tuple(d if d in shared else f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))
-    letters = (ins, *rest[1:])
-    return Factors(letters, (ins,), frozenset(x for term in letters for x in term) - shared)
+    rest = [tuple(d if d in shared else NameOf(d) for d in range(len(s))) for s in shapes[1:]]
+    return Factors((ins, *rest), (ins,), frozenset(ins) - shared)
 
 
 def _require_cells(input: Array, dim: int, index: Array, src: Array) -> None:

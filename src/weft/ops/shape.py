@@ -76,7 +76,7 @@ def _raveled(layout: strides.Layout) -> strides.Layout | None:
 
 
 @view_op(
-    dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)),
+    dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),), {0: 0} if len(shapes[0]) == 1 else {}),
     view=_raveled,
     by_layout=True,
 )
@@ -94,7 +94,9 @@ def _flat(shape: Sizes, start: int, end: int) -> Sizes:
 def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     ndim = len(shapes[0])
     start, end = (wrap_dim(static.get(k, d), ndim) for k, d in (("start_dim", 0), ("end_dim", -1)))
-    return regrouped(shapes[0], _flat(shapes[0], start, end))
+    rest = [d for d in range(ndim) if not start < d <= end]  # for each dim of the result the first that it comes from
+    kept = {new: old for new, old in enumerate(rest) if old != start or start == end}
+    return regrouped(shapes[0], _flat(shapes[0], start, end), kept)
 
 
 def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strides.Layout | None:
@@ -129,9 +131,16 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
     return (*shape[:dim], *resolved(sizes, shape[dim]), *shape[dim + 1 :])
 
 
+def _unflatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims that one dim becomes have no names."""
+    dim, more = static["dim"], len(static["sizes"]) - 1
+    kept = {d if d < dim else d + more: d for d in range(len(shapes[0])) if d != dim}
+    return regrouped(shapes[0], _unflat(shapes[0], dim, static["sizes"]), kept)
+
+
 @view_op(
     grad_name="View",
-    dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])),
+    dims=_unflatten_dims,
     view=partial(_viewed, sizes_of=_unflat),
     by_layout=True,
 )

@@ -12,7 +12,7 @@ from jax import lax
 
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
 from weft.ops._table import Array, Dim, Scalar, defop
@@ -135,7 +135,7 @@ def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     at = static["dimension"]
     if not letters:
         return Factors(((),), (("window",),))
-    return Factors((letters,), ((*letters[:at], "windows", *letters[at + 1 :], "window"),), frozenset({at}))
+    return Factors((letters,), ((*letters[:at], NameOf(at), *letters[at + 1 :], "window"),), frozenset({at}))
 
 
 def _places(have: int, size: int, step: int) -> Any:

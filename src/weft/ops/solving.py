@@ -12,7 +12,7 @@ from jax import lax
 
 from weft._base.dtype import from_numpy
 from weft.errors import DomainError, DTypeError, LinAlgError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
 from weft.ops._findings import Failures, FirstOf, Flags
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Operand, defop
@@ -20,6 +20,7 @@ from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import (
     MATRIX,
     NUMBER,
+    ROWS,
     VECTOR,
     Outs,
     batches,
@@ -32,6 +33,7 @@ from weft.ops.decomposition import (
     lu_info,
     mirrored,
     non_finite,
+    system,
 )
 
 # --- LU factors ---
@@ -82,7 +84,7 @@ def dividing_lu_factors(A: Array) -> Outs:
 def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
-    outs = tuple((*batch, f"{n}:i", f"{n}:j") for n in range(3))
+    outs = ((*batch, NameOf("row"), "i"), (*batch, NameOf("row"), "i"), (*batch, "i", NameOf("column")))
     whole = frozenset({"row", "column", "pivot"})
     return Factors(((*batch, "row", "column"), (*batch, "pivot")), outs, whole)
 
@@ -131,12 +133,7 @@ def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
 
 def _system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     a, b = shapes
-    ndim = len(broadcast_shapes(a[:-2], b[:-2]))
-    ins = [tuple(range(ndim - len(s) + 2, ndim)) for s in shapes]
-    right = ("column", "right") if static.get("left", True) else ("right", "column")
-    return Factors(
-        ((*ins[0], "row", "column"), (*ins[1], *right)), ((*range(ndim), *right),), frozenset({"row", "column"})
-    )
+    return system(len(broadcast_shapes(a[:-2], b[:-2])), a, b, ("right",), static.get("left", True))
 
 
 @factorises(dims=_system_dims, module="linalg")
@@ -165,8 +162,12 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
 
 
 def _cholesky_system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    factors = _system_dims(shapes[::-1], static)
-    return Factors(factors.ins[::-1], factors.outs, factors.whole)
+    """The dims of the input stay; those of the factor of a symmetric matrix have no part in them."""
+    b, a = shapes
+    ndim = len(broadcast_shapes(a[:-2], b[:-2]))
+    lead = [tuple(range(ndim - len(s) + 2, ndim)) for s in shapes]
+    ins = (*lead[0], "column", "right"), (*lead[1], "row", "factor")
+    return Factors(ins, ((*range(ndim), NameOf("column"), "right"),), frozenset({"row", "column", "factor"}))
 
 
 def _from_factor(input: Array, L: Array, upper: bool) -> Array:
@@ -262,7 +263,7 @@ _finite = partial(
 )
 
 
-@_finite(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), out_text="")
+@_finite(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), out_text="")
 def eig(A: Array) -> Outs:
     """Eigenvalues and eigenvectors of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eig", A)

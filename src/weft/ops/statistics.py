@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER, DType
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, Sizes, reduces
+from weft.ops._dims import Factors, NameOf, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
 from weft.ops._type_names import scalar_name
@@ -205,10 +205,10 @@ def _negative_weights(
 
 
 def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Variables against variables; none of both dims of the result can have the name of the dim of the variables."""
+    """Variables against variables; the first of both dims has their name."""
     del static
     letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
-    out = ("variable", "other") if len(shapes[0]) == 2 and shapes[0][0] != 1 else ()
+    out = (NameOf((0, 0)), "other") if len(shapes[0]) == 2 and shapes[0][0] != 1 else ()
     return Factors(letters, (out,), frozenset(letter for dims in letters for letter in dims))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import outside
 from weft.ops._neural import require_float
@@ -22,8 +22,7 @@ def _planes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     n = len(static["output_size"])
     ndim = len(shapes[0])
     lead, space = tuple(range(ndim - n)), tuple(range(ndim - n, ndim))
-    new = tuple(f"new:{d}" for d in space)
-    return Factors(((*lead, *space),) * 2, ((*lead, *new),), frozenset((*space, *new)))
+    return Factors(((*lead, *space),) * 2, ((*lead, *map(NameOf, space)),), frozenset(space))
 
 
 def _check(input: Array, indices: Array, n: int) -> None:

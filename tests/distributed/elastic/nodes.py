@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
+
+from tests.waiting import is_gone, until
 
 SECONDS = 30
 
@@ -100,7 +100,4 @@ class Node:
 
 def until_gone(pid):
     """Wait until a process has ended."""
-    end = time.monotonic() + SECONDS
-    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
-        assert time.monotonic() < end, f"process {pid} is left behind"
-        time.sleep(0.01)
+    until(lambda: is_gone(pid), f"process {pid} is left behind", SECONDS)

@@ -155,7 +155,9 @@ import os, sys, time
 rank, round = int(os.environ["RANK"]), int(os.environ["WEFT_RENDEZVOUS_ROUND"])
 sys.stdout.write(f"{rank} in {round}\\n")
 if rank == 1 and round == 0:
+    end = time.monotonic() + 60
     while not os.path.exists(sys.argv[1]):
+        assert time.monotonic() < end, "the other worker has not finished"
         time.sleep(0.01)
     sys.exit(1)
 open(sys.argv[1], "w").close()

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from time import monotonic
 
 import pytest
 
@@ -176,11 +177,16 @@ def test_a_wait_ends_when_another_thread_sets_the_key(etcd):
 def test_a_wait_goes_on_when_nothing_can_be_watched(etcd):
     client = EtcdClient(etcd.endpoints, PATIENT)
     key, revision = "/watched", client.get_all(["/watched"])[1]
+    begun = monotonic()
     client.await_change(key, revision, 0.01)
+    assert monotonic() - begun >= 0.01  # nothing has changed
     client.put(key, b"1")
     client.await_change(key, revision, 20)
+    assert monotonic() - begun < 20  # it had changed
     client._endpoints = [("127.0.0.1", free_port())]
+    begun = monotonic()
     client.await_change(key, revision, 0.01)
+    assert 0.01 <= monotonic() - begun < 20
 
 
 def test_nodes_meet_in_etcd(etcd):

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from tests.waiting import until
 from weft._comm.stores.store import HashStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous import (
@@ -59,15 +59,6 @@ def meet(*handlers):
         return [found.result() for found in [pool.submit(handler.next_rendezvous) for handler in handlers]]
 
 
-def until(condition):
-    pause = threading.Event()
-    for _ in range(1000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("the condition did not come true within 10 s")
-
-
 def test_two_nodes_get_ranks_and_one_store(nodes):
     first, second = meet(nodes(2, 2), nodes(2, 2))
     assert sorted([first.rank, second.rank]) == [0, 1]
@@ -87,7 +78,7 @@ def test_a_late_node_is_seen_and_let_in(nodes):
     meet(early)
     with ThreadPoolExecutor(1) as pool:
         joined = pool.submit(late.next_rendezvous)
-        until(lambda: early.num_nodes_waiting() == 1)
+        until(lambda: early.num_nodes_waiting() == 1, "nobody waits")
         again = early.next_rendezvous()
         assert (again.world_size, joined.result().world_size, again.round) == (2, 2, 1)
 
@@ -97,7 +88,7 @@ def test_a_node_that_leaves_is_noticed(nodes):
     meet(stays, goes)
     assert stays.num_nodes_lost() == 0
     assert goes.leave()
-    until(lambda: stays.num_nodes_lost() == 1)
+    until(lambda: stays.num_nodes_lost() == 1, "no node is lost")
     assert stays.next_rendezvous().world_size == 1
 
 
@@ -139,7 +130,7 @@ def test_a_node_that_is_ended_by_one_with_other_limits_is_told_why(nodes):
     first, second = nodes(2, 2), nodes(3, 3)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(first.next_rendezvous)
-        until(lambda: first._member.status.num_members)
+        until(lambda: first._member.status.num_members, "there is no round")
         with pytest.raises(RendezvousStateError):
             second.next_rendezvous()
         second.shutdown()
@@ -185,14 +176,14 @@ def test_a_backend_that_fails_for_long_is_an_error_and_a_short_failure_is_not(no
     handler = nodes(1, 1, backend=backend)
     meet(handler)
     backend.broken = True
-    until(lambda: handler._executor.failure is not None)
+    until(lambda: handler._executor.failure is not None, "the store is well")
     assert handler.num_nodes_waiting() == 0
     backend.broken = False
-    until(lambda: handler._executor.failure is None)
+    until(lambda: handler._executor.failure is None, "the store is not reached again")
     backend.broken = True
     handler._keep_alive._patience = 0.2
 
-    until(lambda: _error_of(handler.num_nodes_waiting) is not None)
+    until(lambda: _error_of(handler.num_nodes_waiting) is not None, "no error is told")
     error = _error_of(handler.num_nodes_waiting)
     assert "the rendezvous has not answered for" in str(error)
     assert "the cable is cut" in str(error)
@@ -204,11 +195,11 @@ def test_joining_and_closing_outlast_a_short_failure(nodes):
     backend.broken = True
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(handler.next_rendezvous)
-        until(lambda: handler._executor.failure is not None)
+        until(lambda: handler._executor.failure is not None, "the store is well")
         backend.broken = False
         assert found.result(20).world_size == 1
         backend.broken = True
-        until(lambda: handler._executor.failure is not None)
+        until(lambda: handler._executor.failure is not None, "the store is well")
         closed = pool.submit(handler.shutdown)
         backend.broken = False
         assert closed.result(20) is True

@@ -10,6 +10,7 @@ import pytest
 import weft as torch
 from tests.distributed.processes import Cases, in_threads
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from weft.distributed import rpc
 
 case, case_of_processes, long_case = Cases(), Cases(), Cases()
@@ -246,15 +247,6 @@ def nobody_joins_twice():
 # --- timeouts: a called function waits until the case is over ---
 
 _LATE = r"^RPCErr:1:RPC ran for more than set timeout \(200 ms\) and will now be marked with an error$"
-_gate = threading.Semaphore(0)
-
-
-def wait_for_gate():
-    assert _gate.acquire(timeout=60), "nobody has opened the gate"
-
-
-def open_gate():
-    _gate.release()
 
 
 @case

@@ -11,14 +11,18 @@ import ctypes
 import gc
 import json
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 from queue import SimpleQueue
 
+import numpy as np
+
 import weft as torch
 from tests.distributed.rpc import job
+from weft._comm.shared_memory import loans
 from weft.distributed.rpc import api as rpc  # as a whole, before workers are forked
 
 SECONDS = 60.0  # in which whatever is waited for must come
@@ -62,8 +66,6 @@ def open_gate():
 
 
 def long_tensor():
-    """A long tensor, from a thread that leaves the processor to others."""
-    os.nice(10)
     return torch.ones(LONG // 4)
 
 
@@ -95,10 +97,15 @@ def send(to, function):
     begin(to, function, _made.pop())
 
 
-def send_slowly(to, function):
-    """The same, from a thread that leaves the processor to others."""
-    os.nice(10)
-    send(to, function)
+def stop_in_copies():
+    """From now on, stop this process when half of a long tensor has been copied to shared memory."""
+
+    def copy_half(target, data):
+        half = len(data) // 2
+        np.copyto(target[:half], data[:half])
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    loans._copy = copy_half
 
 
 def await_answer():
@@ -175,7 +182,7 @@ def _added(before, now):
 
 ORDERS = {
     one.__name__: one
-    for one in (join, make, begin, send, send_slowly, await_answer, call, shutdown, left, tensor_is_freed)
+    for one in (join, make, begin, send, stop_in_copies, await_answer, call, shutdown, left, tensor_is_freed)
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import weft as torch
 from tests.distributed.processes import Cases, in_threads
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
+from tests.waiting import until
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 
@@ -36,9 +36,7 @@ def numbers(size):
 
 def await_lanes(count):
     """They are made beside the first calls."""
-    end = time.monotonic() + 60
-    while lanes() != count:
-        assert time.monotonic() < end, f"there are {lanes()} lanes and not {count}"
+    until(lambda: lanes() == count, lambda: f"there are {lanes()} lanes and not {count}")
 
 
 @case

@@ -7,7 +7,6 @@ import gc
 import pickle
 import re
 import sys
-import threading
 from functools import partial
 
 import pytest
@@ -15,12 +14,12 @@ import pytest
 import weft as torch
 from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from weft.distributed import rpc
 
 case, case_of_processes, long_case = Cases(), Cases(), Cases()
 
 _kept = []
-_gate = threading.Semaphore(0)
 
 
 class Counter:
@@ -65,15 +64,6 @@ def kept():
 
 def onward(ref, to, function):
     return rpc.rpc_sync(to, function, (ref,))
-
-
-def wait_for_gate():
-    assert _gate.acquire(timeout=60), "nobody has opened the gate"
-    return 1
-
-
-def open_gate():
-    _gate.release()
 
 
 def made_here():

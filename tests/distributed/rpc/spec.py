@@ -9,7 +9,6 @@ import gc
 import pickle
 import re
 import sys
-import threading
 import time
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 import weft as torch
 from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from weft import Tensor, nn
 from weft.distributed import autograd, rpc
 from weft.distributed.nn import RemoteModule
@@ -229,17 +229,6 @@ def timeouts_are_told_and_zero_is_none():
             call("worker1", wait_for_gate, timeout=0.1)
         rpc.rpc_sync("worker1", open_gate)
         assert call("worker1", time.sleep, (0.01,), timeout=0) is None
-
-
-_gate = threading.Semaphore(0)
-
-
-def wait_for_gate():
-    assert _gate.acquire(timeout=60), "nobody has opened the gate"
-
-
-def open_gate():
-    _gate.release()
 
 
 # --- references ---

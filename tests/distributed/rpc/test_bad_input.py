@@ -17,7 +17,6 @@ from weft.distributed import autograd, rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
 from weft.distributed.rpc._errors import pack_error, remote_error
-from weft.distributed.rpc._references import GloballyUniqueId, References
 from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import JobKeyError, RpcError
@@ -259,23 +258,6 @@ def test_a_nested_error_stays_readable():
     assert places == sorted(places)
     assert text.count("KeyError('k')") == 1
     assert "\\n" not in text
-
-
-# --- who is lost ---
-
-
-def test_what_a_dead_worker_was_to_create_fails_and_a_new_one_of_its_number_is_another():
-    references = References((0, 0))
-    old, new = GloballyUniqueId(1, 0), GloballyUniqueId(1, (1 << 48))
-    waiting, fresh = references.owned(old), references.owned(new)
-    references.add_fork(new, GloballyUniqueId(1, (1 << 48) + 1), (1, 1))
-    references.lost((1, 0))
-    with pytest.raises(
-        RuntimeError, match=r"worker 1 was lost before it created the value of GloballyUniqueId\(created"
-    ):
-        waiting.value.wait()
-    assert not fresh.value.done()
-    assert references.figures()["num_forks"] == 1
 
 
 def test_an_open_file_cannot_be_sent(alone):

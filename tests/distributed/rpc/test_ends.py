@@ -8,12 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.distributed.rpc.ends import LONG, SECONDS
+from tests.waiting import is_stopped, until
 from weft.distributed.elastic.rendezvous.utils import free_port
 
 SUM = LONG // 4  # of the long tensor
@@ -88,9 +87,10 @@ class Worker:
     def stop(self):
         """Stop it; its threads go on for a moment."""
         self.signal(signal.SIGSTOP)
-        end = time.monotonic() + SECONDS
-        while any(state_of(task) != "T" for task in Path(f"/proc/{self.pid}/task").iterdir()):
-            assert time.monotonic() < end
+        self.await_stop()
+
+    def await_stop(self):
+        until(lambda: is_stopped(self.pid), f"process {self.pid} does not stop")
 
     def kill(self):
         self.signal(signal.SIGKILL)
@@ -116,10 +116,6 @@ class Worker:
         if self._status is None:
             self.signal(signal.SIGKILL)
             self.status()
-
-
-def state_of(task):
-    return (task / "stat").read_text().rpartition(") ")[2][0]
 
 
 @pytest.fixture(scope="module")
@@ -281,25 +277,6 @@ def test_one_ends_without_a_word_while_another_waits_for_it(workers):
     assert left_by([w0, w2]) == [missing("w1")] * 2
 
 
-def await_copy(worker):
-    """Return when a worker copies its long tensor to shared memory."""
-    end, pages = time.monotonic() + SECONDS, f"/proc/{worker.pid}/smaps"
-    while not any(shared(pages)):
-        assert time.monotonic() < end
-
-
-def shared(pages):
-    """How much is there of each long piece of shared memory, in bytes."""
-    found, sizes = False, []
-    with open(pages) as lines:
-        for line in lines:
-            if "-" in line.partition(" ")[0]:
-                found = "/memfd:" in line
-            elif found and line.startswith("Rss:"):
-                sizes.append(1024 * int(line.split()[1]))
-    return sizes
-
-
 def goes_on(w0, w2, lost):
     """A worker is well that has lost another one: it has given all memory back, calls and is called, and ends."""
     assert w0.ask("left", "memory") == {}
@@ -312,16 +289,18 @@ LOST = r"^worker w1 was lost while w0 waited for it: it has closed the connectio
 
 def test_a_caller_is_killed_while_it_copies_a_long_tensor(workers):
     w0, w1, w2 = workers(3, makers=[1])
-    w1.tell("send_slowly", "w0", "same")
-    await_copy(w1)
+    w1.ask("stop_in_copies")
+    w1.tell("send", "w0", "same")
+    w1.await_stop()
     w1.kill()
     goes_on(w0, w2, "w1")
 
 
 def test_a_callee_is_killed_while_it_copies_a_long_tensor(workers):
     w0, w1, w2 = workers(3)
+    w1.ask("stop_in_copies")
     w0.ask("begin", "w1", "long_tensor")
-    await_copy(w1)
+    w1.await_stop()
     w1.kill()
     with pytest.raises(Failed, match=LOST):
         w0.ask("await_answer")

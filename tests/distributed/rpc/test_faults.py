@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.distributed.processes import ended
 from tests.distributed.rpc import job
+from tests.waiting import is_stopped, until
 from weft.distributed import rpc
 
 
@@ -45,8 +45,7 @@ def killed():
     begun, other = rpc.rpc_async("w1", nap, (100,)), rpc.rpc_async("w2", nap, (0.5,))
     ref, of_other = rpc.rpc_sync("w1", refer), rpc.remote("w2", nap, (0,))
     rpc.rpc_sync("w1", keep, (of_other,))
-    while rpc.rpc_sync("w2", forks) < 2:  # it hears of the second one from w1
-        pass
+    until(lambda: rpc.rpc_sync("w2", forks) == 2, "w2 has not heard of the second fork from w1")
     with pytest.raises(RuntimeError, match=lost):
         rpc.rpc_sync("w1", die)
     with pytest.raises(RuntimeError, match=lost):
@@ -56,9 +55,7 @@ def killed():
         rpc.rpc_sync("w1", nap, (0,))
     with pytest.raises(RuntimeError, match="cannot reach"):
         ref.to_here()
-    end = time.monotonic() + 60
-    while rpc.rpc_sync("w2", forks) > 1:  # what the dead one held is reclaimed
-        assert time.monotonic() < end
+    until(lambda: rpc.rpc_sync("w2", forks) == 1, "what the dead one held is not reclaimed")
     assert of_other.to_here() == 0
 
 
@@ -73,13 +70,7 @@ def raises():
 def stop(number):
     """Stop a process; its threads go on for a moment."""
     os.kill(number, signal.SIGSTOP)
-    end = time.monotonic() + 60
-    while any(state_of(task) != "T" for task in Path(f"/proc/{number}/task").iterdir()):
-        assert time.monotonic() < end
-
-
-def state_of(task):
-    return (task / "stat").read_text().rpartition(") ")[2][0]
+    until(lambda: is_stopped(number), f"process {number} does not stop")
 
 
 def stopped():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from tests.distributed.rpc.test_tls import certified
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed import rpc
+from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc._listener import ConnectOptions
 from weft.distributed.rpc._top import top as _top
 
@@ -57,11 +59,6 @@ def end(workers):
     workers[0].stdin.write("\n")
     workers[0].stdin.flush()
     return ended(workers)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +133,7 @@ def test_a_terminal_shows_who_goes(tmp_path):
 def wait_for(screen, text):
     seen = b""
     while text not in seen:
+        assert select.select([screen], [], [], 60)[0], f"{text} is not shown, but {seen}"
         seen += screen.read(1 << 16)
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,7 +18,9 @@ import pytest
 import weft as torch
 from tests.distributed.processes import Cases
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from tests.distributed.rpc.leaks import nothing_is_left
+from tests.waiting import until
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._trace import log, recording
@@ -58,17 +59,6 @@ def onward_later(to, x):
     return rpc.rpc_async(to, same, (x,)).then(lambda done: rpc.rpc_async(to, same, (done.value() + 1,)).wait())
 
 
-_gate = threading.Semaphore(0)
-
-
-def wait_for_gate():
-    assert _gate.acquire(timeout=60), "nobody has opened the gate"
-
-
-def open_gate():
-    _gate.release()
-
-
 def call_and_die():
     rpc.rpc_sync("w2", same, (1,))
     die()
@@ -93,10 +83,8 @@ def _untraced(*workers):
 
 
 def _wait_until_untraced(*workers):
-    end = time.monotonic() + 60
     for worker in workers:
-        while rpc.rpc_sync(worker, is_traced):
-            assert time.monotonic() < end, worker
+        until(lambda worker=worker: not rpc.rpc_sync(worker, is_traced), f"{worker} is traced on")
 
 
 def _times(event):

@@ -9,23 +9,15 @@ import sys
 import threading
 
 from tests.distributed.rpc import job
+from tests.distributed.rpc.gate import open_gate, wait_for_gate
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 
 READY = "ready"
-_gate = threading.Event()
 
 
 def same(x):
     return x
-
-
-def wait_for_gate():
-    assert _gate.wait(60)
-
-
-def open_gate():
-    _gate.set()
 
 
 def _call_until_line():

@@ -12,6 +12,7 @@ from weft._base.dtype import bool_
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
+from weft._tensor.dim_names import name_result, names_of, unnamed
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ShapeError
 
@@ -46,8 +47,17 @@ def attend(
     need_weights: bool,
     average: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attended values (batch, length, features), and the weights or None; inputs have the batch as first dim."""
+    """Attended values (batch, length, features), and the weights or None; inputs have the batch as first dim.
+
+    Lengths of queries and keys may have one name, as in attention of a sequence to itself: then the weights have it
+    only for the queries. So all is computed by position.
+    """
     _check_inputs(query, key, value, projections)
+    batch, length = names_of(query)[:2]
+    weights_names = (batch, length, names_of(key)[1]) if average else (batch, None, length, names_of(key)[1])
+    bare = {id(x): unnamed(x) for x in (query, key, value)}
+    query, key, value = (bare[id(x)] for x in (query, key, value))
+    key_padding_mask, attn_mask = (None if mask is None else unnamed(mask) for mask in (key_padding_mask, attn_mask))
     q, k, v = _projected(query, key, value, projections)  # (batch, length, features)
     if projections.added is not None:
         k, v = (
@@ -63,10 +73,11 @@ def attend(
         scores = op.matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-2, -1))
         weights = dropout(op.softmax(scores if bias is None else scores + bias, -1), dropout_p)
         output = op.matmul(weights, v)
-        weights = weights.mean(1) if average else weights
+        weights = name_result(weights.mean(1) if average else weights, weights_names)
     else:
         output = scaled_dot_product_attention(q, k, v, bias, dropout_p)
-    return op.linear(output.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias), weights
+    result = op.linear(output.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias)
+    return name_result(result, (batch, length, names_of(result)[2])), weights
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:

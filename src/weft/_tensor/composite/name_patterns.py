@@ -55,7 +55,7 @@ def _arranged(input: Tensor, entries: Sequence[Any], function: str) -> Tensor:
     input = align_to(input, *names)
     for new, group in result:
         if new is not None:
-            input = flatten(input, dims=group, out_dim=new) if len(group) > 1 else rename(input, **{group[0]: new})
+            input = flatten(input, dims=group, out_dim=new) if len(group) != 1 else rename(input, **{group[0]: new})
     return input
 
 

@@ -12,7 +12,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, integer, ints
 from weft._tensor.codegen import composite, op
-from weft._tensor.composite.create import create, sizes_of, type_for
+from weft._tensor.composite.create import create, named_like, sizes_of, type_for
 from weft._tensor.scalar import fitting
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -86,7 +86,9 @@ def randint_like(
     first, last = (0, low) if high is None else (low, high)
     settled = dtype or input.dtype
     _require_range(first, last, settled)
-    return create("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
+    return named_like(
+        create("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input), input
+    )
 
 
 @composite(over=True)

@@ -12,6 +12,7 @@ from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
+from weft._tensor.dim_names import name_result, names_of
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
@@ -54,11 +55,17 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 # ---- groups of equal elements
 
 
-def _groups(input: Tensor, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
+def _groups(
+    input: Tensor, axis: int | None, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]
+) -> Any:
     """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
-    arrays = [members] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
-    tensors = tuple([from_host(array, input.device) for array in arrays])
-    return tensors[0] if len(tensors) == 1 else tensors
+    names = names_of(input)
+    names_of_inverse = names if axis is None else names[axis : axis + 1]
+    tensors = [name_result(from_host(members, input.device), (None,) if axis is None else names)]
+    for array, its_names, want in zip((inverse, counts), (names_of_inverse, (None,)), wanted, strict=True):
+        if want:
+            tensors.append(name_result(from_host(array.astype(np.int64), input.device), its_names))
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def _axis(input: Tensor, dim: Any) -> int | None:
@@ -88,7 +95,7 @@ def unique(
         _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, axis, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()
@@ -109,7 +116,7 @@ def unique_consecutive(
     counts = np.diff(np.flatnonzero(starts), append=len(rows))
     members = np.compress(starts, host, axis)
     inverse = inverse.reshape(input.shape) if dim is None else inverse
-    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, None if dim is None else axis, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()

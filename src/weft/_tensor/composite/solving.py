@@ -8,6 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int64
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, named_result, op
+from weft._tensor.dim_names import name_result, names_of
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
@@ -324,7 +325,8 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
             f"{prod(last)} != {prod(first)}"
         )
-    return op.reshape(op.inv(op.reshape(A, (prod(first), prod(last)))), (*last, *first))
+    inverse = op.reshape(op.inv(op.reshape(A, (prod(first), prod(last)))), (*last, *first))
+    return name_result(inverse, (*names_of(A)[ind:], *names_of(A)[:ind]))
 
 
 @composite(module=_LINALG, out="")

@@ -25,13 +25,44 @@ class _Rounds:
     """For each set of names: the number of rounds so far, and the open rounds that this worker leads."""
 
     def __init__(self) -> None:
-        self.numbers: defaultdict[Names, count[int]] = defaultdict(count)
-        self.open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Any]]]
-        self.open = defaultdict(lambda: ({}, Future()))
+        self._lock = threading.Lock()
+        self._numbers: defaultdict[Names, count[int]] = defaultdict(count)
+        self._open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Any]]]
+        self._open = defaultdict(lambda: ({}, Future()))
+
+    def next_number(self, names: Names) -> int:
+        """The number of the next round that this worker takes part in; all workers of the names count alike."""
+        with self._lock:
+            return next(self._numbers[names])
+
+    def contribute(self, names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+        """Add one worker's object to a round; the future has all objects, by name, when they are complete."""
+        with self._lock:
+            objects, done = self._open[names, number]
+            objects[name] = obj
+            complete = len(objects) == len(names)
+            if complete:
+                del self._open[names, number]
+        if complete:
+            done.set_result(objects)
+        return done
+
+    def abandon(self, names: Names, number: int, name: str) -> None:
+        """Fail a round in which a worker has waited too long, unless it is complete or failed before."""
+        with self._lock:
+            objects, done = self._open.pop((names, number), ({}, None))
+        if done is not None:
+            missing = ", ".join(sorted(set(names) - objects.keys()))
+            done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))
 
 
 _lock = threading.Lock()
 _all: WeakKeyDictionary[Agent, _Rounds] = WeakKeyDictionary()
+
+
+def _rounds_of(agent: Agent) -> _Rounds:
+    with _lock:
+        return _all.setdefault(agent, _Rounds())
 
 
 def _all_gather(
@@ -44,8 +75,7 @@ def _all_gather(
     """
     agent = current_agent()
     names = tuple(sorted(set(worker_names or _everybody(agent))))
-    with _lock:
-        number = next(_all.setdefault(agent, _Rounds()).numbers[names])
+    number = _rounds_of(agent).next_number(names)
     try:
         return begin(names[0], _contribute, (names, number, agent.me.name, obj), None, timeout).wait()
     except RpcTimeoutError as error:
@@ -70,23 +100,10 @@ def _everybody(agent: Agent) -> list[str]:
 
 @async_execution
 def _contribute(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
-    """Add one worker's object to a round, on the worker that leads it; the future has all objects."""
-    with _lock:
-        rounds = _all.setdefault(current_agent(), _Rounds())
-        objects, done = rounds.open[names, number]
-        objects[name] = obj
-        complete = len(objects) == len(names)
-        if complete:
-            del rounds.open[names, number]
-    if complete:
-        done.set_result(objects)
-    return done
+    """Add one worker's object to a round, on the worker that leads it."""
+    return _rounds_of(current_agent()).contribute(names, number, name, obj)
 
 
 def _abandon(names: Names, number: int, name: str) -> None:
     """Fail a round after a worker's timeout, on the worker that leads it."""
-    with _lock:
-        objects, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
-    if done is not None:
-        missing = ", ".join(sorted(set(names) - objects.keys()))
-        done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))
+    _rounds_of(current_agent()).abandon(names, number, name)

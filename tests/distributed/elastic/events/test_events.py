@@ -85,9 +85,10 @@ def test_recording_a_rendezvous(logged):
     assert event.error_trace.endswith("ValueError: seen\n")
 
 
-def test_nobody_listens_to_a_rendezvous_by_default():
+def test_nobody_listens_to_a_rendezvous_by_default(capfd):
     events.construct_and_record_rdzv_event("run", "text", events.NodeState.INIT)
     events.record_rdzv_event(events.RdzvEvent("n", "run", "text", "host", 5, events.NodeState.INIT))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_configured_handler_gets_events_of_every_destination(logged, caplog):

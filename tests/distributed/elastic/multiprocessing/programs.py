@@ -6,32 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-DEADLINE = 20.0
+from tests.waiting import is_gone, until
 
-
-def until(condition, what):
-    """Wait for something that another process does."""
-    end = time.monotonic() + DEADLINE
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.005)
-    return found
+DEADLINE = 20.0  # seconds
 
 
 def line_of(path):
     """The whole line that another process writes to a file."""
     return until(lambda: path.exists() and (text := path.read_text()).endswith("\n") and text, path).strip()
-
-
-def is_gone(pid):
-    """Whether a process has ended; one that nobody has reaped yet has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def await_end(pid):

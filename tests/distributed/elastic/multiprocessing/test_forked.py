@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.elastic.multiprocessing.programs import DEADLINE, await_end, is_gone, line_of
+from tests.distributed.elastic.multiprocessing.programs import DEADLINE, await_end, line_of
 from tests.distributed.elastic.nodes import Node
+from tests.waiting import is_gone
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, SubprocessContext, _forked
 from weft.distributed.elastic.multiprocessing._entry import RUNNER
 from weft.distributed.elastic.multiprocessing._forked import ForkedContext, ForkServer, preloaded_for

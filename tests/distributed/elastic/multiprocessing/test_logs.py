@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.elastic.multiprocessing import programs
-from tests.distributed.elastic.multiprocessing.programs import until
+from tests.waiting import until
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes, to_map
 from weft.distributed.elastic.multiprocessing.redirects import redirect, redirect_stderr, redirect_stdout
 from weft.distributed.elastic.multiprocessing.tail_log import TailLog

@@ -14,7 +14,8 @@ import pytest
 
 import weft
 from tests.distributed.elastic.multiprocessing import programs
-from tests.distributed.elastic.multiprocessing.programs import await_end, is_gone, line_of
+from tests.distributed.elastic.multiprocessing.programs import await_end, line_of
+from tests.waiting import is_gone
 from weft.distributed.elastic.multiprocessing import (
     DefaultLogsSpecs,
     MultiprocessContext,

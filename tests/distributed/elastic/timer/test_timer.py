@@ -14,6 +14,7 @@ from queue import Queue
 
 import pytest
 
+from tests.waiting import until
 from weft.distributed.elastic import timer
 from weft.distributed.elastic.multiprocessing import start_processes
 from weft.distributed.elastic.timer.api import _configured
@@ -234,9 +235,7 @@ def test_garbled_requests_are_passed_over(served, caplog):
     server, path, _ = served
     with open(path, "w") as pipe:
         pipe.write('nonsense\n{"pid": 1}\n[1]\n' + timer.FileTimerRequest(os.getpid(), "kept", FAR).to_json() + "\n")
-    end = time.monotonic() + 20
-    while not server.get_expired_timers(FAR) and time.monotonic() < end:
-        time.sleep(0.005)
+    until(lambda: server.get_expired_timers(FAR), "the request has not come")
     assert [request.scope_id for request in server.get_expired_timers(FAR)[os.getpid()]] == ["kept"]
     assert caplog.text.count("not a timer request") == 3
 
