@@ -67,8 +67,8 @@ def mlp(torch: Any, *, compiled: bool = False, named: bool = False) -> Run:
     if named:
         x, y = x.rename("batch", "h0"), y.rename("batch", "h8")
         for at, layer in enumerate(layers[::2]):
-            layer.weight = nn.Parameter(layer.weight.detach().rename(f"h{at + 1}", f"h{at}"))
-            layer.bias = nn.Parameter(layer.bias.detach().rename(f"h{at + 1}"))
+            layer.weight = nn.Parameter(layer.weight.detach().rename(f"h{at + 1}", f"h{at}").clone())
+            layer.bias = nn.Parameter(layer.bias.detach().rename(f"h{at + 1}").clone())
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
