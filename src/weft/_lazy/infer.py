@@ -43,16 +43,16 @@ Casts = tuple[Any, ...]
 class Call(BoundOp):
     """An operator with its static arguments, and its signatures so far. One object per combination.
 
-    Signatures that warn, and those without names of rows that give names, are in `aside`, where the fast path finds
+    Signatures that warn, and those without names of rows that give names, are in `uncached`, where the fast path finds
     none, so every such call goes through `signature_of`.
     """
 
-    __slots__ = ("aside", "signatures")
+    __slots__ = ("uncached", "signatures")
 
     def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
         super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
-        self.aside: dict[tuple[Aval, ...], Signature] = {}
+        self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
 _calls: dict[Any, Call] = {}
@@ -74,7 +74,7 @@ def _forget_signatures() -> None:
     forget_families()
     for call in _calls.values():
         call.signatures.clear()
-        call.aside.clear()
+        call.uncached.clear()
 
 
 state.on_dtype_change(_forget_signatures)
@@ -98,12 +98,12 @@ def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
     if warning:
         warn_user(warning)
-    is_aside = bool(warning) or call.op.names
-    table = plain.aside if is_aside else plain.signatures
+    is_uncached = bool(warning) or call.op.names
+    table = plain.uncached if is_uncached else plain.signatures
     signature = table.get(avals)
     if signature is None:
         signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
-    if not is_aside:
+    if not is_uncached:
         call.signatures[avals] = signature
     return signature
 

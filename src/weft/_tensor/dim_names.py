@@ -90,7 +90,7 @@ def unnamed(tensor: T) -> T:
     """A view whose dims have no names; the tensor itself if they have none."""
     if tensor._read().aval.names is None:
         return tensor
-    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * tensor.ndim)
+    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * len(names_of(tensor)))
 
 
 def name_result(tensor: T, names: Names) -> T:

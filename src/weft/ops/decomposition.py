@@ -197,8 +197,8 @@ def system(ndim: int, a: Sizes, b: Sizes, rest: tuple[str, ...], left: bool) -> 
 
     The result has the names of B, but for the dim over which the product is summed, which has that of A's.
     """
-    met, found = (PartOf("row"), NameOf("column")) if left else (PartOf("column"), NameOf("row"))
-    of_b, of_x = ((x, *rest) if left else (*rest, x) for x in (met, found))
+    row, column = (PartOf("row"), NameOf("column")) if left else (PartOf("column"), NameOf("row"))
+    of_b, of_x = ((x, *rest) if left else (*rest, x) for x in (row, column))
     ins = tuple((*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, of_b)))
     return Factors(ins, ((*range(ndim), *of_x),), frozenset({"row", "column"}))
 

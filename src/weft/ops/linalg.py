@@ -39,9 +39,9 @@ def _einsum_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     terms = parse(static["equation"], shapes)
 
     def spelled(term: Sequence[int]) -> Letters:
-        found = [LETTERS[x] if x < len(LETTERS) else x for x in term]  # dims under an ellipsis are lined up
+        letters = [LETTERS[x] if x < len(LETTERS) else x for x in term]  # dims under an ellipsis are lined up
         carries = [x in terms.out and term.count(x) == 1 for x in term]
-        return tuple(x if own else PartOf(x) for x, own in zip(found, carries, strict=True))
+        return tuple(x if own else PartOf(x) for x, own in zip(letters, carries, strict=True))
 
     return Factors(tuple(map(spelled, terms.ins)), (spelled(terms.out),))
 

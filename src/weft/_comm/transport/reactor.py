@@ -90,7 +90,8 @@ class Reactor:
         """Stop watching a pipe."""
         if self._pipes.get(pipe.fileno()) is pipe:
             del self._pipes[pipe.fileno()]
-            self._epoll.unregister(pipe.fileno())
+            with suppress(OSError, ValueError):  # the pipe is freed while a reader reports its end
+                self._epoll.unregister(pipe.fileno())
         self._served.discard(pipe)
 
     def flush(self, pipe: Pipe) -> None:
