@@ -39,6 +39,16 @@ def _training(
     return [(f"{text}, recorded", ours, best, goal), (f"{text}, `weft.compile`", compiled, best, goal)]
 
 
+def _names() -> list[Row]:
+    """A training step where all dims have names, against one where none has."""
+    pairs = [("", ("weft", "named"), _OURS), (", `weft.compile`", ("weft", "compiled", "named"), _COMPILED)]
+    rows: list[Row] = []
+    for text, ours, peer in pairs:
+        named, plain = measure.workload("mlp", [ours, peer])
+        rows.append((f"MLP training step{text}, with names of all dims", named, plain, 0.98))
+    return rows
+
+
 def _import() -> list[Row]:
     sides = [("import weft", ["-c", "import weft"]), ("import torch", ["-c", "import torch"])]
     ours, peer = measure.processes(sides)
@@ -66,6 +76,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "tape": lambda: _simple("tape", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
     "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
     "mlp": lambda: _training("mlp", "MLP training step", 1.25),
+    "names": _names,
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),

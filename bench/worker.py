@@ -1,4 +1,4 @@
-"""One framework, one workload, in a process of its own: `python -m bench.worker FRAMEWORK WORKLOAD [compiled]`.
+"""One framework, one workload, in a process of its own: `python -m bench.worker FRAMEWORK WORKLOAD [OPTION …]`.
 
 Says `ready` after warming up; then prints seconds per iteration for every line that it reads.
 """
@@ -33,7 +33,7 @@ def main() -> None:
     if framework == "torch":
         module.set_num_threads(2)
     build = getattr(workloads, name)
-    run = build(module, compiled=True) if options else build(module)
+    run = build(module, **dict.fromkeys(options, True))
     for _ in range(3):
         run()
     while framework == "weft" and _is_interpreted(module, run):

@@ -58,14 +58,19 @@ def chain(torch: Any) -> Run:
     return run
 
 
-def mlp(torch: Any, *, compiled: bool = False) -> Run:
-    """8 × (256 → 256, tanh), batch 32, MSE, SGD with momentum: a whole training step."""
+def mlp(torch: Any, *, compiled: bool = False, named: bool = False) -> Run:
+    """8 × (256 → 256, tanh), batch 32, MSE, SGD with momentum: a whole training step. `named`: all dims have names."""
     nn = torch.nn
     torch.manual_seed(0)
     layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.Tanh())]
+    x, y = torch.randn(32, 256), torch.randn(32, 256)
+    if named:
+        x, y = x.rename("batch", "h0"), y.rename("batch", "h8")
+        for at, layer in enumerate(layers[::2]):
+            layer.weight = nn.Parameter(layer.weight.detach().rename(f"h{at + 1}", f"h{at}").clone())
+            layer.bias = nn.Parameter(layer.bias.detach().rename(f"h{at + 1}").clone())
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.randn(32, 256), torch.randn(32, 256)
     return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
 
 

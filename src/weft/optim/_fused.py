@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft._base.dtype import DType, float32, float64
 from weft._base.state import ambient, default_dtype, using
 from weft._dispatch import apply
-from weft._lazy.aval import aval_of
+from weft._lazy.aval import aval_of, named
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
@@ -231,10 +231,10 @@ def _counter(start: Any, device: Any) -> Value:
 def filled(param: Tensor, start: Any, shape: tuple[int, ...] | None = None) -> Any:
     """State with one number everywhere, as an array at once: the first step has the same program as later ones.
 
-    In complex state both parts have that number.
+    In complex state both parts have that number. Names of the parameter's dims may change later, so state has none.
     """
     start = float(start)
-    aval = param._read().aval
+    aval = named(param._read().aval, None)
     if shape is not None:
         aval = aval_of(shape, aval.dtype, device=aval.device)
     return wrap(leaf(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))
