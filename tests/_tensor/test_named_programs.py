@@ -89,11 +89,9 @@ def _distinct(names: Names) -> Names:
     return names
 
 
-def _one_name(a: str | None, b: str | None) -> bool:
-    """For products that are told which dims are one: unlike those of `matmul`, their names are compared."""
-    if None not in (a, b) and a != b:
-        raise Clash
-    return True
+def _first_of_each(names: Names) -> Names:
+    """A name that two dims of a result would have goes to the first."""
+    return tuple(None if name in names[:dim] else name for dim, name in enumerate(names))
 
 
 def _written(target: Names, computed: Names) -> Names:
@@ -264,11 +262,7 @@ def _einsum(choose: Choose, pool: list[Twin]) -> Step | None:
     if not pairs:
         return None
     x, y = choose(pairs)
-    return Step(
-        lambda x, y: weft.einsum("ij,kj->ki", x, y),
-        (x, y),
-        lambda: _one_name(x.names[1], y.names[1]) and _distinct((y.names[0], x.names[0])),
-    )
+    return Step(lambda x, y: weft.einsum("ij,kj->ki", x, y), (x, y), lambda: _first_of_each((y.names[0], x.names[0])))
 
 
 def _linear(choose: Choose, pool: list[Twin]) -> Step | None:
@@ -276,11 +270,7 @@ def _linear(choose: Choose, pool: list[Twin]) -> Step | None:
     if not pairs:
         return None
     x, w = choose(pairs)
-    return Step(
-        F.linear,
-        (x, w),
-        lambda: _one_name(x.names[-1], w.names[1]) and _distinct((*x.names[:-1], w.names[0])),
-    )
+    return Step(F.linear, (x, w), lambda: _distinct((*x.names[:-1], w.names[0])))
 
 
 def _norm(choose: Choose, pool: list[Twin]) -> Step | None:
