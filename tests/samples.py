@@ -346,7 +346,7 @@ def as_sample(op: OpDef, given: dict[str, Any]) -> Sample:
 
 def _fits(sample: Sample) -> bool:
     """Whether the body and the rule take the sample."""
-    assert sample.op.dims is not None
+    assert sample.op.dims is not None, f"the row {sample.op.name!r} has no dims rule; give it one (see ops/_dims.py)"
     args, kwargs = sample.arguments(sample.arrays)
     try:
         with warnings.catch_warnings(action="error"):

@@ -25,7 +25,7 @@ def main() -> int:
     base = sys.argv[1] if len(sys.argv) > 1 else "main"
     changed = changed_since(base)
     if not changed:
-        print(f"Nothing differs from {base}.")
+        print(f"Nothing differs from {base}. For commits on {base} itself: make check BASE=origin/{base}")
         return 0
     print(f"{len(changed)} files differ from {base}.")
     return max((run(command) for command in commands(changed)), default=0)

@@ -309,6 +309,7 @@ def test_sizes_that_do_not_fit_are_refused_before_names():
         lambda x: weft.nn.LSTM(8, 3, batch_first=True)(x)[0].sum(),
         lambda x: x.flatten(1).reshape(4, 20).transpose(0, 1)[weft.tensor([0, 2])].sum(),
         lambda x: x.gather("E", x.argmax("E", keepdim=True)).sum(),
+        lambda x: weft.meshgrid(x[0, 0], x[1, 0], indexing="ij")[0].sum(),
     ],
 )
 def test_gradients_have_the_names_of_what_they_belong_to(loss):

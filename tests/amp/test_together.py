@@ -76,10 +76,11 @@ def losses_of_gpt(steps, **mixed):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_a_gpt_in_bfloat16_follows_float32():
-    plain = losses_of_gpt(200, enabled=False)
-    mixed = losses_of_gpt(200, dtype=torch.bfloat16)
-    assert plain[-20:].mean() < 0.6 * plain[0]
+@pytest.mark.parametrize("steps", [50, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_gpt_in_bfloat16_follows_float32(steps):
+    plain = losses_of_gpt(steps, enabled=False)
+    mixed = losses_of_gpt(steps, dtype=torch.bfloat16)
+    assert plain[-20:].mean() < (0.6 if steps == 200 else 0.9) * plain[0]
     smooth = [np.convolve(x, np.ones(10) / 10, "valid") for x in (plain, mixed)]
     np.testing.assert_allclose(smooth[1], smooth[0], rtol=0.02)
     assert not np.array_equal(plain, mixed)

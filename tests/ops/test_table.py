@@ -132,6 +132,9 @@ def test_a_body_has_annotations_as_text():
     def body(x):
         return x
 
+    with pytest.raises(TypeError, match=r"body: parameter 'x' has no annotation; kinds are read off them$"):
+        defop("no_such_row")(body)
+    body.__annotations__ = {"x": int}
     with pytest.raises(TypeError, match=r"must use `from __future__ import annotations`: kinds are read off them$"):
         defop("no_such_row")(body)
     assert "no_such_row" not in TABLE

@@ -86,17 +86,15 @@ def set_names(tensor: T, names: Names) -> T:
     return tensor
 
 
+def with_names(tensor: T, names: Names) -> T:
+    """A view whose dims have these names, each only where it comes first; the tensor itself if it has them."""
+    new = distinct(names)
+    return tensor if names_of(tensor) == new else renamed_view(object.__new__(type(tensor)), tensor, new)
+
+
 def unnamed(tensor: T) -> T:
     """A view whose dims have no names; the tensor itself if they have none."""
-    aval = tensor._read().aval
-    if aval.names is None:
-        return tensor
-    return renamed_view(object.__new__(type(tensor)), tensor, (None,) * len(aval.shape))
-
-
-def name_result(tensor: T, names: Names) -> T:
-    """Give a new tensor these names, each only where it comes first."""
-    return set_names(tensor, distinct(names))
+    return with_names(tensor, (None,) * len(tensor._read().aval.shape))
 
 
 def take_names(tensor: T, names: Names | None) -> T:

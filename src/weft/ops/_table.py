@@ -229,6 +229,10 @@ _OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
 def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
     params: list[Param] = []
     for p in inspect.signature(impl).parameters.values():
+        if p.annotation is p.empty:
+            raise TypeError(
+                f"{impl.__module__}.{impl.__name__}: parameter {p.name!r} has no annotation; kinds are read off them"
+            )
         if not isinstance(p.annotation, str):
             raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
         text = p.annotation

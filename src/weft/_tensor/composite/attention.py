@@ -12,7 +12,7 @@ from weft._base.dtype import bool_
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
-from weft._tensor.dim_names import name_result, names_of, unnamed
+from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ShapeError
 
@@ -73,11 +73,11 @@ def attend(
         scores = op.matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-2, -1))
         weights = dropout(op.softmax(scores if bias is None else scores + bias, -1), dropout_p)
         output = op.matmul(weights, v)
-        weights = name_result(weights.mean(1) if average else weights, weights_names)
+        weights = with_names(weights.mean(1) if average else weights, weights_names)
     else:
         output = scaled_dot_product_attention(q, k, v, bias, dropout_p)
     result = op.linear(output.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias)
-    return name_result(result, (batch, length, names_of(result)[2])), weights
+    return with_names(result, (batch, length, names_of(result)[2])), weights
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:

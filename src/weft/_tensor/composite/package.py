@@ -10,7 +10,7 @@ from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
-from weft._tensor.dim_names import name_result, names_of
+from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -126,7 +126,7 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
     at = wrap_dim(dim, v.ndim)
     slices = op.reshape(op.transpose(v, 0, at), (v.shape[at], -1))
     norms = op.reshape(op.vector_norm(slices, pow, 1), [size if d == at else 1 for d, size in enumerate(v.shape)])
-    return name_result(norms, names_of(v))
+    return with_names(norms, names_of(v))
 
 
 # ---- the rest

@@ -12,7 +12,7 @@ from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
-from weft._tensor.dim_names import name_result, names_of
+from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
@@ -61,10 +61,10 @@ def _groups(
     """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
     names = names_of(input)
     names_of_inverse = names if axis is None else names[axis : axis + 1]
-    tensors = [name_result(from_host(members, input.device), (None,) if axis is None else names)]
+    tensors = [with_names(from_host(members, input.device), (None,) if axis is None else names)]
     for array, its_names, want in zip((inverse, counts), (names_of_inverse, (None,)), wanted, strict=True):
         if want:
-            tensors.append(name_result(from_host(array.astype(np.int64), input.device), its_names))
+            tensors.append(with_names(from_host(array.astype(np.int64), input.device), its_names))
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 

@@ -9,7 +9,7 @@ from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
 from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
-from weft._tensor.dim_names import name_result, names_of, unnamed
+from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes, wrap_dim
@@ -304,7 +304,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
     shape = [sizes[i] for i in places]
     grid = tuple((*names_of(vectors[i]), None)[0] for i in places)
     return tuple(
-        name_result(op.expand(op.view(unnamed(x), [-1 if i == own else 1 for i in places]), shape), grid)
+        with_names(op.expand(op.view(unnamed(x), [-1 if i == own else 1 for i in places]), shape), grid)
         for own, x in enumerate(vectors)
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int64
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, named_result, op
-from weft._tensor.dim_names import name_result, names_of
+from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
@@ -326,7 +326,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
             f"{prod(last)} != {prod(first)}"
         )
     inverse = op.reshape(op.inv(op.reshape(A, (prod(first), prod(last)))), (*last, *first))
-    return name_result(inverse, (*names_of(A)[ind:], *names_of(A)[:ind]))
+    return with_names(inverse, (*names_of(A)[ind:], *names_of(A)[:ind]))
 
 
 @composite(module=_LINALG, out="")
