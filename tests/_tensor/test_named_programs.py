@@ -1,7 +1,7 @@
 """Random programs over tensors with names of dims.
 
-The values are those of the same program without names, bit for bit. The names are those that a model of the rules
-predicts, which is written here and knows nothing of the table's dim rules.
+The values are those of the same program without names, bit for bit, and so are gradients but for rounding. The names
+are those that a model of the rules predicts, which is written here and knows nothing of the table's dim rules.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _rename(choose: Choose, pool: list[Twin]) -> Step:
     new = [choose([None, *_SIZES]) for _ in x.names]
     if not new:
         return _unary(choose, pool)
-    return Step(lambda x: x.rename(*new), (x,), lambda: _distinct(tuple(new)), lambda x: x[...])
+    return Step(lambda x: x.rename(*new), (x,), lambda: _distinct(tuple(new)), lambda x: x.rename(None))
 
 
 def _rename_one(choose: Choose, pool: list[Twin]) -> Step | None:
@@ -308,7 +308,7 @@ def _rename_one(choose: Choose, pool: list[Twin]) -> Step | None:
         return None
     new = choose([None, *_SIZES])
     names = tuple(new if name == old else name for name in x.names)
-    return Step(lambda x: x.rename(**{old: new}), (x,), lambda: _distinct(names), lambda x: x[...])
+    return Step(lambda x: x.rename(**{old: new}), (x,), lambda: _distinct(names), lambda x: x.rename(None))
 
 
 def _refine(choose: Choose, pool: list[Twin]) -> Step:
@@ -318,7 +318,7 @@ def _refine(choose: Choose, pool: list[Twin]) -> Step:
     if None not in names:
         return _unary(choose, pool)
     names[names.index(None)] = new
-    return Step(lambda x: x.refine_names(*names), (x,), lambda: _distinct(tuple(names)), lambda x: x[...])
+    return Step(lambda x: x.refine_names(*names), (x,), lambda: _distinct(tuple(names)), lambda x: x.rename(None))
 
 
 def _align(choose: Choose, pool: list[Twin]) -> Step | None:
@@ -465,4 +465,6 @@ def test_programs_with_names_and_without(data: st.DataObject):
         if x.plain.grad is not None:
             assert x.named.grad is not None
             assert x.named.grad.names == x.names
-            np.testing.assert_array_equal(x.named.grad.numpy(), x.plain.grad.numpy())
+            expected = x.plain.grad.numpy()  # a renamed view is a vertex, so sums may be grouped otherwise
+            largest = np.abs(expected).max(initial=0, where=np.isfinite(expected))
+            np.testing.assert_allclose(x.named.grad.numpy(), expected, rtol=1e-4, atol=1e-5 * largest)
