@@ -389,3 +389,19 @@ def test_code_without_names_says_nothing_of_them():
         assert "names" not in repr(loss)
         x = weft.zeros(2, 3, names=("N", "C"))  # nor is there a warning where names are used
         assert (x + 1).names == ("N", "C")
+
+
+def test_a_parameter_takes_names_in_place():
+    layer = weft.nn.Linear(3, 2)
+    weight = layer.weight
+    shared = weight.detach()
+    assert weight.rename_("out", "in") is weight
+    assert layer.weight.names == ("out", "in")
+    assert weight.is_leaf
+    assert weight.requires_grad
+    assert shared.names == (None, None)
+    layer(weft.ones(4, 3, names=("N", "in"))).sum().backward()
+    assert weight.grad.names == ("out", "in")
+    weft.optim.SGD([weight], 0.1).step()
+    assert weight.names == ("out", "in")
+    assert weft.equal(shared, weight.detach().rename(None))

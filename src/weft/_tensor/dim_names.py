@@ -74,8 +74,9 @@ def set_names(tensor: T, names: Names) -> T:
     aval = named(value.aval, names)
     if aval is value.aval:
         return tensor
-    if tensor._alias is not None or tensor._views or ambient().capture is not None:
-        with using(grad=True):
+    is_viewed = any(ref() is not None for ref in tensor._views or ())
+    if tensor._alias is not None or is_viewed or ambient().capture is not None:
+        with using(grad=value.tape is not None and not value.tape.leaf):  # a leaf stays one
             return rebind(tensor, renamed_view(object.__new__(type(tensor)), tensor, names))
     if value.tape is None or value.tape.leaf:
         tensor._value = fresh = own(value)
