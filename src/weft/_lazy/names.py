@@ -46,7 +46,7 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
                 place = [name_letter(x) for x in factors.ins[first]].index(letter)
                 raise _mismatch(op, names[first], place, own, dim)
             sources.setdefault(letter, at)
-    _require_aligned(op, factors, names, sources)
+    _require_aligned(op, factors, names)
     return carried
 
 
@@ -63,7 +63,7 @@ def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) 
     )
 
 
-def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], sources: Mapping[Any, int]) -> None:
+def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names]) -> None:
     """Raises where two inputs that are lined up by position have one name at two positions."""
     if len(names) < 2:
         return
