@@ -16,7 +16,7 @@ from tests._comm import cases
 from tests._comm.peers import Folder, processes, ready, run_threads, told
 from weft._comm.deadline import Deadline
 from weft._comm.groups.memory_group import connect
-from weft._comm.shared_memory.layout import CHUNK, Layout
+from weft._comm.shared_memory.layout import CHUNK, RegionLayout
 from weft._comm.shared_memory.memory import PrivateMemory, SharedMemory
 from weft.errors import DistBackendError
 
@@ -213,7 +213,7 @@ def test_no_descriptor_is_left(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 2, 5, 64])
 def test_places_do_not_overlap(size):
-    layout = Layout(size, 64)
+    layout = RegionLayout(size, 64)
     ranks, halves = range(size), (0, 1)
     words = [f(r) for f in (layout.step, layout.state, layout.pid) for r in ranks]
     words += [f(a, b) for f in (layout.written, layout.consumed) for a in ranks for b in ranks]

@@ -27,7 +27,7 @@ import numpy as np
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
-from weft._comm.shared_memory.layout import Layout
+from weft._comm.shared_memory.layout import RegionLayout
 from weft._comm.shared_memory.memory import Memory
 from weft._comm.shared_memory.ring import Ring
 
@@ -61,7 +61,7 @@ class MemoryGroup(AbortableGroup):
         self.rank = rank
         self.size = size
         self.ranks = tuple(ranks or range(size))
-        self.layout = Layout(size, memory.start)
+        self.layout = RegionLayout(size, memory.start)
         self.step = 0
         self.failed: str | None = None
         self.progress: Callable[[], bool] = lambda: False
@@ -229,7 +229,7 @@ def connect(
     ranks: Sequence[int] | None = None,
 ) -> MemoryGroup:
     """This rank's part of a group, once all of its `size` ranks have joined. They find each other by `key`."""
-    needed = Layout(size, kind.start).end
+    needed = RegionLayout(size, kind.start).end
     if rank == 0:
         memory = kind.create(needed)
         store.set(key, memory.handle)

@@ -11,7 +11,7 @@ _RING = (64 << 10, 1 << 20)  # smallest and largest size of the ring between a p
 _RINGS = 256 << 20  # bytes for the rings of all pairs, if that is enough
 
 
-class Layout:
+class RegionLayout:
     """The offsets for a group of `size` ranks. Untouched pages cost nothing, so regions have their full size."""
 
     def __init__(self, size: int, start: int) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from weft._comm.shared_memory.layout import Layout
+from weft._comm.shared_memory.layout import RegionLayout
 
 Array = np.ndarray
 
@@ -14,7 +14,7 @@ Array = np.ndarray
 class Words(Protocol):
     """Memory shared by two ranks, and the counters in it."""
 
-    layout: Layout
+    layout: RegionLayout
     bytes: Array
 
     def post(self, word: int, value: int) -> None:

@@ -15,7 +15,7 @@ from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
 from weft._lazy.realize import flush_pending
-from weft.distributed.rpc._call import NEVER, Call, PendingCalls
+from weft.distributed.rpc._call import NEVER, PendingCall, PendingCalls
 from weft.distributed.rpc._call_counts import CallCounter, Counts
 from weft.distributed.rpc._context_release import check_creators, release
 from weft.distributed.rpc._contexts import Contexts, current_context
@@ -105,13 +105,13 @@ class Agent:
 
     # --- sending ---
 
-    def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> Call:
+    def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> PendingCall:
         """Start a call of a user's function."""
         context = current_context()
         content = (function, args, kwargs) if context is None else (function, args, kwargs, context.id)
         return self._begin(to, None, content, self.seconds if seconds is None else seconds)
 
-    def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> Call:
+    def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> PendingCall:
         """Start a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
@@ -145,13 +145,15 @@ class Agent:
                 raise timeout_error(limit) from None
         return future.value()
 
-    def _begin(self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float) -> Call:
+    def _begin(
+        self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float
+    ) -> PendingCall:
         if (capture := ambient().capture) is not None:
             capture.needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
         except RpcError as error:  # the future's own, which may be an error of the other worker
-            failed = Call(self.calls, None, seconds)
+            failed = PendingCall(self.calls, None, seconds)
             failed.set_exception(error)
             return failed
         receiver, context = self.devices.receiver_of_call(to), current_context()
@@ -162,7 +164,7 @@ class Agent:
         kind = _CALL if request is None else request.kind
         if kind != _UNCOUNTED:
             self.call_counts.count(to, sent=1)
-        number, call_type, marked = next(self.calls.numbers), Call, kind
+        number, call_type, marked = next(self.calls.numbers), PendingCall, kind
         if self.tracing.active:
             call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
         if pipe is not None and self.deletes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -15,7 +15,7 @@ from weft.errors import ArgumentError, RpcError, ValueRangeError
 _MOST_NAMES = 20  # the largest number of workers that an error names
 
 
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
+def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> PendingCall:
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)

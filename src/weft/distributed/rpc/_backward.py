@@ -30,7 +30,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
-from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._contexts import Context, origin_of, use_context
 from weft.distributed.rpc._protocol import Reply, Request, request
 from weft.distributed.rpc._workers import WorkerInfo
@@ -44,7 +44,7 @@ Awaited = dict[WorkerInfo, int]
 """For each worker, the number of gradients that it still awaits for tensors that it has sent."""
 
 
-class BackwardPass(NamedTuple):
+class DistributedPass(NamedTuple):
     """The identity of a backward pass: the worker that has started it and a number; and its options."""
 
     worker: int
@@ -107,7 +107,7 @@ class LocalPass:
     """One worker's part of a backward pass."""
 
     def __init__(
-        self, context: Context, backward_pass: BackwardPass, roots: Sequence[tuple[Value, Value]] = ()
+        self, context: Context, backward_pass: DistributedPass, roots: Sequence[tuple[Value, Value]] = ()
     ) -> None:
         self._context = context
         self._pass = backward_pass
@@ -235,7 +235,7 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
     if not tensors:
         raise GradientError("No tensors provided for gradient computation.")
     roots = [_root(tensor) for tensor in tensors]
-    backward_pass = BackwardPass(agent.me.id, next(_numbers), retain_graph, smart)
+    backward_pass = DistributedPass(agent.me.id, next(_numbers), retain_graph, smart)
     local_pass = context.passes[backward_pass] = LocalPass(context, backward_pass, roots)
     try:
         marks = (
@@ -276,11 +276,11 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
 
 def _ask(
     agent: Agent,
-    what: Request[int, BackwardPass, Any],
+    what: Request[int, DistributedPass, Any],
     context: Context,
-    backward_pass: BackwardPass,
+    backward_pass: DistributedPass,
     onward: Mapping[WorkerInfo, Any],
-) -> list[Call]:
+) -> list[PendingCall]:
     """Call a control for a pass, once for each worker."""
     return [agent.ask(to, what, context.id, backward_pass, content) for to, content in onward.items()]
 
@@ -298,7 +298,7 @@ def _minimum(answers: Iterable[Awaited]) -> Awaited:
 
 
 @request()
-def mark(reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, numbers: Sequence[int]) -> None:
+def mark(reply: Reply[Agent], context_id: int, backward_pass: DistributedPass, numbers: Sequence[int]) -> None:
     """Mark sent tensors as taking part in a pass; answered when all tensors on which they depend are marked."""
     context, local_pass = _local_pass(reply.agent, context_id, backward_pass)
     onward = local_pass.mark(numbers)
@@ -307,14 +307,14 @@ def mark(reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, numb
 
 @request()
 def gradients(
-    reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]
+    reply: Reply[Agent], context_id: int, backward_pass: DistributedPass, grads: Mapping[int, Tensor | None]
 ) -> None:
     """Continue a pass; answered, with the counts of awaited gradients, when all work that this causes is done."""
     reply.run_in_turn(_advance, context_id, backward_pass, grads)
 
 
 def _advance(
-    reply: Reply[Agent], context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]
+    reply: Reply[Agent], context_id: int, backward_pass: DistributedPass, grads: Mapping[int, Tensor | None]
 ) -> None:
     agent = reply.agent
     context, local_pass = _local_pass(agent, context_id, backward_pass)
@@ -325,7 +325,7 @@ def _advance(
     )
 
 
-def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> tuple[Context, LocalPass]:
+def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -> tuple[Context, LocalPass]:
     """A context, and this worker's local pass, which is created by the first message about it."""
     context = agent.contexts.existing(context_id)
     with context.lock:
@@ -335,7 +335,7 @@ def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> t
     return context, local_pass
 
 
-def _answer_after(reply: Reply[Agent], calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
+def _answer_after(reply: Reply[Agent], calls: list[PendingCall], summed: Callable[[list[Any]], Any]) -> None:
     """Reply with `summed(answers)` once all calls are answered; does not block."""
     for call in calls:
         call.push(now=True)

@@ -23,7 +23,7 @@ _ERROR = int(Frame.ERROR)
 _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
-class Call(Future[Any]):
+class PendingCall(Future[Any]):
     """The answer to a call whose request is queued, but may not be sent.
 
     A thread that waits for it sends the request, and reads the pipe unless another thread does. Callers that do not
@@ -94,10 +94,10 @@ class PendingCalls:
         self._me = me
         self._outgoing = outgoing
         self._read = read
-        self._local: dict[int, Call] = {}
+        self._local: dict[int, PendingCall] = {}
         self._lock = threading.Lock()
 
-    def at(self, pipe: Pipe | None) -> dict[int, Call]:
+    def at(self, pipe: Pipe | None) -> dict[int, PendingCall]:
         """The calls through a pipe, by number; for None, those to this worker itself."""
         return self._local if pipe is None else pipe.calls
 
@@ -107,7 +107,7 @@ class PendingCalls:
             self.next_end = min(self.next_end, end)
         self.reactor.wake()
 
-    def pending(self) -> list[Call]:
+    def pending(self) -> list[PendingCall]:
         """All of them."""
         return [call for calls in self._all() for call in list(calls.values())]
 
@@ -151,10 +151,10 @@ class PendingCalls:
                 return  # another thread has done it
             call.set_exception(RpcError(why))
 
-    def _all(self) -> list[dict[int, Call]]:
+    def _all(self) -> list[dict[int, PendingCall]]:
         return [self._local, *(pipe.calls for pipe in self._outgoing())]
 
-    def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
+    def _finish(self, call: PendingCall, finish: Callable[[Any], None], outcome: Any) -> None:
         """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
         if call.has_callbacks:
             self.reactor.defer(partial(finish, outcome))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVarTuple
 
 from weft._comm.transport.reactor import Reactor
-from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._contexts import Contexts, creator_of
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._protocol import Answering, Note, Reply, Request, request
@@ -25,7 +25,7 @@ class ReleasingAgent(Answering, Protocol):
     contexts: Contexts
     reactor: Reactor
 
-    def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> Call:
+    def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> PendingCall:
         """Begin a call of a control."""
         ...
 

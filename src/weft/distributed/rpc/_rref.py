@@ -11,7 +11,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import checked, seconds, worker
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._contexts import Context, current_context
 from weft.distributed.rpc._message import current_reader
 from weft.distributed.rpc._protocol import Note, Reply, request
@@ -154,7 +154,7 @@ class RRef(Generic[T]):
         type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
         return type_call.wait() if blocking else type_call
 
-    def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PendingCall:
         """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
         call = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))

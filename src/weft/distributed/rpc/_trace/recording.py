@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from weft._comm.transport.pipe import Bytes, Pipe
-from weft.distributed.rpc._call import Call, PendingCalls
+from weft.distributed.rpc._call import PendingCall, PendingCalls
 from weft.distributed.rpc._protocol import Answering, Mark, Note, Reply, Request, request
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._service import Method
@@ -32,7 +32,7 @@ _OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has 
 _ENDED_TRACES = 64  # traces that are over, whose calls may still be on their way
 
 
-class TracedCall(Call):
+class TracedCall(PendingCall):
     """A call that belongs to a trace. Calls made by its callbacks have the span in which the callbacks were added."""
 
     def __init__(
@@ -125,13 +125,13 @@ class Tracer:
         content: Any,
         body: Bytes,
         buffers: list[memoryview],
-    ) -> tuple[Callable[..., Call], int, list[memoryview]]:
+    ) -> tuple[Callable[..., PendingCall], int, list[memoryview]]:
         """The type, kind and buffers of a call, which are changed if the call belongs to a trace."""
         span = current_span()
         function = title_of(content[0]) if request is None else request.title(content[1])
         log = self.own if span is None or span.log.over else span.log
         if log is None or function is None:
-            return Call, kind, buffers
+            return PendingCall, kind, buffers
         parent = span.call if span is not None and span.log is log else None
         half = CallerHalf(parent, to, function, size(body, buffers), nan)
         call_type = partial(TracedCall, log, GloballyUniqueId(self._me.id, number), half)

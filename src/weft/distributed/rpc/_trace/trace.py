@@ -86,7 +86,7 @@ class CallRecord(NamedTuple):
         return self.received - self.sent
 
 
-class Trace:
+class CallTrace:
     """The result of `trace()`; it has events after the end of the block."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Trace:
 
 
 @contextmanager
-def trace() -> Iterator[Trace]:
+def trace() -> Iterator[CallTrace]:
     """Record the remote calls that this worker makes within the block, and those made by the called functions.
 
     Calls of all threads are recorded: `rpc_sync`, `rpc_async`, `remote`, and operations on references. At the end, all
@@ -126,7 +126,7 @@ def trace() -> Iterator[Trace]:
     by then are recorded as such. `RuntimeError` if this worker has already opened a trace.
     """
     agent = current_agent()
-    own, result, opened = agent.tracing.open(), Trace(), perf_counter()
+    own, result, opened = agent.tracing.open(), CallTrace(), perf_counter()
     try:
         yield result
     finally:

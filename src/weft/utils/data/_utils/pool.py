@@ -18,7 +18,7 @@ from weft._lazy.runtime import jax_device
 from weft.errors import ArgumentError, WorkerError
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.main import main_if_importable
-from weft.utils.data._utils.transfer import Segment, WorkerPayload, pickled, read
+from weft.utils.data._utils.transfer import SharedSegment, WorkerPayload, pickled, read
 from weft.utils.data._utils.worker import work
 
 _ENVIRONMENT = {
@@ -40,7 +40,7 @@ class WorkerPool:
         self._links: list[Connection] = []
         self._processes: list[Any] = []
         self._started: set[int] = set()
-        self._segments = [[Segment() for _ in range(slots)] for _ in range(workers)]
+        self._segments = [[SharedSegment() for _ in range(slots)] for _ in range(workers)]
         self.closed = False
         payload = WorkerPayload(content)
         jax_device(CPU)  # start XLA now, with this process's environment and not that of the workers

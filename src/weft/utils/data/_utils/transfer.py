@@ -46,7 +46,7 @@ def _anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-class Segment:
+class SharedSegment:
     """Memory that can grow, shared with the processes that get it at their start."""
 
     def __init__(self, file: int | None = None) -> None:
@@ -79,8 +79,8 @@ class Segment:
         os.close(self._file)
 
 
-def _attached(file: Any) -> Segment:
-    return Segment(file.detach())
+def _attached(file: Any) -> SharedSegment:
+    return SharedSegment(file.detach())
 
 
 # --- pickling ---
@@ -120,7 +120,7 @@ def pickled(batch: Any) -> list[memoryview]:
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def write(segment: Segment, batch: Any) -> list[int]:
+def write(segment: SharedSegment, batch: Any) -> list[int]:
     """Write an object to a segment; returns the sizes that `read` needs."""
     parts = pickled(batch)
     sizes = [part.nbytes for part in parts]
@@ -131,7 +131,7 @@ def write(segment: Segment, batch: Any) -> list[int]:
     return sizes
 
 
-def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
+def read(segment: SharedSegment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
     """The object that another process has written. Tensors and arrays are copied, or use the segment itself.
 
     `release` is called when nothing uses the segment any more, so that it can be written to again.
@@ -156,7 +156,7 @@ class WorkerPayload:
 
     def __init__(self, content: Any) -> None:
         self._content = content
-        self._segment = Segment()
+        self._segment = SharedSegment()
         self._end = 0
         self._stored: dict[tuple[int, int], int] = {}  # (address, size) -> offset
         self._kept: list[memoryview] = []  # keeps the addresses from being used again
@@ -183,7 +183,7 @@ class WorkerPayload:
 class ReceivedPayload:
     """A payload in the process that has received it."""
 
-    def __init__(self, segment: Segment, places: list[tuple[int, int]]) -> None:
+    def __init__(self, segment: SharedSegment, places: list[tuple[int, int]]) -> None:
         self._segment = segment
         self._places = places
 

@@ -22,7 +22,7 @@ from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import WorkerInfo, set_worker_info
-from weft.utils.data._utils.transfer import ReceivedPayload, Segment, write
+from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, write
 from weft.utils.data.dataset import Subset
 
 _NOT_FOUND = (
@@ -82,7 +82,7 @@ def _sendable(kind: type[BaseException]) -> type[BaseException]:
 
 
 def work(
-    payload: ReceivedPayload, link: Connection, segments: list[Segment], worker: int, workers: int, base_seed: int
+    payload: ReceivedPayload, link: Connection, segments: list[SharedSegment], worker: int, workers: int, base_seed: int
 ) -> None:
     """Execute tasks until the other end of the link is closed.
 
@@ -140,7 +140,7 @@ class _BatchWriter:
         set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
         self._fetch = None
 
-    def write(self, index: Any, segment: Segment) -> tuple[TaskOutcome, list[int]]:
+    def write(self, index: Any, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
         """Write a batch, or the exception that it raised, to a segment; returns the outcome and the sizes."""
         answer, batch = self._answer(index)
         try:
