@@ -230,6 +230,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "max_unpool": {"input": _TRIO[1], "indices": indices(2, 4, 6, below=6), "output_size": (8,)},
     "fractional_max_pool2d_from": _fractional(2),
     "fractional_max_pool3d_from": _fractional(3),
+    "embedding": {"input": indices(4, 2, below=6), "weight": numbers(6, 4)},
     "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses
     "ctc_losses": {

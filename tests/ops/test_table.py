@@ -11,6 +11,7 @@ import pytest
 import weft
 from tests.ops.placements import Placement, pending_sums, split
 from tests.samples import Sample, sample_of
+from weft._tensor import assemble
 from weft._tensor.assemble import PUBLIC
 from weft.errors import ShapeError
 from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Promote, defop
@@ -137,7 +138,15 @@ def test_a_body_has_annotations_as_text():
     body.__annotations__ = {"x": int}
     with pytest.raises(TypeError, match=r"must use `from __future__ import annotations`: kinds are read off them$"):
         defop("no_such_row")(body)
+    body.__annotations__ = {"x": "Operands"}
+    with pytest.raises(TypeError, match=r"body: parameter 'x' has the annotation 'Operands', which is none of Array, "):
+        defop("no_such_row")(body)
     assert "no_such_row" not in TABLE
+
+
+def test_a_row_is_exported_by_a_module_that_exists():
+    with pytest.raises(TypeError, match=r"^no_such_row: no module 'nn.functionals' exports rows; the modules are ''"):
+        assemble._publish("nn.functionals", "no_such_row", lambda: None)
 
 
 def test_shapes_are_refused_by_the_rule():

@@ -20,7 +20,7 @@ from weft.ops._table import TABLE
 assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
-PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
+PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {"": {}, "nn.functional": {}, "linalg": {}}
 """Public functions by module ("" is the package) and name."""
 
 
@@ -30,7 +30,10 @@ def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
 
 
 def _export(module: str, name: str, function: Callable[..., Any]) -> None:
-    functions = PUBLIC.setdefault(module, {})
+    functions = PUBLIC.get(module)
+    if functions is None:
+        modules = ", ".join(repr(known) for known in PUBLIC)
+        raise TypeError(f"{name}: no module {module!r} exports rows; the modules are {modules}")
     if name in functions:
         raise TypeError(f"{module or 'the package'} has two functions {name!r}; keep one of them")
     functions[name] = function

@@ -27,6 +27,7 @@ Functions, methods, dunders, in-place and `out=` forms, and type stubs are deriv
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -151,6 +152,7 @@ _KINDS: dict[str, Kind] = {
     "DimList": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
 }
+_STATIC_WORDS = frozenset({"bool", "int", "float", "str", "tuple", "None", "Any", "Ints"})
 
 REQUIRED = inspect.Parameter.empty
 
@@ -236,6 +238,11 @@ def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
         if not isinstance(p.annotation, str):
             raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
         text = p.annotation
+        if text not in _KINDS and not _STATIC_WORDS.issuperset(re.findall(r"\w+", text)):
+            raise TypeError(
+                f"{impl.__module__}.{impl.__name__}: parameter {p.name!r} has the annotation {text!r}, which is none "
+                f"of {', '.join(_KINDS)}, and no static value made of {', '.join(sorted(_STATIC_WORDS))}"
+            )
         params.append(
             Param(p.name, _KINDS.get(text, Kind.STATIC), p.default, p.kind is p.KEYWORD_ONLY, "None" in text, text)
         )

@@ -61,12 +61,11 @@ _OTHERS: dict[str, dict[str, Any]] = {
 @lru_cache
 def samples() -> dict[str, Sample]:
     """The sample of each row."""
-    ruled = {name: sample for name, op in TABLE.items() if op.dims and (sample := sample_of(op))}
-    return ruled | {name: _without_rule(op) for name, op in TABLE.items() if not op.dims}
+    return {name: sample_of(op) or _of_lists(op) for name, op in TABLE.items()}
 
 
-def _without_rule(op: OpDef) -> Sample:
-    """The sample of a row that has no dim rule: nearly all of these are optimizers' steps."""
+def _of_lists(op: OpDef) -> Sample:
+    """The sample of an optimizer's step, which takes lists of tensors."""
     given: dict[str, Any] = {}
     for at, param in enumerate(op.params):
         if param.kind is Kind.ARRAYS:
@@ -89,7 +88,7 @@ def programs(
         if program is not None and program.signature not in seen:
             seen.add(program.signature)
             yield program
-            if derivatives and sample.op.dims is not None:  # optimizers have none, as all others without a rule
+            if derivatives and sample.op.differentiable:
                 yield from _derivatives(program)
 
 
