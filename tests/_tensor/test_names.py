@@ -323,6 +323,17 @@ def test_lists_of_names():
 def test_dims_change_places_by_name(x):
     assert x.transpose("N", "C").names == x.T.names == x.t().names == x.mT.names == ("C", "N")
     assert x.swapaxes("C", "N").tolist() == x.rename(None).T.tolist()
+    assert x.movedim("N", -1).names == x.moveaxis(["C", "N"], [0, 1]).names == ("C", "N")
+    turned = x.rot90(1, ("N", "C"))
+    assert turned.names == ("C", "N")
+    assert turned.tolist() == x.rename(None).rot90().tolist()
+
+
+def test_norms_over_dims_by_name():
+    x = _numbered((2, 3, 4), "N", "C", "W")
+    norms = weft.linalg.matrix_norm(x, dim=("N", "W"))
+    assert norms.names == ("C",)
+    assert norms.tolist() == weft.linalg.matrix_norm(x.rename(None), dim=(0, 2)).tolist()
 
 
 # --- copies and conversions keep names, and so do files ---
@@ -375,7 +386,7 @@ def test_subscripts(x):
 
 
 def test_resize_keeps_the_shape_of_a_tensor_with_names(x):
-    x.resize_(2, 3)
+    assert x.resize_(2, 3).names == x.resize_as_(weft.zeros(2, 3)).names == ("N", "C")
     with pytest.raises(RuntimeError, match=r"^Cannot resize named tensor with resize_ or resize_as_ \(tried to "):
         _numbered((2, 3), "N", "C").resize_(6)
 
@@ -405,3 +416,19 @@ def test_a_parameter_takes_names_in_place():
     weft.optim.SGD([weight], 0.1).step()
     assert weight.names == ("out", "in")
     assert weft.equal(shared, weight.detach().rename(None))
+
+
+def test_an_assigned_gradient_has_the_names_of_its_tensor_or_none(x):
+    x = x.clone().requires_grad_(True)
+    for grad in (weft.ones(2, 3), weft.ones(2, 3, names=("N", "C"))):
+        x.grad = grad
+        assert x.grad is grad
+        (x * 2).sum().backward()
+        assert x.grad.names == ("N", "C")
+    with pytest.raises(RuntimeError, match=r"^attempting to assign a gradient with the names \['C', 'N'\] to Tensor\["):
+        x.grad = weft.ones(2, 3, names=("C", "N"))
+
+
+def test_gradcheck_keeps_the_names_of_inputs():
+    x = weft.rand(2, 3, names=("N", "C"), dtype=weft.float64).requires_grad_(True)
+    assert weft.autograd.gradcheck(lambda x: x.softmax("C") * x.align_to("C", "N").mean("N"), x)

@@ -472,6 +472,22 @@ def test_custom_operators_give_their_class():
     assert twice(x()).dtype is torch.float32
 
 
+def test_custom_operators_register_the_type_of_their_inputs():
+    @custom_op("amp_test::square")
+    def square(a: torch.Tensor) -> torch.Tensor:
+        return a @ a
+
+    square.register_autocast("cpu", torch.float16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert square(x()).dtype is torch.float16
+        assert square(x(dtype=torch.float64)).dtype is torch.float64
+    assert square(x()).dtype is torch.float32
+    with pytest.raises(ValueError, match=r"^Unknown device type: 'cup'; expected one of cpu, "):
+        square.register_autocast("cup", torch.float16)
+    with pytest.raises(ValueError, match=r"^register_autocast: cast_inputs must be a dtype, got 'half'$"):
+        square.register_autocast("cpu", "half")
+
+
 # --- older spellings ----------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from weft._base.autocast import PLACES
+from weft._base.dtype import DType
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import NeedsValueError, traced
 from weft._tensor.autocast import not_cast
@@ -27,7 +29,7 @@ from weft._tensor.view import write
 from weft.autograd._function import FunctionCtx
 from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, ValueRangeError
 from weft.ops._dims import Rule
-from weft.ops._table import Cast, Kind, OpDef, Param, PerDevice
+from weft.ops._table import Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
 
 
 class CustomOp:
@@ -39,7 +41,7 @@ class CustomOp:
         body: Callable[..., Any],
         mutates: tuple[str, ...],
         dims: Rule | None,
-        cast: Cast | PerDevice,
+        cast: CastClass | PerDevice,
         vjp: Callable[..., Any] | None,
     ) -> None:
         params, of_tensors = _params(name, body)
@@ -110,6 +112,19 @@ class CustomOp:
             return _filled(places[0], arrays)
 
         self._define(replace(self.row, vjp=vjp))
+
+    def register_autocast(self, device_type: str, cast_inputs: DType) -> None:
+        """In autocast regions for a device type ("cpu", "cuda", …), cast floating inputs to `cast_inputs`.
+
+        It replaces the class of this device type, and the body is not cast. CUDA's class is that of all accelerators.
+        """
+        if not isinstance(cast_inputs, DType):
+            raise ValueRangeError(f"register_autocast: cast_inputs must be a dtype, got {cast_inputs!r}")
+        if device_type not in PLACES:
+            raise ValueRangeError(f"Unknown device type: {device_type!r}; expected one of {', '.join(PLACES)}")
+        own: dict[str, CastClass] = {"cpu" if device_type == "cpu" else "accelerator": cast_inputs}
+        classes = {"cpu": class_on(self.row.cast, "cpu"), "accelerator": class_on(self.row.cast, "cuda")}
+        self._define(replace(self.row, cast=PerDevice(**classes | own)))
 
     def _by_tensor(self, gradients: Any, count: int) -> list[Any]:
         """What `backward` returned for tensor arguments, of all `count` positional ones."""
@@ -206,7 +221,7 @@ def custom_op(
     schema: str | None = None,
     tags: Any = None,
     dims: Rule | None = None,
-    cast: Cast | PerDevice = Cast.NONE,
+    cast: CastClass | PerDevice = Cast.NONE,
     vjp: Callable[..., Any] | None = None,
 ) -> Any:
     """Make an operator of the decorated function, called `namespace::name`.
@@ -216,10 +231,10 @@ def custom_op(
     combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
     to are named in `mutates_args`.
 
-    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class (within
-    the body nothing is cast). `vjp`, for a
-    body over arrays, takes the cotangent(s), the output(s) and the arguments, and returns a gradient or None per
-    tensor argument; bodies over tensors use `register_autograd`. Without either the derivative is that of the body.
+    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class (within the body
+    nothing is cast). `vjp`, for a body over arrays, takes the cotangent(s), the output(s) and the arguments, and
+    returns a gradient or None per tensor argument; bodies over tensors use `register_autograd`. Without either the
+    derivative is that of the body.
     `device_types`, `schema` and `tags` are accepted for compatibility: the compiler serves every device.
     """
     del device_types, schema, tags

@@ -13,7 +13,7 @@ from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
 from weft._lazy.value import Value
 from weft.errors import AmpError
-from weft.ops._table import TABLE, TENSOR_KINDS, Cast, Kind, class_on
+from weft.ops._table import TABLE, TENSOR_KINDS, Banned, Cast, CastClass, Kind, class_on
 
 
 def cast_inputs(call: Call, inputs: tuple[Value, ...], ambient: Ambient) -> tuple[Value, ...]:
@@ -29,7 +29,7 @@ def cast_inputs(call: Call, inputs: tuple[Value, ...], ambient: Ambient) -> tupl
     chosen_class = on_cpu if device_type == "cpu" else on_accelerator
     if chosen_class is _NONE:
         return inputs
-    wanted = wanted_type(call.op.name, chosen_class, tensors, ambient.autocast, device_type)
+    wanted = wanted_type(chosen_class, tensors, ambient.autocast, device_type)
     if wanted is None:
         return inputs
     casts = {x: x for x in tensors if x.aval.dtype is not wanted and not x.aval.weak and is_eligible(x.aval.dtype)}
@@ -44,7 +44,7 @@ _NONE, _LOWER, _FLOAT32, _PROMOTE = Cast.NONE, Cast.LOWER, Cast.FLOAT32, Cast.PR
 
 
 @lru_cache(maxsize=16_384)  # key: the call
-def _classes(call: Call) -> tuple[Cast, Cast, tuple[int, ...]]:
+def _classes(call: Call) -> tuple[CastClass, CastClass, tuple[int, ...]]:
     """The autocast classes of a call on the CPU and on accelerators, and which of its inputs are tensors."""
     places = tuple(at for at, kind in enumerate(kinds_of(call)) if kind in TENSOR_KINDS)
     entries = zip(call.op.params, call.static, strict=True)
@@ -62,7 +62,7 @@ def cast_device(tensors: Sequence[Value], autocast: Autocast) -> str:
     return ""
 
 
-def wanted_type(name: str, cast: Cast, tensors: Sequence[Value], autocast: Autocast, device_type: str) -> DType | None:
+def wanted_type(cast: CastClass, tensors: Sequence[Value], autocast: Autocast, device_type: str) -> DType | None:
     """The type to which a class casts these inputs, or None if they keep theirs. Raises if the class refuses."""
     if cast is _LOWER:
         return autocast.dtypes[PLACES[device_type]]
@@ -71,20 +71,9 @@ def wanted_type(name: str, cast: Cast, tensors: Sequence[Value], autocast: Autoc
     if cast is _PROMOTE:
         types = {x.aval.dtype for x in tensors if not x.aval.weak and is_eligible(x.aval.dtype)}
         return float32 if len(types) > 1 else None
-    if cast is _NONE:
-        return None
-    raise AmpError(_ADVICE.get(name, f"{name} is unsafe to autocast"))
-
-
-_ADVICE = {
-    "binary_cross_entropy": (
-        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-        "safe to autocast."
-    )
-}
+    if isinstance(cast, Banned):
+        raise AmpError(cast.advice)
+    return cast if isinstance(cast, DType) else None
 
 
 def is_eligible(dtype: DType) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from weft._base.state import ambient, using
 from weft._lazy.autocast import cast, cast_device, is_eligible, wanted_type
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.ops._table import Cast, PerDevice, class_on
+from weft.ops._table import CastClass, PerDevice, class_on
 
 
 def not_cast() -> using:
@@ -18,7 +18,7 @@ def not_cast() -> using:
     return using(autocast=ambient().autocast.off())
 
 
-def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Callable[..., Any]:
+def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> Callable[..., Any]:
     """A function with an autocast class: its tensors are cast, and the rows that it calls cast nothing.
 
     With an explicit `dtype`, its tensors are not cast either.
@@ -37,9 +37,7 @@ def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Calla
             return function(*args, **kwargs)
         wanted: Any = None
         if kwargs.get("dtype", args[at_dtype] if at_dtype < len(args) else None) is None:
-            wanted = wanted_type(
-                function.__name__, class_on(cast_class, device_type), values, state.autocast, device_type
-            )
+            wanted = wanted_type(class_on(cast_class, device_type), values, state.autocast, device_type)
 
         def fitted(x: Any) -> Any:
             if isinstance(x, list | tuple):

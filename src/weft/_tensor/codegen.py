@@ -34,7 +34,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.errors import ArgumentError
 from weft.ops._rows import documented
-from weft.ops._table import REQUIRED, TABLE, Cast, Kind, OpDef, Param, PerDevice
+from weft.ops._table import REQUIRED, TABLE, Cast, CastClass, Kind, OpDef, Param, PerDevice
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -389,7 +389,7 @@ def _bound(
     module: str,
     out: str | None,
     separate: Sequence[str],
-    cast: Cast | PerDevice | None,
+    cast: CastClass | PerDevice | None,
 ) -> Callable[..., Any]:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {
@@ -449,7 +449,7 @@ def composite(
     also: str = "",
     over: bool = False,
     out: str | None = None,
-    cast: Cast | PerDevice | None = None,
+    cast: CastClass | PerDevice | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 

@@ -23,12 +23,13 @@ from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
-from weft._tensor.dim_names import position
+from weft._tensor.dim_names import label_of, position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
     ConversionError,
+    DimNameError,
     DTypeError,
     ExportError,
     GradientError,
@@ -195,6 +196,12 @@ class Tensor(TensorBase):
                 raise DTypeError(
                     f"attempting to assign a gradient with dtype '{c_name(grad.dtype)}' to a tensor with grad_dtype "
                     f"'{scalar_name(self.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
+                )
+            names = grad._read().aval.names
+            if names not in (None, self._read().aval.names):
+                raise DimNameError(
+                    f"attempting to assign a gradient with the names {list(names)} to {label_of(self)}. A gradient has "
+                    "the names of its tensor, or none: rename it, or align it with align_as"
                 )
         elif self._tape is None:
             return

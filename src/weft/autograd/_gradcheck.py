@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._tensor.convert import from_host
+from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
 from weft.errors import GradcheckError, GradientError, PreconditionError, ValueRangeError
@@ -185,7 +186,7 @@ def _rows(output: Tensor, wanted: list[Tensor]) -> list[HostArray]:
 
 def _numerical(func: Callable[..., Any], args: list[Any], i: int, eps: float) -> list[HostArray]:
     """A Jacobian for each output, by central differences."""
-    base = args[i].detach().numpy()
+    base, names = args[i].detach().numpy(), names_of(args[i])
     columns: list[list[HostArray]] = []
     for part in range(_parts(base).size):
         sides = []
@@ -193,7 +194,7 @@ def _numerical(func: Callable[..., Any], args: list[Any], i: int, eps: float) ->
             moved = base.copy()
             flat = _parts(moved)
             flat[part] += step
-            shifted = from_host(flat.view(moved.dtype).reshape(moved.shape)).requires_grad_(True)
+            shifted = set_names(from_host(flat.view(moved.dtype).reshape(moved.shape)), names).requires_grad_(True)
             sides.append(_tensors(func(*[shifted if j == i else a for j, a in enumerate(args)])))
         place = np.unravel_index(part // 2 if args[i].is_complex() else part, base.shape)
         columns.append([_slope(a, b, eps, tuple(map(int, place))) for a, b in zip(*sides, strict=True)])

@@ -70,20 +70,30 @@ class Cast(Enum):
     LOWER = "cast to the lower precision type"
     FLOAT32 = "cast to float32"
     PROMOTE = "cast to the widest floating type among the inputs"
-    BANNED = "refuse, with advice"
+
+
+@dataclass(frozen=True, slots=True)
+class Banned:
+    """The autocast class of what is refused, with what to do instead."""
+
+    advice: str
+
+
+CastClass = Cast | DType | Banned
+"""An autocast class. A `DType` is the type to which floating inputs are cast."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerDevice:
     """A row's autocast classes where they differ: on the CPU, and on accelerators, which all have CUDA's."""
 
-    cpu: Cast = Cast.NONE
-    accelerator: Cast = Cast.NONE
+    cpu: CastClass = Cast.NONE
+    accelerator: CastClass = Cast.NONE
 
 
-def class_on(cast: Cast | PerDevice, device_type: str) -> Cast:
+def class_on(cast: CastClass | PerDevice, device_type: str) -> CastClass:
     """The autocast class on devices of a type."""
-    if isinstance(cast, Cast):
+    if not isinstance(cast, PerDevice):
         return cast
     return cast.cpu if device_type == "cpu" else cast.accelerator
 
@@ -178,7 +188,7 @@ class OpDef:
     params: tuple[Param, ...]
     dims: Rule | None = None
     promote: Promote = Promote.NONE
-    cast: Cast | PerDevice = Cast.NONE
+    cast: CastClass | PerDevice = Cast.NONE
     arithmetic: Arithmetic = Arithmetic.WIDE
     exact_numbers: bool = False  # Python numbers beside 16-bit floats are rounded to float32, not to the 16-bit type
     vjp: Callable[..., Any] | None = None
@@ -249,7 +259,7 @@ def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
     return tuple(params)
 
 
-def _is_lowered(cast: Cast | PerDevice) -> bool:
+def _is_lowered(cast: CastClass | PerDevice) -> bool:
     """Whether autocast lowers a row on some device."""
     return any(class_on(cast, device_type) is Cast.LOWER for device_type in ("cpu", "cuda"))
 
@@ -259,7 +269,7 @@ def defop(
     *,
     dims: Rule | None = None,
     promote: Promote = Promote.NONE,
-    cast: Cast | PerDevice = Cast.NONE,
+    cast: CastClass | PerDevice = Cast.NONE,
     arithmetic: Arithmetic | None = None,
     exact_numbers: bool = False,
     vjp: Callable[..., Any] | None = None,

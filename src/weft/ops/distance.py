@@ -13,7 +13,7 @@ from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
 from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, DimList, Dims, DTypeArg, Promote, Scalar, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
 
@@ -113,7 +113,7 @@ def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
 
 
 def _has_no_singular_values(
-    A: Array, ord: Any = "fro", dim: tuple[int, ...] = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Any = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Failures | None:
     del keepdim, dtype
     takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
@@ -122,7 +122,7 @@ def _has_no_singular_values(
 
 @diverges(dims=reduces, cast=Cast.FLOAT32, module="linalg", check=_has_no_singular_values)
 def matrix_norm(
-    A: Array, ord: Any = "fro", dim: tuple[int, ...] = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Any = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:
     """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives. The result is real."""
     _require_float("linalg.matrix_norm", A)

@@ -237,7 +237,7 @@ def _turn_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @moves(dims=_turn_dims)
-def rot90(input: Array, k: int = 1, dims: tuple[int, ...] = (0, 1)) -> Array:
+def rot90(input: Array, k: int = 1, dims: DimList = (0, 1)) -> Array:
     """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
     return jnp.rot90(input, k, _plane(input.ndim, dims))
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._neural import element_loss, reduced, reduction_name, require_float, size_of, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Operand, PerDevice, Promote, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Banned, Cast, Operand, PerDevice, Promote, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -173,9 +173,18 @@ def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -
     return _surprise(x, target), slope * dx + (jnp.log1p(-x) - jnp.log(x)) * dtarget
 
 
+_UNSAFE = Banned(
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+    "safe to autocast."
+)
+
+
 @defop(
     dims=element_loss,
-    cast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.BANNED),
+    cast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE),
     partial="sum",
     module=_FUNCTIONAL,
     check=_outside,

@@ -332,7 +332,7 @@ def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @view_op(grad_name="Permute", dims=_move_dims, view=strides.ordered(_moved))
-def movedim(input: Array, source: Ints, destination: Ints) -> Array:
+def movedim(input: Array, source: DimList, destination: DimList) -> Array:
     """Each source dim goes to its destination; the others keep their order."""
     return jnp.transpose(input, _moved(input.ndim, source, destination))
 

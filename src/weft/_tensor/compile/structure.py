@@ -1,7 +1,7 @@
 """Structures of arguments and results: flattening and rebuilding nested containers.
 
-`jax.tree` does not serve here: it sorts the keys of dicts, so the captured function would see another order, and it takes
-objects of subclasses of `list` and `dict` for leaves, so tensors in them would not be found.
+`jax.tree` does not serve here: it sorts the keys of dicts, so the captured function would see another order, and it
+takes objects of subclasses of `list` and `dict` for leaves, so tensors in them would not be found.
 """
 
 from __future__ import annotations

@@ -174,6 +174,8 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     _require_size_of_names(input, wanted)
     if input.requires_grad:
         raise GradientError("cannot resize variables that require grad")
+    if wanted == input.shape:
+        return input
     if prod(wanted) >= 2**63:
         raise OutOfRangeError("numel: integer multiplication overflow")
     require_addressable(wanted, input.itemsize)
