@@ -25,7 +25,7 @@ def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Fun
 def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Function:
     """A function of single matrices, applied to arrays with `batch` leading dims.
 
-    It returns a sequence of results, or None where it fails, which makes all results NaN.
+    The function of matrices returns a sequence of results, or None if it fails, which makes all results NaN.
     """
     if any(0 in t.shape[batch:] for t in (*ins, *outs)):
         raise MissingPrimitive("factorisation of empty matrices")

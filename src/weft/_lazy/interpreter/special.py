@@ -44,7 +44,7 @@ def _lgamma(x: Array) -> Array:
 
 @elementwise("digamma")
 def _digamma(x: Array) -> Array:
-    """SciPy's function except for 0 and -0, where that gives -inf and inf; jax gives NaN, and -inf from 0.11 on."""
+    """SciPy's function, except at 0 and -0: SciPy gives -inf and inf, jax gives NaN, and -inf from 0.11 on."""
     return np.where(x == 0, np.full((), _DIGAMMA_OF_ZERO, x.dtype), _special().psi(x))
 
 

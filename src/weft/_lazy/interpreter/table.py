@@ -93,7 +93,7 @@ def computed_in(dtype: np.dtype) -> np.dtype:
 
 
 def widened(function: Function, ins: Types, outs: Types) -> Function:
-    """The function, made to compute 16-bit floats in float32 and to round the result once, if there are any."""
+    """The function for inputs of these types; 16-bit floats are computed in float32, and the result is rounded once."""
     if not any(is_half(t.dtype) for t in (*ins, *outs)):
         return function
     target = outs[0].dtype
