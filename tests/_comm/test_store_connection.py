@@ -11,8 +11,10 @@ from datetime import timedelta
 
 import pytest
 
+from weft._comm.deadline import Deadline
 from weft._comm.stores import store_server
 from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.sockets import connect
 from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneError, QueueEmptyError
 
 _TIMEOUT = timedelta(seconds=20)
@@ -180,6 +182,15 @@ def test_a_server_that_has_ended_is_told_at_once(master):
     with pytest.raises(PeerGoneError, match=r"^The client socket has failed to connect .*: Connection refused; is"):
         other.set("k", "v")
     other.close()
+
+
+def test_a_host_without_an_address_is_not_a_server_that_has_ended():
+    with pytest.raises(DistNetworkError, match=r"name 'no-such-host\.invalid'") as info:
+        TCPStore("no-such-host.invalid", 1, timeout=timedelta(seconds=1))
+    assert not isinstance(info.value, PeerGoneError)
+    with pytest.raises(DistNetworkError, match=r"name 'no-such-host\.invalid'") as info:
+        connect("no-such-host.invalid", 1, Deadline(60), retry=False)
+    assert not isinstance(info.value, PeerGoneError)
 
 
 def test_the_server_forgets_the_oldest_of_the_lost(master, monkeypatch):

@@ -1,4 +1,4 @@
-"""Zip archives of stored members, each aligned to 64 bytes. Reading does not trust the content."""
+"""Zip archives of uncompressed members, each aligned to 64 bytes. Reading does not trust the content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADER = 30  # bytes of a local file header without name and extra fields
 _ZIP64 = 20  # bytes of the extra field with 64-bit sizes, which every member has
 _PADDING_ID = 0x5744
 _ENCRYPTED = 1
-_CHUNK = 1 << 20  # bytes that are still in the cache when they are used again
+_CHUNK = 1 << 20  # bytes read at a time: few enough to be in the cache still when their checksum is computed
 
 Member = tuple[str, "memoryview | bytes"]
 
@@ -68,10 +68,10 @@ def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
 
 
 class Reader:
-    """Reads members of an archive in an open file. `CheckpointError` describes errors in it.
+    """Reads members of an archive in an open file. `CheckpointError` if it is invalid.
 
-    With `mapped`, the file's bytes in memory, members are parts of it, and their checksums are not checked. `length` is
-    that of the whole file.
+    With `mapped`, the file's bytes in memory, members are parts of it, and their checksums are not verified. `length`
+    is the size of the whole file in bytes.
     """
 
     def __init__(self, file: IO[bytes], infos: list[zipfile.ZipInfo], length: int, mapped: Bytes | None) -> None:
@@ -104,11 +104,11 @@ class Reader:
 
     @property
     def names(self) -> list[str]:
-        """The members, in the order of their places."""
+        """The names of the members, in the order in which they are stored."""
         return list(self._members)
 
     def size(self, name: str) -> int:
-        """Bytes of a member."""
+        """The size of a member in bytes; `CheckpointError` if it is missing, compressed or encrypted."""
         info = self._members.get(name)
         if info is None:
             raise CheckpointError(f"the member {name!r} is missing")
@@ -119,11 +119,11 @@ class Reader:
         return info.file_size
 
     def read(self, name: str) -> bytes:
-        """A member's content."""
+        """A copy of a member's content."""
         return self.array(name).tobytes()
 
     def array(self, name: str) -> Bytes:
-        """A member's content, checked, in its own memory; or, if mapped, its part of the file."""
+        """A member's content in new memory, with its checksum verified; or, if mapped, its part of the file."""
         size = self.size(name)
         start = self._start(name)
         if self._mapped is not None:
@@ -149,7 +149,7 @@ class Reader:
 
 
 def _checksum(parts: Iterator[memoryview]) -> int:
-    """CRC-32 of parts, computed on another core while the next one is read."""
+    """The CRC-32 of all parts. Another thread computes it for each part while the next one is read."""
     checksum = zlib.crc32(next(parts, b""))
     second = next(parts, None)
     if second is None:
@@ -166,7 +166,10 @@ def _after(part: memoryview, before: Future[int]) -> int:
 
 
 def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[memoryview]:
-    """Read into memory from a position in a file, and yield the parts; `CheckpointError` at the end of the file."""
+    """Fill `content` from a position in a file, and yield its parts as they are read.
+
+    `CheckpointError`, with `name`, if the file ends before that.
+    """
     file.seek(start)
     into = content.data
     at = 0
@@ -180,7 +183,7 @@ def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[me
 
 
 def filled(file: IO[bytes], start: int, size: int, name: str) -> Bytes:
-    """New memory with bytes of a file."""
+    """`size` bytes from a position in a file, in new memory. `CheckpointError`, with `name`, if it ends before."""
     content = room(size)
     for _ in parts(file, start, content, name):
         pass
@@ -197,7 +200,7 @@ def _read_into(file: Any, part: memoryview) -> int:
 
 @contextmanager
 def opened(file: IO[bytes], mapped: Bytes | None = None) -> Iterator[Reader]:
-    """A reader of the archive in an open file."""
+    """A reader of the archive in an open file; `CheckpointError` if there is none."""
     length = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:

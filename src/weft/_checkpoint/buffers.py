@@ -1,4 +1,4 @@
-"""Host memory: buffers that arrays may take over without a copy, and the bytes of arrays."""
+"""Arrays from bytes in the host's memory, and the bytes of arrays, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ def bytes_of(array: jax.Array) -> memoryview:
 
 
 def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> jax.Array:
-    """An array of the elements in `content`, which nobody else writes: on the CPU it is the array, if aligned."""
+    """An array of the elements in `content`, which are little-endian, or big-endian if `big`.
+
+    On the CPU the array uses `content` itself if that is aligned, so nobody else may write to it.
+    """
     host: Any = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
     if dtype is bool_:
-        host = content != 0  # other bytes than 0 and 1 are no booleans
+        host = content != 0  # bytes other than 0 and 1 would not be valid booleans
     return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
 
 

@@ -40,7 +40,7 @@ class Describer:
         self._open: set[int] = set()  # containers that are being described
 
     def describe(self, x: Any, path: str = "obj") -> Any:
-        """The JSON form of `x`; `CheckpointError` with the path of what has none."""
+        """The JSON form of `x`; `CheckpointError` names the path of a part that has none."""
         if x is None or type(x) in (bool, str, int):
             return x
         if type(x) is float:
@@ -66,7 +66,7 @@ class Describer:
                 [self.describe(key, f"{path} key {key!r}"), self.describe(value, f"{path}[{key!r}]")]
                 for key, value in x.items()
             ]
-            metadata = getattr(x, "_metadata", None)  # what PyTorch's files bring is an OrderedDict with it
+            metadata = getattr(x, "_metadata", None)  # state dicts from PyTorch's files are OrderedDicts with it
             description: Any = {"is": _KIND[type(x)] if metadata is None else "state", "items": pairs}
             if metadata is not None:
                 description["metadata"] = self.describe(metadata, f"{path}._metadata")
@@ -95,7 +95,7 @@ class Describer:
         if type(x) is np.ndarray and x.dtype in _NUMPY:
             return {"is": "array", "at": self._number(x, self.arrays)}
         if type(x).__reduce__ is not object.__reduce__:
-            x.__reduce__()  # what must not leave its process says why
+            x.__reduce__()  # may raise an error that says why such objects cannot be saved
         raise CheckpointError(
             f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
             "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
@@ -104,7 +104,10 @@ class Describer:
 
 
 class Rebuilder:
-    """Rebuilds an object from its JSON form; tensors and arrays come by number. `ValueError` for any other form."""
+    """Rebuilds an object from its JSON form. `tensor` and `array` take the number of a tensor or array, and return it.
+
+    `ValueError` for an invalid form.
+    """
 
     def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
         self._tensor = tensor
@@ -112,7 +115,7 @@ class Rebuilder:
         self._spread = KeyChecker().spread
 
     def rebuild(self, x: Any) -> Any:
-        """The object."""
+        """The object for a JSON value."""
         if isinstance(x, list):
             return [self.rebuild(item) for item in x]
         if not isinstance(x, dict):
@@ -167,7 +170,7 @@ def _bytes(x: dict[str, Any]) -> bytes:
 
 
 def dtype_of(name: str) -> DType:
-    """The element type of a name; `ValueError` when there is none."""
+    """The element type with this name; `ValueError` if there is none."""
     if name not in _DTYPES:
         raise ValueError(f"it holds elements of unknown type {name!r}")
     return _DTYPES[name]

@@ -23,7 +23,7 @@ class KeyChecker:
     """
 
     def __init__(self) -> None:
-        self._twins: dict[bytes, list[Any]] = {}  # by hash, as bytes since their own hashes are random
+        self._twins: dict[bytes, list[Any]] = {}  # by hash, written as bytes, whose own hashes cannot be predicted
 
     def spread(self, key: Any) -> Any:
         """The key; `PickleError` if too many others have its hash. `TypeError` if it cannot be hashed."""
@@ -38,9 +38,10 @@ class KeyChecker:
         return key
 
     def checked(self, key: Any) -> Any:
-        """The same for a key of a pickle, which may come again and again, and so must be short; `PickleError` if not.
+        """The key of a pickle, checked by `spread` and for its type and size; `PickleError` if it is refused.
 
-        Nested tuples are refused: hashing them may take for ever, or the process.
+        It must be short, since a pickle may hash one key many times. Nested tuples are refused: hashing them may take
+        for ever, or crash the process.
         """
         kind = type(key)
         if kind is str and len(key) <= _MOST_TEXT:

@@ -25,15 +25,15 @@ class StoredElements:
         return self._nbytes
 
     def to(self, target: Any) -> StoredElements:
-        """The same elements on a device."""
+        """These elements on a device."""
         return StoredElements(self._nbytes, device(target))
 
     def cpu(self) -> StoredElements:
-        """The same elements in the host's memory."""
+        """These elements in the host's memory."""
         return self.to("cpu")
 
     def cuda(self, index: int | None = None) -> StoredElements:
-        """The same elements on a GPU."""
+        """These elements on a GPU."""
         return self.to(device("cuda", index))
 
 

@@ -46,7 +46,10 @@ _EXTRA = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", r
 
 
 def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Iterator[Member]]:
-    """The members of the file that holds an object. Elements are fetched as they are written."""
+    """A function that yields the members of the file for an object. Elements are fetched as they are written.
+
+    `extra` are files to add, by name. `CheckpointError` names what cannot be saved.
+    """
     added = {f"extra/{name}": _file_content(name, content) for name, content in extra.items()}
     describer = Describer()
     described = describer.describe(obj)
@@ -84,7 +87,7 @@ def _file_content(name: Any, content: Any) -> bytes:
 
 
 def computed(tensors: list[Tensor]) -> None:
-    """Compute what is recorded, and raise what its index checks have found."""
+    """Compute all recorded values, and raise the errors of their index checks; nothing if there are no tensors."""
     if tensors:
         pending = ambient().pending
         flush(pending)
@@ -92,14 +95,15 @@ def computed(tensors: list[Tensor]) -> None:
 
 
 def elements_of(tensor: Tensor) -> jax.Array:
-    """The array of a tensor; the same one for a tensor and what `detach()` makes of it, as state dicts do."""
+    """The array of a tensor. A tensor and its `detach()`, as in state dicts, share one, which is then stored once."""
     return array_of((tensor if path_of(tensor) else owner_of(tensor))._read())
 
 
 def _sharing(tensors: list[Tensor]) -> set[int]:
     """The identities of the tensors that share elements with another one.
 
-    Those that show other numbers than the storage's (conjugated ones), or more, are stored by themselves.
+    Views that change the storage's numbers (conjugated ones) or are larger than it (expanded ones) are stored
+    separately.
     """
     aliases: dict[int, list[Tensor]] = {}
     for tensor in tensors:
@@ -140,7 +144,7 @@ def _stored(array: Any, storages: dict[int, tuple[int, Any]]) -> int:
 
 
 def load(reader: Reader, locate: Locate) -> Any:
-    """The object in a file. `ValueError` and others say what is wrong with it."""
+    """The object in a file. If the file is invalid, `ValueError`, `KeyError`, `TypeError` or others say why."""
     for name in reader.names:
         if name != DESCRIPTION and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
             raise ValueError(f"it has a member of unexpected name {name!r}")
@@ -172,7 +176,7 @@ class _Entries:
         self._arrays = described.get("arrays", [])
         self._locate = locate
         self._cache: dict[tuple[str, int], Any] = {}
-        self._types: dict[str, Any] = {}  # of members; one that had several could fill the memory
+        self._types: dict[str, Any] = {}  # by member: with several types for one, a file could fill the memory
         self._shared: dict[Any, Any] = {}
         self._storages: dict[Any, Tensor] = {}  # of members that several tensors share
 
@@ -227,7 +231,7 @@ class _Entries:
 
     @cached_property
     def _wholes(self) -> dict[str, dict[str, Any]]:
-        """The first tensor that is all of a shared member, by the member's name."""
+        """The description of the first tensor that covers all of a member, by the member's name."""
         wholes: dict[str, dict[str, Any]] = {}
         for entry in self._tensors:
             name, shape, dtype = _fields(entry)

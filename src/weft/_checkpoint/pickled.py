@@ -1,4 +1,4 @@
-"""A reader of pickles that executes no code: it builds plain containers, and asks for everything else by name.
+"""A reader of pickles that executes no code: it builds plain containers, and looks up everything else by name.
 
 It supports the instructions that `torch.save` and Python's pickle write for tensors and plain objects. Memory and time
 are proportional to the size of any pickle: copies are counted, and keys are checked before they are hashed.
@@ -21,16 +21,16 @@ _LITERALS = (
 )  # fmt: skip
 _DAMAGES = (
     ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError,
-    Warning,  # of the module pickletools, where the program makes errors of them
+    Warning,  # pickletools may warn, and a program may turn warnings into errors
 )  # fmt: skip
 _DICTS = (dict, OrderedDict, Counter, defaultdict)
 _MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 class Global:
-    """A global that a pickle names: `build(*args)` stands for calling it, `state` sets a state on the result.
+    """A global that a pickle names: `build(*args)` stands for calling it, `new(*args)` for making an object of it.
 
-    Either is None where that is refused.
+    `build` is None if both are refused. Without `new`, `build` is used for both.
     """
 
     def __init__(self, name: str, build: Callable[..., Any] | None, new: Callable[..., Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class Unpickler:
 
     find      gives the object of a global name such as `torch._utils._rebuild_tensor_v2`, or raises
     stored    gives the object of a persistent id
-    set_state puts a state on an object that was built
+    set_state sets the state of an object that was built, and returns the object
     keys      checks the keys of containers
     encoding  of Python 2's strings; "bytes" leaves them bytes
     """
@@ -70,7 +70,7 @@ class Unpickler:
         self._memo: dict[int, Any] = {}
 
     def load(self, file: IO[bytes]) -> Any:
-        """The next object of a file, which is left where its pickle ends."""
+        """The next object of a file, which is read up to the end of its pickle; `PickleError` if that is invalid."""
         self._stack, self._below, self._memo = [], [], {}
         try:
             for opcode, arg, _ in genops(file):
@@ -93,7 +93,7 @@ class Unpickler:
         self._stack.append(arg)
 
     def _push_text(self, arg: str) -> None:
-        """What Python 2 called a string."""
+        """Push a string of Python 2, which may hold text or bytes."""
         raw = arg.encode("latin-1")
         self._stack.append(raw if self._encoding == "bytes" else raw.decode(self._encoding))
 
@@ -187,7 +187,7 @@ class Unpickler:
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[self._checked_key(key)] = value
 
-    # --- what is asked for ------------------------------------------------------------------------------------
+    # --- globals, calls and persistent ids --------------------------------------------------------------------
 
     def _global(self, arg: str) -> None:
         module, _, name = arg.partition(" ")

@@ -22,7 +22,7 @@ _NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
 
 
 class _Allowed:
-    """The globals that the program trusts, by name. It is replaced as a whole, so that readers need no lock."""
+    """The globals that the program trusts, by name. The dict is replaced as a whole, so that readers need no lock."""
 
     by_name: dict[str, Any] = {}  # noqa: RUF012  shared on purpose: PyTorch keeps it per process
 
@@ -82,7 +82,7 @@ class safe_globals:
 
 
 def trusted_global(name: str) -> Global:
-    """A global that the program trusts; for all others, a `PickleError` that gives advice."""
+    """A global that the program trusts; for all others a `PickleError`, which says how to allow them."""
     if name.partition(".")[0] in _NEVER:
         raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
     if name not in _Allowed.by_name:
@@ -120,7 +120,7 @@ def is_trusted(name: str) -> bool:
 
 
 class Plain:
-    """Builds the plain objects that pickles make by calling functions; the pickle's size bounds what it copies."""
+    """The functions that pickles call to build plain objects. They may copy up to `limit` items in all."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -135,7 +135,7 @@ class Plain:
             "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
             "builtins.bytearray": self._bytearray,
             "builtins.complex": self._complex,
-            "builtins.bytes": lambda: b"",  # how protocols before 3 spell an empty one
+            "builtins.bytes": lambda: b"",  # protocols before 3 write empty bytes as a call
             "_codecs.encode": self._encode,
             "torch.Size": self._size,
             "torch.device": self._device,
@@ -149,7 +149,7 @@ class Plain:
         return {name: Global(name, make) for name, make in makers.items()}
 
     def spend(self, count: int) -> None:
-        """Note a copy of so many items."""
+        """Count copied items; `PickleError` if they are more than the limit."""
         self._left -= count
         if self._left < 0:
             raise PickleError("its pickle copies what it holds again and again")
@@ -222,7 +222,10 @@ class Plain:
 
 
 def set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:
-    """Give a NumPy array its elements, or a NumPy type its byte order, which must be this machine's."""
+    """Set the elements of a NumPy array, or check that a NumPy type is little-endian; returns the array or type.
+
+    `spend` is called with the number of copied bytes.
+    """
     if isinstance(x, np.dtype):
         if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", "|", "="):
             raise PickleError("its pickle holds NumPy elements that are not little-endian")

@@ -17,7 +17,7 @@ MOST_SIZE = 1 << 63
 
 
 def is_shape(shape: Any) -> bool:
-    """Whether these are sizes that a tensor may have. Products of any more, or larger ones, could take for ever."""
+    """Whether these are valid sizes of a tensor. With more or larger numbers, their product could take for ever."""
     if len(shape) > MOST_DIMS:
         return False
     for size in shape:  # a loop, since a file may have a million shapes  # noqa: SIM110
@@ -27,7 +27,11 @@ def is_shape(shape: Any) -> bool:
 
 
 def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbytes: int) -> Layout:
-    """A layout in a storage of so many bytes; `ValueError` for one that is invalid or could fill the memory."""
+    """A layout in a storage of `nbytes` bytes.
+
+    `ValueError` if it is invalid, leads out of the storage, or has more elements than that, which could fill the
+    memory.
+    """
     numbers = [*stride, offset]
     if len(stride) != len(shape) or not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
         raise ValueError(f"it has a tensor of shape {list(shape)} with impossible strides {stride} or offset {offset}")
@@ -38,7 +42,7 @@ def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbyte
 
 
 def view_of_storage(storage: Tensor, places: Layout) -> Tensor:
-    """The tensor at these places of a storage, outside of the tape."""
+    """The tensor with this layout in a storage; no derivative is recorded."""
     whole = layout_of(storage)
     if (whole.sizes, whole.strides, whole.offset, whole.dtype) == (
         places.sizes,

@@ -49,7 +49,7 @@ _DTYPES = {_word(dtype): dtype for dtype in DTYPES}
 
 
 def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
-    """What writes named tensors to an open file, one at a time. `CheckpointError` names what is no tensor."""
+    """A function that writes named tensors to an open file, one at a time. `CheckpointError` if it cannot save them."""
     if not isinstance(tensors, Mapping):
         raise CheckpointError(
             f"cannot save a {type(tensors).__name__} as safetensors: the format holds a dict of tensors by name"
@@ -107,7 +107,10 @@ def _checked_metadata(metadata: Any) -> dict[str, str]:
 
 
 class TensorFile:
-    """The named tensors of a safetensors file, each read when it is asked for. `ValueError` says what is wrong."""
+    """The named tensors of a safetensors file, each read when it is asked for. `ValueError` if the file is invalid.
+
+    With `mapped`, the bytes of the whole file in memory, tensors are made from these.
+    """
 
     def __init__(self, file: IO[bytes], mapped: Bytes | None = None) -> None:
         self._file = file
@@ -139,11 +142,11 @@ class TensorFile:
             raise ValueError(f"its tensors take {end} bytes, and it has {size}")
 
     def keys(self) -> list[str]:
-        """The names of the tensors, in the order of their places."""
+        """The names of the tensors, in the order in which they are stored."""
         return list(self._entries)
 
     def type_of(self, name: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and element type of a tensor; `CheckpointError` where there is no tensor of this name."""
+        """Shape and element type of a tensor; `CheckpointError` if there is no tensor of this name."""
         if name not in self._entries:
             raise CheckpointError(f"File does not contain tensor {name}; it has {len(self._entries)} others")
         return self._entries[name][:2]
@@ -164,9 +167,9 @@ class TensorFile:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the garbage collector: for a million objects without cycles it takes twice the time of reading them.
+    """Pause the garbage collector: with a million objects it would take twice as long as reading them.
 
-    Threads may do this at once: at worst the collector runs again before the last of them is done.
+    Several threads may use it at once: at worst, the collector runs again before the last of them is done.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -178,7 +181,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _read_object(pairs: list[tuple[str, Any]]) -> Any:
-    """An object of the header: the description of a tensor as a tuple, which takes less room, all others as dicts."""
+    """An object of the header: the description of a tensor as a tuple, which takes less memory; all others as dicts."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("its header names something twice")
@@ -188,7 +191,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Any:
 
 
 def _read_names(text: str) -> dict[str, Any]:
-    """The names of dims by tensor; `ValueError` where the text does not say them."""
+    """The names of dims, by tensor, from JSON; `ValueError` if the text is invalid."""
     names = json.loads(text)
     if not isinstance(names, dict) or not all(isinstance(entry, list) for entry in names.values()):
         raise ValueError("its names of dims are no lists by tensor")
@@ -221,7 +224,7 @@ def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int
 
 
 def named_tensors(file: TensorFile, locate: Callable[[str, int], device]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a file by name, on the CPU unless `map_location` says otherwise."""
+    """(name, tensor) for all tensors of a file, on the devices that `locate` gives for the saved location "cpu"."""
     for name in file.keys():  # noqa: SIM118  no dict
         shape, dtype = file.type_of(name)
         yield name, file.tensor(name, locate("cpu", prod(shape) * dtype.itemsize))

@@ -1,4 +1,4 @@
-"""Files of PyTorch's: zip archives of a pickle and storages, and the single stream that was written before 1.6."""
+"""PyTorch's files: zip archives of a pickle and storages, and the stream format that was written before 1.6."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _NameResolver:
         return storage
 
     def set_state(self, x: Any, state: Any) -> Any:
-        """Put a state on an object."""
+        """Set the state of an object, and return the object; `PickleError` if it must not have one."""
         if type(x) is OrderedDict:
             if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
                 raise PickleError("its pickle gives an OrderedDict attributes that it must not have")
@@ -94,7 +94,7 @@ class _NameResolver:
 
 
 def _nothing(*_: Any) -> None:
-    """Rebuilds no tensor, while only storages are looked for."""
+    """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
 def _plain_objects(obj: Any) -> Any:
@@ -171,7 +171,7 @@ def _is_known(contents: _NameResolver, name: str) -> bool:
 def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> Any:
     """The object in a file of the older format: pickles, then the storages one after another.
 
-    Where a storage lies is known only when the pickle has been read, and tensors need that: it is read twice.
+    The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
     """
     _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
     if protocol != _LEGACY_PROTOCOL or type(system) is not dict:

@@ -51,12 +51,12 @@ FUNCTIONS = (
     "torch.nn.parameter.Parameter",
     "torch.nn.parameter.Buffer",
 )
-"""Names of PyTorch's that build tensors."""
+"""Names of PyTorch's functions and classes that its pickles call to build tensors."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Elements in a file. `dtype` is None where the tensors on it say what they are."""
+    """A storage in a file. `dtype` is None if it is untyped, so that its tensors have their own types."""
 
     key: str
     dtype: DType | None
@@ -67,8 +67,8 @@ class Storage:
 class TensorBuilder:
     """Builds the tensors of one file. A storage is read once; tensors on it share their elements.
 
-    fetch   the bytes of a storage
-    locate  where a storage goes, as `map_location` says
+    fetch   reads the bytes of a storage
+    locate  gives the device of a storage, as `map_location` says
     limit   bytes that copies of parts of storages may take together
     big     whether elements are big-endian
     """
@@ -129,7 +129,7 @@ class TensorBuilder:
         return tensor.requires_grad_(grad is True)
 
     def _on_storage(self, storage: Storage, places: Layout, target: device) -> Tensor:
-        """A tensor that shares its elements with the others on a storage. If it is the only one, it has its own."""
+        """A tensor on a storage. It only has its own elements until a second one is built, with which it shares all."""
         key = storage.key
         if key not in self._first:
             array = array_on(target, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
@@ -143,7 +143,10 @@ class TensorBuilder:
         return view_of_storage(self._shared[key], places)
 
     def _common(self, storage: Storage, target: device, first: Tensor, places: Layout) -> Tensor:
-        """The storage as a tensor, of which the first tensor on it is a view from now on, if it is not all of it."""
+        """The whole storage as a tensor: the first tensor on it, or, if that is only a part, a new one.
+
+        The first tensor then becomes a view of the new one.
+        """
         if places.is_contiguous and first.nbytes == storage.nbytes:
             return first
         dtype = places.dtype
@@ -159,7 +162,7 @@ class TensorBuilder:
         return self._places[storage.key]
 
     def _cut(self, storage: Storage, places: Layout) -> Bytes:
-        """The bytes of a tensor's elements, in row-major order; the storage's own where they are all of it."""
+        """The bytes of a tensor's elements, in row-major order; not a copy if they are all of the storage."""
         if storage.key not in self._contents:
             self._contents[storage.key] = self._fetch(storage)
         content = self._contents[storage.key]
@@ -192,7 +195,7 @@ class TensorBuilder:
 
 
 def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
-    """Refuse sizes and strides that are none, or lead out of a storage of so many elements."""
+    """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
     numbers = (offset, *size, *stride)
     if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
         raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
@@ -228,7 +231,7 @@ def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any)
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
-    """A tensor with attributes of the user's, a Parameter or a Buffer."""
+    """A tensor with the user's attributes, a Parameter or a Buffer."""
     if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
     tensor = function.build(*args)

@@ -77,10 +77,13 @@ class CustomOp:
             write(arguments[name], results.pop()._read())
         return None if not results else results[0] if self._single else tuple(results)
 
-    # --- what may be added -------------------------------------------------------------------------------------
+    # --- the fake and the derivative ---------------------------------------------------------------------------
 
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn` returns empty tensors of the operator's result types. It is needed if the body reads values."""
+        """Set the fake: `fn` takes the operator's arguments, and returns empty tensors with the types of its results.
+
+        It is needed if the body reads values.
+        """
         self._fake = fn
         return fn
 
@@ -98,7 +101,10 @@ class CustomOp:
             def run(tensors: list[Tensor]) -> list[Tensor]:
                 grads, output, inputs = flat.rebuilt(tensors)
                 ctx = FunctionCtx()
-                ctx.needs_input_grad = tuple(isinstance(x, (Tensor, tuple)) for x in inputs)
+                is_tensor = [p.kind in (Kind.ARRAY, Kind.ARRAYS) for p in self.row.params]
+                ctx.needs_input_grad = tuple(
+                    of_tensor and x is not None for of_tensor, x in zip(is_tensor, inputs, strict=False)
+                )
                 if setup_context is not None:
                     extra = {"keyword_only_inputs": kwargs} if kwargs else {}
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
@@ -127,7 +133,7 @@ class CustomOp:
         self._define(replace(self.row, cast=PerDevice(**classes | own)))
 
     def _by_tensor(self, gradients: Any, count: int) -> list[Any]:
-        """What `backward` returned for tensor arguments, of all `count` positional ones."""
+        """The gradients of the tensor arguments, from those that `backward` returned for all `count` arguments."""
         grads = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         if len(grads) != count:
             raise GradientError(
@@ -163,7 +169,7 @@ class CustomOp:
         return [*self._outputs(result), *written]
 
     def _outputs(self, result: Any) -> list[Tensor]:
-        """What the body or its fake returned; `TypeError` for what is no tensor."""
+        """The tensors that the body or its fake returned; `TypeError` if it returned anything else."""
         results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
         for x in results:
             if not isinstance(x, Tensor):
@@ -231,11 +237,11 @@ def custom_op(
     combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
     to are named in `mutates_args`.
 
-    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class (within the body
-    nothing is cast). `vjp`, for a body over arrays, takes the cotangent(s), the output(s) and the arguments, and
-    returns a gradient or None per tensor argument; bodies over tensors use `register_autograd`. Without either the
-    derivative is that of the body.
-    `device_types`, `schema` and `tags` are accepted for compatibility: the compiler serves every device.
+    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` is the autocast class of the operator
+    (within the body nothing is cast). `vjp`, for a body over arrays, takes the cotangent(s), the output(s) and the
+    arguments, and returns a gradient or None for each tensor argument; bodies over tensors use `register_autograd`.
+    Without either, the body itself is differentiated. `device_types`, `schema` and `tags` are accepted for
+    compatibility and ignored: the compiler serves every device.
     """
     del device_types, schema, tags
     if fn is None:
@@ -251,7 +257,7 @@ def custom_op(
 
 
 def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], bool]:
-    """The row's parameters, and whether the body is one over tensors."""
+    """The parameters of the operator, and whether its body is one over tensors."""
     params: list[Param] = []
     kinds: set[type] = set()
     signature = inspect.signature(body, eval_str=True)
@@ -269,7 +275,7 @@ def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], boo
 
 
 def _kind_of(hint: Any) -> tuple[Kind, type | None, bool]:
-    """What a parameter is by its annotation; what tensors are for it; whether it may be None."""
+    """By its annotation: a parameter's kind; `Tensor`, `jax.Array`, or None for a constant; whether it may be None."""
     parts = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [part for part in parts if part is not type(None)]

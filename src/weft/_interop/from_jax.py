@@ -55,7 +55,7 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[Any, ...]) -> tuple[Signature, Any]:
-    """The function on inputs of these types, and the structure of its results."""
+    """The signature of the function for inputs of these types, and the structure of its results."""
     trees: list[Any] = []
 
     def flat(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -69,7 +69,7 @@ def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[
 
 
 def _constant(x: Any) -> tuple[type, Any]:
-    """A key that distinguishes constants: 0.0 and -0.0 are equal, and NaN is not equal to itself."""
+    """A key for a constant. Floats are represented by their text, as 0.0 equals -0.0, and NaN does not equal itself."""
     return type(x), repr(x) if isinstance(x, (float, complex, np.inexact)) else x
 
 

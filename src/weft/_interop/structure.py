@@ -1,6 +1,7 @@
-"""Flattening of arguments and results: arrays or tensors on one side, the structure around them on the other.
+"""Flattening of arguments and results into their arrays or tensors, and the structure around these.
 
-Containers are jax's pytrees, so whatever is registered there (named tuples, optax states, flax structs) is seen into.
+Containers are jax's pytrees, so all types that are registered there are flattened (named tuples, optax states, flax
+structs).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft._tensor.tensor import Tensor
 
 
 class _InputSlot:
-    """Stands for an input in a structure."""
+    """A placeholder for an input in a structure."""
 
     def __repr__(self) -> str:
         return "<input>"
@@ -29,7 +30,7 @@ _SLOT = _InputSlot()
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """A structure whose inputs are listed apart; `rest` holds the other leaves, and marks the places of the inputs."""
+    """A flattened structure: its inputs; `rest`, its leaves with placeholders for the inputs; and the tree of jax."""
 
     inputs: list[Any]
     rest: tuple[Any, ...]
@@ -41,7 +42,7 @@ class Flat:
         return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else x for x in self.rest])
 
     def with_tensors(self) -> Any:
-        """The structure with tensors in place of its arrays, which they share."""
+        """The structure with tensors in place of its arrays, as `tensor_of` makes them."""
         return self.rebuilt([tensor_of(a) for a in self.inputs])
 
 
@@ -52,12 +53,12 @@ def _flattened(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
 
 
 def arrays_in(structure: Any) -> Flat:
-    """The jax and NumPy arrays of a structure."""
+    """The structure, flattened; its jax and NumPy arrays are the inputs."""
     return _flattened(structure, lambda x: isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
 def tensors_in(structure: Any) -> Flat:
-    """The tensors of a structure, and arrays as tensors."""
+    """The structure, flattened; its tensors are the inputs, and its arrays, which become tensors."""
     flat = _flattened(structure, lambda x: isinstance(x, (Tensor, jax.Array, np.ndarray)))
     return Flat([x if isinstance(x, Tensor) else tensor_of(x) for x in flat.inputs], flat.rest, flat.tree)
 

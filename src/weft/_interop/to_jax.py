@@ -40,9 +40,7 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
         if key is None and not any(isinstance(a, jax.core.Tracer) for a in arguments.inputs):
             args, kwargs = arguments.with_tensors()
             return jax.tree.map(_as_array, fn(*args, **kwargs), is_leaf=_is_tensor)
-        results: list[
-            Flat
-        ] = []  # only their structure: a tensor that is still referred to afterwards was not made inside
+        results: list[Flat] = []  # without tensors: `undo` takes a written one that still exists for one from outside
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = arguments.rebuilt(tensors)

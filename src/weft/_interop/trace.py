@@ -1,7 +1,7 @@
 """Tracing: a function of tensors as a pure function of arrays.
 
-Under a jax transformation, arrays are abstract. The function is run on tensors that stand for them, and recorded as
-usual; the record is then evaluated on the arrays themselves, with each row's own derivative.
+Under a jax transformation, arrays are abstract. The function runs on tensors that stand for them, and is recorded as
+usual; the record is then evaluated on the arrays themselves, with the derivatives of the operator table.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from weft.ops._table import TABLE
 
 
 class NeedsValueError(CompileError):
-    """A function that is being traced reads a value, which does not exist."""
+    """A traced function reads the value of a tensor, which has none under a jax transformation."""
 
 
 class TensorTrace:
-    """What a traced function uses besides its arguments: the ambient `capture` while it runs."""
+    """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
 
     def __init__(self, name: str, key: Any) -> None:
         self.name = name
         self.key = key
         self.drawn: dict[Value, Callable[[], Any]] = {}
         self._written: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
-        self._leaves: dict[int, weakref.ref[Tensor]] = {}  # tensors read, by identity of the tape they collect in
+        self._leaves: dict[int, weakref.ref[Tensor]] = {}  # leaves that were read, by the identity of their tapes
         self._grads: dict[int, tuple[Tape, Any]] = {}
 
     def read(self, tensor: Tensor, value: Value) -> None:
@@ -58,7 +58,7 @@ class TensorTrace:
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
 
     def reads_grad(self, tape: Tape) -> None:
-        """A leaf's `.grad` is looked at; one from outside is a constant."""
+        """A leaf's `.grad` is read; a gradient from outside is a constant."""
 
     def writes_grad(self, tape: Tape, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
@@ -66,7 +66,7 @@ class TensorTrace:
         self._grads.setdefault(id(tape), (tape, tape.grad))
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
-        """A random operator takes a draw: from the key that the call was given."""
+        """The (seed, offset) of a random operator, from the key of the call; `CompileError` if there is none."""
         del generator
         if self.key is None:
             raise CompileError(
@@ -79,7 +79,7 @@ class TensorTrace:
         return seed, offset
 
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number that compiled functions read anew; here it is a constant."""
+        """A number that compiled functions read again at each call; here it is a constant."""
 
     def creates_leaf(self, value: Value) -> None:
         """The function makes a leaf, which is a constant."""
@@ -94,21 +94,24 @@ class TensorTrace:
         """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
-        """An `autograd.Function` is applied, whose derivative jax would not see."""
+        """An `autograd.Function` is applied: `CompileError`, as jax would not see its derivative."""
         raise CompileError(
             f"{self.name}: it applies the autograd.Function {name} at {user_site()}, whose derivative jax cannot see; "
             "make an operator of it with weft.library.custom_op and register_autograd"
         )
 
     def needs_value(self, what: str = "a tensor's value") -> None:
-        """The function looks at a value, or meets other processes."""
+        """The function reads a value, or communicates with other processes: `NeedsValueError`."""
         raise NeedsValueError(
             f"{self.name}: it needs {what} at {user_site()}, and under a jax transformation there is none; "
             "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
         )
 
     def undo(self, mine: Iterable[Tensor]) -> None:
-        """Raise for what would outlive the trace, writes to tensors and gradients from outside, and undo it."""
+        """Undo the function's writes to tensors from outside and to their gradients; `CompileError` if there were any.
+
+        `mine` are the tensors that stand for the arguments.
+        """
         own = set(map(id, mine))
         outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
         kept = [(tensor, old) for tensor, old in outside if tensor is not None]
@@ -143,10 +146,10 @@ def traced(
     key: Any = None,
     on_tape: bool = False,
 ) -> list[jax.Array]:
-    """What `function` gives for tensors that stand for `arrays`, as arrays that depend on them.
+    """The results of `function` for tensors that stand for `arrays`, as arrays that depend on these.
 
-    With `on_tape` the tensors require gradients, so that the function says where gradients stop.
-    `CompileError` if it looks at values, writes to tensors from outside, or draws random numbers without a `key`.
+    With `on_tape` the tensors require gradients, so that the function can stop them, as `detach()` does. `CompileError`
+    if it reads values, writes to tensors from outside, or draws random numbers without a `key` (a `jax.random.key`).
     """
     device = named(default_jax_device())
     leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=device), a) for a in arrays]
@@ -159,7 +162,7 @@ def traced(
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
         apart = ambient().autocast.apart()
         with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False, autocast=apart):
-            tensors = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]  # which may be written to
+            tensors = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]  # unlike leaves, these can be written to
             wanted = [result._read() for result in function(list(tensors))]
         trace.undo(tensors)
         signature, inputs = outline(wanted, region, name)

@@ -17,7 +17,7 @@ from jax import lax
 
 from tests._lazy.interpreter.check import interpret, numbers
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
-from weft._lazy.interpreter import missing, prepare, quiet
+from weft._lazy.interpreter import costs, missing, prepare, quiet
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.interpreter.table import PRIMITIVES
 
@@ -184,3 +184,7 @@ def test_common_programs_do_not_load_scipy():
 def test_names_of_primitives_are_names_of_jax():
     known = {value.name for value in vars(lax).values() if hasattr(value, "multiple_results")}
     assert len(known & set(PRIMITIVES)) > 100
+
+
+def test_costs_are_of_primitives_that_exist():
+    assert {*costs._COMPILING, *costs._NUMBER} <= {*PRIMITIVES}

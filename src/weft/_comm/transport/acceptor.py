@@ -36,9 +36,7 @@ _log = logging.getLogger(__name__)
 MAX_UNAUTHENTICATED = 64
 """The number of peers that may be authenticating at a time."""
 
-_GRACE_SECONDS = (
-    0.1  # seconds that a connection has before others may push it out, and for which a full table of files is left
-)
+_GRACE_SECONDS = 0.1  # before a connection may be closed to make room; also the pause when too many files are open
 _LOG_INTERVAL = 1.0  # seconds between two log lines
 _CHUNK = 1 << 14
 _PYTORCH = b"\0\xce\xf7\x85\x3c"  # the first bytes from a client of PyTorch's TCPStore
@@ -72,7 +70,7 @@ class Acceptor:
 
     `on_accept(channel)`, which must not block, is called with each connection whose peer has proved the key for
     `service`; it then owns the non-blocking socket. With a `context`, peers over TCP must use TLS. Other connections
-    are closed, and the reason is logged.
+    are closed, and the reason is logged. A peer has `seconds` to prove the key.
     """
 
     def __init__(
@@ -241,7 +239,7 @@ class Acceptor:
             self._on_accept(channel)
         except Exception as error:
             connection.sock.close()
-            if not isinstance(error, OSError):  # otherwise the peer has gone
+            if not isinstance(error, OSError):  # that would be a lost connection
                 _log.exception("%s: a peer was not served", self._service.kind)
 
     def _send_frame(self, connection: _Unauthenticated, payload: bytes) -> None:
@@ -256,7 +254,7 @@ class Acceptor:
     # --- closing --------------------------------------------------------------------------------------------------
 
     def _reject(self, connection: _Unauthenticated, why: str = "", payload: bytes | None = None) -> None:
-        """Close a connection and log why. A `payload`, if given, tells the peer."""
+        """Close a connection and log why. A `payload` is sent to the peer before that."""
         if connection.sock not in self._unauthenticated:
             return
         if why:
@@ -286,7 +284,7 @@ class _RateLimitedLog:
         self._left_out = 0
 
     def say(self, text: str) -> None:
-        """Log a line, unless one was logged just before; the next line has the number of those left out."""
+        """Log a line, unless one was logged within the last second; the next line says how many were left out."""
         now = monotonic()
         if now < self._next:
             self._left_out += 1

@@ -44,7 +44,7 @@ class Service(NamedTuple):
 
 
 def store_service(port: int) -> Service:
-    """The store at a port."""
+    """The service of the store that listens at a port."""
     return Service("store", str(port))
 
 
@@ -59,9 +59,10 @@ class Session(NamedTuple):
 class HandshakeReply:
     """The server's answer to a client's proof.
 
+    payload   the frame to send to the client
     session   the session of the connection, if the proof is right
-    identity  the text that the client has sent with it
-    refusal   the reason of a refusal
+    identity  the text that the client has sent with its proof
+    refusal   why the proof was refused, if it was
     """
 
     payload: bytes
@@ -71,7 +72,7 @@ class HandshakeReply:
 
 
 class ServerHandshake:
-    """The server's side: send `greeting`, pass the client's frame to `answer`, and send its payload."""
+    """The server's side: send `greeting`, pass the client's frame to `answer`, and send the payload of the reply."""
 
     def __init__(self, key: bytes, service: Service) -> None:
         self._key = key
@@ -80,7 +81,7 @@ class ServerHandshake:
         self.greeting = _MAGIC + self._nonce
 
     def answer(self, payload: bytes) -> HandshakeReply:
-        """The answer to a frame; `DistNetworkError` if the frame is not a proof."""
+        """The reply to the client's frame; `DistNetworkError` if that is not a proof."""
         nonce, called, identity, proof = _fields(payload, 4)
         if not hmac.compare_digest(proof, _mac(self._key, b"client", self._nonce, nonce, called, identity)):
             return HandshakeReply(pack(_REFUSED), refusal="it has another job key")
@@ -95,8 +96,9 @@ class ServerHandshake:
 def authenticate(sock: Connection, key: bytes, service: Service, deadline: Deadline, identity: str = "") -> Session:
     """Prove the key to the service at the other end, send it `identity`, and verify its proof.
 
-    `JobKeyError`, which names the peer, if it has another key or another version of the protocol, or is not of Weft;
-    `PeerGoneError` if it is another listener; `DistNetworkError` if it has gone; `TimeoutError` if it is silent.
+    `JobKeyError`, which names the peer, if it has another key or does not speak this version of the protocol;
+    `PeerGoneError` if it is another listener; `DistNetworkError` if the connection is lost; `TimeoutError` if there is
+    no answer by the deadline.
     """
     server_nonce, client_nonce = (
         _nonce_of(sock, receive_alone(sock, MOST_PROOF_BYTES, deadline)),
@@ -128,7 +130,7 @@ def _fields(payload: bytes, count: int) -> list[bytes]:
 
 
 def wrong_key(sock: Connection) -> JobKeyError:
-    """The error for a wrong key. `weft run` derives keys from the job's name, so the names may differ."""
+    """The error for a peer with another key. `weft run` derives keys from the job's name, so only that may differ."""
     return JobKeyError(
         f"{peer_name(sock)} has another job key; give all processes of a job the same WEFT_JOB_KEY (or "
         "WEFT_JOB_KEY_FILE), and all nodes the same --rdzv-id"
@@ -150,7 +152,7 @@ def _session(key: bytes, transcript: tuple[bytes, ...], *, server: bool) -> Sess
 
 
 def trusted_session_pair() -> tuple[Session, Session]:
-    """Sessions for both ends of a connection that nobody else can reach, without proofs."""
+    """Sessions for both ends of a connection that nobody else can reach, so that no proof is needed."""
     one, other = secrets.token_bytes(_NONCE), secrets.token_bytes(_NONCE)
     return Session(Tags(one), Tags(other)), Session(Tags(other), Tags(one))
 

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 _SIZE = 512 << 10  # bytes of a chunk
 _MOST = 1 << 42  # bytes of a buffer
-_PAIR = struct.Struct("<QQ")  # a buffer's number and length; or a chunk's start in the buffer, and its length
+_PAIR = struct.Struct("<QQ")  # the number and the length of a buffer; or a chunk's offset in a buffer, and the length
 
 
 class PendingFrame:
@@ -36,7 +36,11 @@ class PendingFrame:
 
 
 class _PartialBuffer:
-    """A buffer that is not complete: some of its chunks have arrived, or the frame that names it."""
+    """A buffer that is not complete: some of its chunks have arrived, or the frame that names it.
+
+    left   bytes that are missing
+    frame  the frame that names it, if that has arrived
+    """
 
     __slots__ = ("data", "frame", "left")
 
@@ -55,7 +59,7 @@ class Chunks:
         self._partial: dict[Pipe, dict[int, _PartialBuffer]] = {}
 
     def put(self, pipe: Pipe, kind: int, buffer: memoryview) -> bytes:
-        """Queue a buffer to be sent, in frames of a kind; returns the descriptor by which the receiver finds it."""
+        """Queue a buffer to be sent in frames of a kind; returns the descriptor by which a frame names it."""
         number, size = next(self._numbers), len(buffer)
         lanes = pipe.lanes or (pipe,)
         for index, offset in enumerate(range(0, size, _SIZE)):
@@ -64,7 +68,10 @@ class Chunks:
         return _PAIR.pack(number, size)
 
     def claim(self, frame: PendingFrame, descriptors: list[bytes], short: Iterator[Any]) -> PendingFrame | None:
-        """Attach the buffers of `descriptors` to a frame, empty ones taken from `short`; the frame, if complete."""
+        """Attach buffers to a frame: those that `descriptors` name, and for an empty descriptor the next of `short`.
+
+        Returns the frame if all its buffers are complete, else None. `DistNetworkError` for invalid descriptors.
+        """
         if any(len(descriptor) not in (0, _PAIR.size) for descriptor in descriptors):
             raise DistNetworkError("it sent a malformed frame")
         with self._lock:
@@ -84,7 +91,10 @@ class Chunks:
         return arrival.data
 
     def take(self, pipe: Pipe, number: int, position: Bytes, buffers: list[memoryview]) -> PendingFrame | None:
-        """Store a chunk of a buffer that belongs to a frame of `pipe`; returns the frame if that completes it."""
+        """Store a chunk of a buffer that belongs to a frame of `pipe`; returns the frame if that completes it.
+
+        `DistNetworkError` for an invalid chunk.
+        """
         if len(position) != _PAIR.size or len(buffers) != 1:
             raise DistNetworkError("it sent a malformed chunk")
         (offset, size), chunk = _PAIR.unpack(position), buffers[0]
@@ -107,7 +117,7 @@ class Chunks:
             return None if frame.missing else frame
 
     def forget(self, pipe: Pipe) -> None:
-        """A peer is lost: drop its incomplete buffers."""
+        """Drop the incomplete buffers of a pipe that is lost."""
         with self._lock:
             self._partial.pop(pipe, None)
 

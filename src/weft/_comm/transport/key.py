@@ -35,7 +35,7 @@ def fingerprint() -> str:
 
 
 def _checked(key: bytes, source: str) -> bytes:
-    """The key; raises if it is too short: an attacker with one proof can try keys as fast as they are hashed."""
+    """The key; raises if it is too short, since an attacker who has seen one proof can try keys offline."""
     if len(key) < _LEAST_BYTES:
         raise DistNetworkError(
             f"the job's key in {source} has {len(key)} bytes, and needs at least {_LEAST_BYTES}; make one with "
@@ -47,7 +47,7 @@ def _checked(key: bytes, source: str) -> bytes:
 def _read(path: Path) -> bytes:
     """The key in a file. As for ssh, the file must belong to the user and not be readable by others."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # a pipe would wait
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # a pipe would block
             _check_owner(os.fstat(file.fileno()), str(path))
             key = file.read().strip()
     except OSError as error:

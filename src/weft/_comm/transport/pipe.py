@@ -5,7 +5,7 @@ authentication tag is checked before it is delivered, so a forged or damaged fra
 lanes: further connections to the same peer, for long buffers.
 
 Sending never blocks: bytes that the system does not take are queued, and sent by the reactor when there is room. One
-thread reads at a time, the one with the reader lock: a caller that waits for its answer, or one of the reactor.
+thread reads at a time, the one with the reader lock: a caller that waits for its answer, or a thread of the reactor.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ MOST_BYTES = 1 << 30
 
 _HEAD = struct.Struct(f"<{tags.SIZE}sIQHH")  # tag of the rest, bytes that follow, number, kind, number of buffers
 _REST = struct.Struct("<IQHH")
-_SHORT = 1 << 10  # bytes up to which a body is copied, so that it does not keep the frames read with it alive
-_LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
-_PREALLOCATED = 1 << 22  # bytes of a frame for which there is memory before they come
-_MOST_PIECES = 64  # of one system call
+_SHORT = 1 << 10  # bytes up to which a body is copied, as a view would keep the frames read with it in memory
+_LONG = 1 << 16  # bytes read at a time; the buffers of a longer frame are sent without copying them
+_PREALLOCATED = 1 << 22  # bytes up to which the memory of a frame is allocated before the frame is complete
+_MOST_PIECES = 64  # that one system call sends
 _READ_TIMEOUT = 50  # milliseconds after which a read that waits returns
 _CLOSED = "it has closed the connection"
 _SENT = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -57,7 +57,7 @@ class Cipher(Protocol):
         ...
 
     def open(self, data: bytes) -> bytes:
-        """The decrypted bytes, as far as they are complete; `DistNetworkError` where they are forged."""
+        """Take received bytes, and return what can be decrypted so far; `DistNetworkError` if they are forged."""
         ...
 
 
@@ -74,7 +74,7 @@ class FrameHandler(Protocol):
 
 
 class Pipe:
-    """One connection. `peer` is the name of the other end, for messages."""
+    """One connection. `peer` is the name of the other end, for messages; `main` the pipe that this one is a lane of."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Pipe:
         self.reader = ReaderLock()
         """Held by the thread that reads."""
         self.pushed = 0.0
-        """When a call was last sent at once; callers batch frames by it."""
+        """When a call was last sent at once (`time.perf_counter`); calls that follow closely are sent together."""
         self.bytes_in = self.bytes_out = 0
         """Bytes received and sent, lent memory included."""
         self._arrivals = select.poll()
@@ -107,26 +107,25 @@ class Pipe:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._woken = False
         self.free = weakref.finalize(self, _free, sock, self._wake_fd)
-        """Closes the socket: called when no thread reads it any more, at the latest when the pipe is collected."""
+        """Closes the socket. It is called once no thread reads it, at the latest when the pipe is garbage-collected."""
         self._arrivals.register(self._wake_fd, select.POLLIN)
         self._handler = handler
         self._tags = session
         self._cipher = cipher
-        self._lock = threading.Lock()  # of what is to be sent
+        self._lock = threading.Lock()  # guards what is to be sent
         self._unsent: deque[Bytes] = deque()
-        self._low_priority: deque[Frame] = deque()  # those that wait until nothing else is unsent
-        self._remainder = b""  # the beginning of a frame
-        self._long_frame: memoryview | None = (
-            None  # a frame that takes several reads, of which `_filled` bytes are there
-        )
-        self._filled = 0
+        self._low_priority: deque[Frame] = deque()  # sent when nothing else is unsent
+        self._remainder = b""  # the beginning of a frame, as far as it has arrived
+        self._long_frame: memoryview | None = None  # a frame that takes several reads
+        self._filled = 0  # bytes of it that have arrived
 
     @property
     def main(self) -> Pipe:
-        """The pipe that this is a lane of, or this one."""
+        """The pipe that this one is a lane of; itself if it is no lane."""
         return self._main or self
 
     def fileno(self) -> int:
+        """The file descriptor of the socket; -1 once that is closed."""
         return self._sock.fileno()
 
     @property
@@ -139,7 +138,7 @@ class Pipe:
     def put(
         self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = (), *, low_priority: bool = False
     ) -> None:
-        """Queue a frame for `flush`. Buffers must not change until then.
+        """Queue a frame for `flush`. Buffers must not change until they are sent.
 
         Frames of `low_priority` are sent after all others. `ValueError` for a frame longer than `MOST_BYTES`.
         """
@@ -151,7 +150,7 @@ class Pipe:
                 self._unsent.extend(self._sealed(frame))
 
     def _sealed(self, frame: Frame) -> Iterable[Bytes]:
-        """The bytes of the next frame, in as few pieces as possible without copying long buffers."""
+        """The bytes of the next frame, tagged and encrypted, in few pieces and without copying long buffers."""
         tag, size = self._tags.outgoing.next(frame), sum(map(len, frame))
         pieces = [b"".join((tag, *frame))] if size <= _LONG else [b"".join((tag, *frame[:2])), *filter(len, frame[2:])]
         return pieces if self._cipher is None else map(self._cipher.seal, pieces)
@@ -171,7 +170,7 @@ class Pipe:
                 except BlockingIOError:
                     return
                 except OSError:
-                    unsent.clear()  # frames that the peer sent before its end are still to be read
+                    unsent.clear()  # the pipe stays open to read the frames that the peer sent before it ended
                     self._low_priority.clear()
                     return
                 self.main.bytes_out += sent
@@ -279,7 +278,7 @@ class Pipe:
             self.close_reason = why
             self._unsent.clear()
             self._low_priority.clear()
-        with suppress(OSError):  # the peer was faster
+        with suppress(OSError):  # the peer has closed it already
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the reader
         self._handler.lost(self)
 
@@ -299,9 +298,10 @@ def _frame(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> Fra
 
 
 def _allocate(size: int) -> memoryview:
-    """Memory for a frame. Pages of a long one are allocated as it arrives, so that a false length costs nothing.
+    """Memory for a frame; `DistNetworkError` if there is none.
 
-    They lie outside of the heap, which would never return them to the system.
+    Pages of a long frame are only allocated as it arrives, so a false length costs nothing. They are mapped outside of
+    the heap, which would keep them when the frame is freed.
     """
     if size <= _PREALLOCATED:
         return memoryview(bytearray(size))

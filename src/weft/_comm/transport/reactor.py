@@ -48,7 +48,7 @@ class _ThreadLocal(threading.local):
 
 
 class Reactor:
-    """Runs up to `workers` functions at a time, while one more thread reads. Each thread begins with `enter()`."""
+    """Runs up to `workers` functions at a time, while one more thread reads. Each thread calls `enter()` first."""
 
     def __init__(self, name: str, workers: int, enter: Callable[[], None] = lambda: None) -> None:
         self._name = name
@@ -64,14 +64,14 @@ class Reactor:
         self._threads: list[threading.Thread] = []
         self._running = self._followers = 0
         self._promotions: SimpleQueue[_Leadership | None] = SimpleQueue()  # each wakes a follower; None ends it
-        self._rearm_lock = threading.Lock()  # checking whether a thread reads, and arming the pipe, are one step
+        self._rearm_lock = threading.Lock()  # makes checking whether a thread reads and arming the pipe one step
         self._closed = False
         self._housekeeping_wakeups: SimpleQueue[None] = SimpleQueue()
         self._housekeeping_idle = True
         self._deferred_callbacks: deque[Callable[[], None]] = deque()
         self._thread_local = _ThreadLocal()
         self.on_timer: Callable[[], float | None] = lambda: None
-        """Called by the housekeeping thread; returns the seconds until the next call, None for not before `wake`."""
+        """Called by the housekeeping thread; returns the seconds until the next call, or None to wait for `wake`."""
         self._housekeeper = threading.Thread(target=self._run_housekeeping, name=f"{name}, keeper", daemon=True)
         self._leadership = _Leadership()
         self._start(self._leadership)
@@ -80,7 +80,7 @@ class Reactor:
     # --- pipes ---
 
     def add(self, pipe: Pipe, *, serve: bool) -> None:
-        """Watch a pipe: always, or, without `serve`, only for its end until it is passed to `poll`."""
+        """Watch a pipe: with `serve` for all that arrives, else only for its end, until it is passed to `poll`."""
         self._pipes[pipe.fileno()] = pipe
         if serve:
             self._served.add(pipe)
@@ -111,11 +111,11 @@ class Reactor:
             try:
                 callback = self._deferred_callbacks.popleft()
             except IndexError:
-                return  # the housekeeping thread was faster
+                return  # the housekeeping thread has taken it
             _run_logged(callback)
 
     def poll(self, pipe: Pipe) -> None:
-        """Send the queued frames of a pipe, and have it read, unless a thread does that already."""
+        """Send the queued frames of a pipe, and have it read, unless a thread reads it already."""
         pipe.flush()
         if pipe.close_reason is None and not pipe.reader.held:
             self.watch(pipe)
@@ -127,7 +127,10 @@ class Reactor:
             self._housekeeping_wakeups.put(None)
 
     def watch(self, pipe: Pipe) -> None:
-        """Arm a pipe for its next event: its end, room to write if frames are queued, and bytes if answers are due."""
+        """Arm a pipe for its next event: its end, room to write if frames are queued, and bytes to read.
+
+        It is read if no other thread reads it, and if it is always read here or answers are due.
+        """
         with self._rearm_lock, suppress(OSError, ValueError):  # it was removed
             pipe.reader.missed = False
             read = not pipe.reader.held and (pipe in self._served or bool(pipe.calls))
@@ -136,10 +139,10 @@ class Reactor:
     def read_until(
         self, pipe: Pipe, done: Callable[[], bool], notify_with: Callable[[Waiter], None], deadline: float | None
     ) -> None:
-        """Return when `done()`, when the pipe is closed, or at `deadline`; meanwhile this thread reads the pipe.
+        """Read a pipe until `done()`, until it is closed, or until `deadline`, which is a `time.monotonic()`.
 
-        While another thread reads, this one waits until its waiter, passed to `notify_with`, or the reader lock wakes
-        it.
+        While another thread reads it, this one waits on a waiter, which the reader lock wakes, or whoever has received
+        it from `notify_with`.
         """
         if pipe.backlog:
             self.flush(pipe)
@@ -171,25 +174,25 @@ class Reactor:
             self.watch(pipe)
 
     def _release_reader(self, pipe: Pipe) -> None:
-        """Pass the reading on to a caller that waits, else to the reactor if answers are due."""
+        """Let a waiting caller read next, or, if there is none and answers are due, a thread of the reactor."""
         if not pipe.reader.release() and (pipe.calls or pipe.reader.missed):
             self.watch(pipe)
 
     # --- functions ---
 
     def run(self, function: Callable[[], None]) -> None:
-        """Have a function run in a thread of the reactor: in the leader, once it has delivered all frames it read."""
+        """Have a function run in a thread of the reactor, once the leader has delivered the frames that it has read."""
         self._tasks.append(function)
         if self._thread_local.leadership is not self._leadership:
             os.eventfd_write(self._wake_fd, 1)
 
     def yield_leadership(self) -> None:
-        """Let another thread lead, if this one does: it is about to block."""
+        """Let another thread lead if this one does, since it is about to block."""
         if (leadership := self._thread_local.leadership) is self._leadership:
             self._promote(leadership)
 
     def defer(self, function: Callable[[], None]) -> None:
-        """Run a function that may wait for other calls in this thread, as soon as it reads no pipe."""
+        """Run a function that may wait for other calls: now, or once this thread no longer reads a pipe."""
         if self._thread_local.deferred is None:
             function()
         else:
@@ -202,7 +205,7 @@ class Reactor:
 
     @property
     def running(self) -> int:
-        """How many functions run, or wait to."""
+        """How many functions run or wait to run."""
         return self._running + len(self._tasks)
 
     @property
@@ -236,7 +239,7 @@ class Reactor:
         thread.start()
 
     def _promote(self, leader: _Leadership | None) -> None:
-        """Make a follower the leader, unless `leader` is no longer the present term."""
+        """Make a follower or a new thread the leader, unless the term of `leader` has ended already."""
         with self._lock:
             if self._leadership is not leader or self._closed:
                 return
@@ -251,7 +254,7 @@ class Reactor:
         self._enter()
         while leadership is not None:
             self._thread_local.leadership = leadership
-            more = bool(self._tasks)  # since the last one led
+            more = bool(self._tasks)  # which the last leader has left
             while self._leadership is leadership and not self._closed:
                 events = self._epoll.poll(0, 1) if more else self._next_event()
                 leadership.beat += 1
@@ -269,7 +272,7 @@ class Reactor:
             leadership = self._promotions.get()
 
     def _next_event(self) -> list[tuple[int, int]]:
-        """Wait for an event; spin first, as the next one of a dialogue comes at once."""
+        """Wait for an event; spin first, since in a series of calls the next one comes at once."""
         poll = self._epoll.poll
         events: list[tuple[int, int]] = []
         spin(lambda: events.extend(poll(0, 1)) or events)
@@ -304,7 +307,7 @@ class Reactor:
             return False
         with self._lock:
             if self._running == self.workers:
-                return False  # the next thread that is done takes it
+                return False  # the next thread that has finished its functions takes them
             self._running += 1
         for _ in range(_TASKS_PER_POLL):
             try:

@@ -1,4 +1,4 @@
-"""A lock for the one of several waiting threads that reads for all."""
+"""A lock that decides which one of several waiting threads reads for all of them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from queue import SimpleQueue
 from threading import Lock
 
 Waiter = SimpleQueue[None]
-"""A queue that a thread waits at; an item wakes it."""
+"""A queue on which a thread waits; an item wakes the thread."""
 
 
 class ReaderLock:
-    """Held by one thread at a time. A thread that cannot have it may leave a waiter, which is woken when it is free."""
+    """A lock that does not block: a thread that cannot take it may leave a waiter, and is woken when it is released."""
 
     __slots__ = ("_lock", "_waiters", "held", "missed")
 
     def __init__(self) -> None:
         self.missed = False
-        """Whether a thread without a waiter has failed to take it, and relies on the holder to read for it."""
+        """Whether a thread without a waiter has failed to take the lock, so that the holder must read for it."""
         self._lock = Lock()
         self.held = False
         self._waiters: dict[Waiter, None] = {}  # in the order of arrival
 
     def acquire(self, waiter: Waiter | None = None) -> bool:
-        """Take the lock, if nobody has it."""
+        """Take the lock if it is free; otherwise leave the waiter, if any. Returns whether the lock was taken."""
         with self._lock:
             if self.held:
                 if waiter is None:
@@ -41,7 +41,7 @@ class ReaderLock:
             return self._wake()
 
     def withdraw(self, waiter: Waiter) -> bool:
-        """Stop waiting. True if the lock is free and nobody will take it: this waiter was woken for it."""
+        """Stop waiting. True if this waiter was woken to take the lock, which is still free and wakes nobody else."""
         with self._lock:
             if waiter in self._waiters:
                 del self._waiters[waiter]

@@ -27,10 +27,10 @@ Address = tuple[socket.AddressFamily, tuple[Any, ...]]  # host and port, and mor
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket: on the loopback interface where `host` is that, else on all. Port 0 picks a free one.
+    """A listening socket: on the loopback interface if `host` names it, else on all. Port 0 picks a free port.
 
-    All interfaces, since the name that others reach this host by may lead to another address here (a container's, a
-    service's). `DistNetworkError` when the port is taken or may not be used.
+    On all, since the name by which others reach this host may resolve to another address here, as in a container or
+    behind a service. `DistNetworkError` if the port is taken or may not be used.
     """
     _check_port(port, 0)
     try:
@@ -55,7 +55,7 @@ def _check_port(port: int, first: int) -> None:
 
 
 def loopback_address(host: str) -> str | None:
-    """The loopback address that a host's name stands for; None for other hosts, and other addresses of this one."""
+    """The loopback address that `host` stands for, or None if it is another address or name."""
     if host == "localhost":
         return "127.0.0.1"
     try:
@@ -74,11 +74,10 @@ def _listen_everywhere(port: int) -> socket.socket:
 
 
 def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> socket.socket:
-    """A connection; tries all addresses of the host again until the deadline, as the server may start later.
+    """A TCP connection. All addresses of the host are tried until the deadline, as the server may start later.
 
-    Without `retry`, each address is tried once.
-
-    `DistNetworkError` that says what was tried when none could be had, `PeerGoneError` where all of it was refused.
+    Without `retry`, each address is tried once. `PeerGoneError` if the last attempts were all refused, else
+    `DistNetworkError`; both say what was tried.
     """
     _check_port(port, 1)
     if not host:
@@ -86,16 +85,16 @@ def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> 
     pause = _FIRST_PAUSE
     tried: dict[str, str] = {}
     while True:
-        refused = True
+        refusals: list[bool] = []
         for address in _addresses(host, port, deadline, tried):
             try:
                 return _connect_to(address, deadline)
             except OSError as error:
                 tried[address_text(*address[1][:2])] = error.strerror or "no answer"
-                refused = refused and isinstance(error, ConnectionRefusedError)
+                refusals.append(isinstance(error, ConnectionRefusedError))
         left = deadline.left()
         if not retry or (left is not None and left <= 0):
-            kind = PeerGoneError if tried and refused else DistNetworkError
+            kind = PeerGoneError if refusals and all(refusals) else DistNetworkError
             raise kind(_unreachable(host, port, deadline, tried))
         time.sleep(pause if left is None else min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
@@ -108,7 +107,7 @@ def _connect_to(address: Address, deadline: Deadline) -> socket.socket:
         left = deadline.left()
         sock.settimeout(None if left is None else max(left, 1e-3))
         sock.connect(endpoint)
-        if sock.getsockname() == sock.getpeername():  # a free port of this host may be connected to itself
+        if sock.getsockname() == sock.getpeername():  # TCP may connect a free port of this host to itself
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
@@ -121,12 +120,12 @@ def set_keepalive(sock: socket.socket) -> None:
     """Let a connection fail within half a minute after its peer vanishes, or stops acknowledging data."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):  # systems differ
+        if hasattr(socket, name):  # not every system has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def is_same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket, or the one that made it listen, is of this user."""
+    """Whether the process at the other end of a Unix socket, or the one that made it listen, belongs to this user."""
     _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return user == os.geteuid()
 

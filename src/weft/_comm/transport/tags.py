@@ -10,14 +10,14 @@ from itertools import count
 SIZE = 16
 """Bytes of a tag."""
 
-_POSITION = struct.Struct("<QQ")  # the number of a frame, and its bytes
+_POSITION = struct.Struct("<QQ")  # the number of a frame, and its length in bytes
 _LONG = 1 << 12  # bytes from which on SHA-256, for which processors have instructions, is faster than BLAKE2
 
 
 class Tags:
     """The tags of one direction of a connection, for successive frames: keyed BLAKE2b (RFC 7693).
 
-    For long parts, their SHA-256 (FIPS 180-4) is used instead. Not thread-safe.
+    Of a long part only its SHA-256 (FIPS 180-4) goes into the tag. Not thread-safe.
     """
 
     __slots__ = ("_keyed", "_next")
@@ -27,7 +27,10 @@ class Tags:
         self._next = count().__next__
 
     def next(self, parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
-        """The tag of the next frame, given in parts; how it is split must follow from its length and first part."""
+        """The tag of the next frame, given in parts.
+
+        Both sides must split a frame alike, so the split must follow from the frame's length and its first part.
+        """
         size = sum(map(len, parts))
         place, tag = _POSITION.pack(self._next(), size), self._keyed.copy()
         if size < _LONG:

@@ -1,4 +1,4 @@
-"""TLS without a socket: it encrypts and decrypts bytes that others send and receive; both sides show a certificate."""
+"""TLS over bytes in memory, which others send and receive, and a client over a socket; both sides have certificates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _READ = 1 << 16
 
 
 class Certificates(NamedTuple):
-    """Files in PEM: this process's certificate, its private key, and the authority that has signed those of all."""
+    """Paths of PEM files: this process's certificate, its private key, and the authority that signs them all."""
 
     certificate: str
     private_key: str
     authority: str
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """The SSL context for a side of a connection; `ValueError` for files that cannot be used."""
+        """The SSL context for one side of a connection; `ValueError` if the files cannot be used."""
         for path in self:
             try:
                 Path(path).read_bytes()
@@ -35,10 +35,10 @@ class Certificates(NamedTuple):
                 ) from error
         tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         tls_context.minimum_version = ssl.TLSVersion.TLSv1_3
-        tls_context.check_hostname = False  # workers are named by the job; the authority is the job's own
+        tls_context.check_hostname = False  # a worker's name is not a host name; the authority is the job's own
         tls_context.verify_mode = ssl.CERT_REQUIRED
         try:
-            tls_context.load_cert_chain(self.certificate, self.private_key, password="")  # nobody is asked for one
+            tls_context.load_cert_chain(self.certificate, self.private_key, password="")  # never ask the user
             tls_context.load_verify_locations(self.authority)
         except ssl.SSLError as error:
             raise ValueRangeError(
@@ -49,17 +49,17 @@ class Certificates(NamedTuple):
 
 
 class Tls:
-    """One side of a TLS connection: first the handshake, and then the cipher of a pipe."""
+    """One side of a TLS connection over bytes in memory. After the handshake it can be the cipher of a pipe."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
         self.ready = False
         """Whether the handshake is complete."""
-        self._lock = threading.Lock()  # reading may have to write, and the other way round
+        self._lock = threading.Lock()  # OpenSSL may write while it reads, and read while it writes
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=server)
 
     def do_handshake(self, data: bytes) -> bytes:
-        """Go on with the handshake by received bytes; returns the bytes to send. `DistNetworkError` if it fails."""
+        """Continue the handshake with received bytes; returns the bytes to send. `TlsError` if it fails."""
         self._in.write(data)
         try:
             self._tls.do_handshake()
@@ -71,16 +71,16 @@ class Tls:
         return self._out.read()
 
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
-        """The encrypted bytes; none once TLS has failed, which reading reports."""
+        """The encrypted bytes; none once TLS has failed, as `open` reports the failure."""
         with self._lock:
             with suppress(ssl.SSLError):
                 self._tls.write(data)
             return self._out.read()
 
     def open(self, data: bytes, most: int | None = None) -> bytes:
-        """The decrypted bytes, as far as they are complete; `DistNetworkError` if they are forged.
+        """Take received bytes, and return what can be decrypted so far; `DistNetworkError` if they are forged.
 
-        With `most`, at most so many of them; the rest comes with the next call.
+        With `most`, at most that many bytes are returned; the next call returns the rest.
         """
         pieces: list[bytes] = []
         with self._lock:
@@ -102,7 +102,7 @@ def _failure(error: ssl.SSLError) -> str:
 
 
 class TlsError(DistNetworkError):
-    """A handshake has failed; `alert` are the bytes to send to the other side."""
+    """A handshake has failed; `alert` holds the bytes to send to the other side."""
 
     def __init__(self, text: str, alert: bytes) -> None:
         super().__init__(text)
@@ -110,9 +110,9 @@ class TlsError(DistNetworkError):
 
 
 class TlsClient:
-    """A client's TLS connection over a socket, for the proof of the key; `tls` is the cipher from then on.
+    """A client's TLS connection over a blocking socket, on which the key is proved; `tls` is the cipher after that.
 
-    `DistNetworkError` where the handshake fails, `TimeoutError` where it takes until the deadline.
+    The constructor does the handshake: `DistNetworkError` if it fails, `TimeoutError` if it passes the deadline.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, deadline: Deadline) -> None:
@@ -130,12 +130,15 @@ class TlsClient:
             raise
 
     def settimeout(self, seconds: float | None) -> None:
+        """Set the deadline of all later calls, in seconds from now; None means no deadline."""
         self._deadline = Deadline(seconds)
 
     def getpeername(self) -> Any:
+        """The address of the other side."""
         return self._sock.getpeername()
 
     def sendall(self, data: bytes) -> None:
+        """Encrypt and send the data."""
         self._send(self.tls.seal(data))
 
     def recv(self, size: int) -> bytes:

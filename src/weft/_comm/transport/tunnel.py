@@ -24,7 +24,7 @@ from weft._comm.transport.wire import Frames, frame, receive
 from weft.errors import DistNetworkError
 
 _CHUNK = 1 << 16
-_LONGEST_PATH = 80  # of a folder for sockets' folders; the system takes 107 bytes in all
+_LONGEST_PATH = 80  # of the folder that holds the sockets' folders; a socket's path has at most 107 bytes
 _PAUSE = 0.02
 _NAME = "weft tunnel"
 
@@ -45,7 +45,7 @@ class TunnelServer:
         self._acceptor = Acceptor([listener], _service(token), job_key(), lambda channel: _start(self._accept, channel))
 
     def close(self, seconds: float) -> None:
-        """Wait up to that many seconds until all connections are closed; those left are cut off from the service."""
+        """Wait up to `seconds` until all connections are closed; those left are disconnected from the service."""
         with self._changed:
             self._changed.wait_for(lambda: not self._connections, seconds)
             for local in self._connections:
@@ -56,7 +56,7 @@ class TunnelServer:
         local.settimeout(None)
         remote = _connect(self.path, Deadline(PROOF_SECONDS))
         if remote is None:
-            local.close()  # the peer is told
+            local.close()  # so that the peer does not wait
             return
         with self._changed:
             self._connections.add(local)
@@ -69,7 +69,10 @@ class TunnelServer:
 
 
 class Tunnel:
-    """A Unix socket, at `path`, that forwards to the tunnel server at the first of `addresses` that answers."""
+    """A Unix socket, at `path`, that forwards to the tunnel server at the first of `addresses` that answers.
+
+    Each address has `seconds` to answer.
+    """
 
     def __init__(self, addresses: Sequence[str], port: int, token: str, seconds: float) -> None:
         self._addresses = addresses
@@ -77,7 +80,7 @@ class Tunnel:
         self._service = _service(token)
         self._seconds = seconds
         self._key = job_key()
-        self._kept_open: list[socket.socket] = []  # a socket that nothing refers to is closed
+        self._kept_open: list[socket.socket] = []  # referred to, since Python closes a socket without references
         self._folder = _private_folder()
         self.path = f"{self._folder.name}/tunnel"
         self._listener = socket.socket(socket.AF_UNIX)

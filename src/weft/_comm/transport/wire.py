@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 28
 
 
 class Connection(Protocol):
-    """A blocking socket, as far as single frames need it."""
+    """Those methods of a blocking socket that sending and receiving frames needs."""
 
     def settimeout(self, value: float | None, /) -> None: ...
     def sendall(self, data: bytes, /) -> None: ...
@@ -74,7 +74,7 @@ class Frames:
 
     @property
     def lacking(self) -> int:
-        """How many bytes are missing for the next frame, as far as known; for frames without tags."""
+        """How many bytes the next frame lacks, as far as its length is known; only for frames without tags."""
         pieces = self._pieces
         size = _LENGTH.unpack_from(pieces)[0] if len(pieces) >= _LENGTH.size else 0
         return _LENGTH.size + size - len(pieces)
@@ -101,7 +101,7 @@ class Frames:
 def receive(sock: Connection, frames: Frames, deadline: Deadline) -> bytes:
     """The next frame of a blocking socket.
 
-    `TimeoutError` when the deadline passes first, `DistNetworkError` when the stream ends or holds no frames.
+    `TimeoutError` if the deadline passes first; `DistNetworkError` if the stream ends or a frame is invalid.
     """
     while (payload := frames.next()) is None:
         frames.feed(_piece(sock, _CHUNK, deadline))
@@ -122,7 +122,7 @@ def _piece(sock: Connection, most: int, deadline: Deadline) -> bytes:
 
 
 def receive_alone(sock: Connection, most: int, deadline: Deadline) -> bytes:
-    """The next frame, without reading any byte behind it. Errors as `receive`."""
+    """The next frame, which has no tag, without reading any byte behind it. The errors are those of `receive`."""
     frames = Frames(most)
     while (payload := frames.next()) is None:
         frames.feed(_piece(sock, frames.lacking, deadline))
@@ -130,7 +130,7 @@ def receive_alone(sock: Connection, most: int, deadline: Deadline) -> bytes:
 
 
 def send(sock: Connection, payload: bytes, deadline: Deadline, tagged: Tags | None = None) -> None:
-    """Send one frame over a blocking socket; errors as `receive`."""
+    """Send one frame over a blocking socket. The errors are those of `receive`."""
     sock.settimeout(seconds_until(deadline))
     try:
         sock.sendall(frame(payload, tagged))
@@ -141,7 +141,7 @@ def send(sock: Connection, payload: bytes, deadline: Deadline, tagged: Tags | No
 
 
 def _is_deadline(error: OSError) -> bool:
-    """Whether a deadline has passed. That error has no number; the system's own ETIMEDOUT is a lost connection."""
+    """Whether the socket's timeout has passed. Its error has no errno; the system's ETIMEDOUT is a lost connection."""
     return isinstance(error, TimeoutError) and error.errno is None
 
 
@@ -151,6 +151,6 @@ def _lost(error: OSError) -> DistNetworkError:
 
 
 def seconds_until(deadline: Deadline) -> float | None:
-    """For `settimeout`, where 0 would mean not to wait at all."""
+    """The seconds left, for `settimeout`: at least 1 ms, as 0 would mean not to wait; None without a limit."""
     left = deadline.left()
     return None if left is None else max(left, 1e-3)

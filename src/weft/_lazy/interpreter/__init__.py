@@ -1,7 +1,7 @@
-"""An interpreter of jaxprs over NumPy, for the CPU: what runs a few times is computed without compiling it.
+"""An interpreter of jaxprs over NumPy, for the CPU: programs that run only a few times need not be compiled.
 
-`prepare` turns a jaxpr into a list of steps once; calling the result runs them. The primitives are a table, filled by
-the modules below, from a primitive's name to what makes a NumPy function of an equation's parameters.
+`prepare` turns a jaxpr into a list of steps once; calling the result executes them. The modules imported below fill a
+table that maps the name of a primitive to a function that makes a NumPy function from an equation's parameters.
 """
 
 from importlib import import_module

@@ -11,7 +11,7 @@ from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Para
 
 
 def _expanded(mask: Array, like: Array) -> Array:
-    """The mask with dims behind it for those of an array that it says nothing of."""
+    """The mask with trailing dims of size 1, so that it broadcasts to an array with more dims."""
     return mask.reshape(mask.shape + (1,) * (like.ndim - mask.ndim))
 
 
@@ -25,7 +25,7 @@ def _while(params: Params, ins: Types, outs: Types) -> Function:
         carry: Sequence[Array] = arrays[second:]
         while (goes_on := condition((*of_condition, *carry))[0]).any():
             new = body((*of_body, *carry))
-            if goes_on.ndim:  # a loop for each element of a batch
+            if goes_on.ndim:  # a batch of loops: those that have ended keep their carries
                 new = [np.where(_expanded(goes_on, x), x, old) for x, old in zip(new, carry, strict=True)]
             carry = new
         return carry

@@ -22,7 +22,7 @@ def _convert(params: Params, ins: Types, outs: Types) -> Unary:
 
 
 def _saturated(x: Array, target: np.dtype) -> Array:
-    """Floats as integers: towards zero, and to the nearest one that there is; NaN is 0."""
+    """Floats rounded towards zero to integers, clamped to the range of the type `target`; NaN becomes 0."""
     bounds = np.iinfo(target)
     low, high = x.dtype.type(bounds.min), x.dtype.type(bounds.max + 1)
     is_high, is_low = x >= high, x <= low
@@ -35,7 +35,7 @@ def _bitcast(params: Params, ins: Types, outs: Types) -> Unary:
     (_, source), (shape, target) = ins[0], outs[0]
     if source.itemsize == target.itemsize:
         return methodcaller("view", target)
-    if source.itemsize > target.itemsize:  # elements become a last dim
+    if source.itemsize > target.itemsize:  # the parts of each element become a new last dim
         return lambda x: np.ascontiguousarray(x)[..., None].view(target).reshape(shape)
     return lambda x: np.ascontiguousarray(x).view(target).reshape(shape)
 
@@ -48,7 +48,10 @@ def _reduce_precision(params: Params, ins: Types, outs: Types) -> Unary:
 
 
 def _reduced(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Floats rounded to so many bits, ties to even; those that are too small are zeros, the too large ones infinite."""
+    """Floats rounded to a format with these numbers of bits, ties to even.
+
+    Numbers below its normal range become zero, numbers above it infinite.
+    """
     width = 8 * x.dtype.itemsize
     bits = np.dtype(f"u{x.dtype.itemsize}")
     mantissa = np.finfo(x.dtype).nmant

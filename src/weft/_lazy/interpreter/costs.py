@@ -1,8 +1,8 @@
-"""What a jaxpr costs: to compile it, and each time that it is interpreted in place of being run compiled.
+"""Estimates of what a jaxpr costs: to compile once, and to interpret instead of running it compiled, for each run.
 
-Both are static estimates, so that the same program has the same costs in every process; no clock is read. The figures
-were measured once, on a core of 2 GHz, over the training steps of `bench` and single operators: estimates of whole
-programs are within a factor of two of what XLA takes. Only their ratio matters.
+No clock is read, so that a program has the same costs in every process. The constants were measured once, on a 2 GHz
+core, over the training steps of `bench` and over single operators; estimates for whole programs are within a factor of
+two of what XLA takes. Only the ratio of the two costs matters.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from weft._lazy.interpreter.table import PRIMITIVES
 
 
 class Costs(NamedTuple):
-    """Seconds.
+    """The costs of a program, in seconds.
 
-    compiling     what XLA takes to compile it
-    interpreting  what a run takes longer than its part of a compiled program takes
+    compiling     the time that XLA takes to compile it
+    interpreting  the additional time of each run that is interpreted instead of compiled
     """
 
     compiling: float
@@ -34,31 +34,33 @@ _COMPILING = {
     "dot_general": 5e-3, "conv_general_dilated": 0.06, "reduce_window_sum": 0.05, "reduce_window_max": 0.05,
     "select_and_scatter_add": 0.1, "select_and_gather_add": 0.1, "random_bits": 0.06, "threefry2x32": 0.06,
     "sort": 0.03, "top_k": 0.02, "cumsum": 0.05, "cumprod": 0.05, "cummax": 0.05, "cummin": 0.05, "cumlogsumexp": 0.05,
-    "gather": 5e-3, "scatter": 8e-3, "scatter_add": 8e-3, "while": 0.03, "scan": 0.03, "cond": 0.03,
-    "lu": 0.05, "qr": 0.05, "eigh": 0.1, "svd": 0.1, "digamma": 0.05, "lgamma": 0.05, "erf_inv": 0.01,
+    "gather": 5e-3, "scatter": 8e-3, "scatter-add": 8e-3, "scatter-sub": 8e-3, "scatter-mul": 8e-3, "scatter-min": 8e-3,
+    "scatter-max": 8e-3, "reduce_window": 0.05, "reduce_window_min": 0.05, "reduce_precision": 1e-3, "while": 0.03,
+    "scan": 0.03, "cond": 0.03, "lu": 0.05, "qr": 0.05, "eigh": 0.1, "svd": 0.1, "digamma": 0.05, "lgamma": 0.05,
+    "erf_inv": 0.01,
 }  # fmt: skip
 _COMPILING_REDUCTION = 4e-3
 _COMPILING_ANY = 1e-3
 
-_STEP = 2e-6  # of any equation, whatever it computes
-_VIEW = 0.7e-6  # where nothing is computed
-_NUMBER = {  # for each number of the result; of reductions and what searches, of the input
+_STEP = 2e-6  # for each equation, whatever it computes
+_VIEW = 0.7e-6  # for each equation that only makes a view
+_NUMBER = {  # for each element of the equation's largest input or result
     "random_bits": 4e-8, "threefry2x32": 4e-8, "sort": 8e-8, "top_k": 8e-8, "gather": 1e-8, "scatter": 2e-8,
-    "scatter_add": 2e-8, "exp": 5e-9, "exp2": 5e-9, "log": 5e-9, "log1p": 1e-8, "expm1": 1e-8, "tanh": 5e-9,
-    "log2": 5e-9, "sin": 1e-8, "cos": 1e-8, "tan": 1e-8, "pow": 2e-8, "erf": 1e-8, "erfc": 1e-8, "erf_inv": 2e-8,
-    "logistic": 1e-8, "rem": 1e-8,
-    "reduce_window": 2e-8, "reduce_window_sum": 2e-8, "reduce_window_max": 2e-8, "select_and_scatter_add": 4e-8,
-    "select_and_gather_add": 4e-8, "lgamma": 5e-8, "digamma": 5e-8, "atan2": 2e-8, "while": 0.0, "scan": 0.0,
-    "cond": 0.0, "dot_general": 0.0, "lu": 0.0, "qr": 0.0, "eigh": 0.0, "svd": 0.0,
+    "scatter-add": 2e-8, "scatter-sub": 2e-8, "scatter-mul": 2e-8, "scatter-min": 2e-8, "scatter-max": 2e-8,
+    "exp": 5e-9, "exp2": 5e-9, "log": 5e-9, "log1p": 1e-8, "expm1": 1e-8, "tanh": 5e-9, "log2": 5e-9, "sin": 1e-8,
+    "cos": 1e-8, "tan": 1e-8, "pow": 2e-8, "erf": 1e-8, "erfc": 1e-8, "erf_inv": 2e-8, "logistic": 1e-8, "rem": 1e-8,
+    "reduce_window": 2e-8, "reduce_window_sum": 2e-8, "reduce_window_max": 2e-8, "reduce_window_min": 2e-8,
+    "select_and_scatter_add": 4e-8, "select_and_gather_add": 4e-8, "lgamma": 5e-8, "digamma": 5e-8, "atan2": 2e-8,
+    "while": 0.0, "scan": 0.0, "cond": 0.0, "dot_general": 0.0, "lu": 0.0, "qr": 0.0, "eigh": 0.0, "svd": 0.0,
     "cholesky": 0.0, "triangular_solve": 0.0,
 }  # fmt: skip
 _NUMBER_ANY = 1e-9
-_PRODUCT = 3e-11  # a multiplication and an addition of a convolution, beyond what XLA takes
-_ROUNDS = 8  # of a loop whose rounds are not known
+_PRODUCT = 3e-11  # for each multiply-add of a convolution, beyond the time that XLA takes
+_ROUNDS = 8  # iterations that are assumed for a loop of unknown length
 
 
 def costs_of(flat: FlatTrace) -> Costs:
-    """The costs of a flat jaxpr."""
+    """The estimated costs of all equations."""
     return sum((_equation(flat, equation) for equation in flat.equations), NOTHING)
 
 

@@ -28,7 +28,7 @@ entry = partial(primitive, broadcasts=True)
 
 
 def elementwise(*names: str) -> Callable[[F], F]:
-    """Enter a function that has no parameters, and gets 16-bit floats in float32."""
+    """Register a function for primitives without parameters; it receives 16-bit floats as float32."""
 
     def enter(function: F) -> F:
         entry(*names)(lambda _, ins, outs: widened(function, ins, outs))
@@ -102,7 +102,7 @@ def _div(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _quotient(x: Array, y: Array) -> Array:
-    """Integers divided towards zero; by zero, all bits are set."""
+    """The quotient of integers, rounded towards zero; a division by zero gives a number with all bits set."""
     quotient = np.floor_divide(x, y)
     inexact = (quotient * y != x) & ((x < 0) != (y < 0))
     return np.where(y == 0, np.invert(np.zeros_like(y)), quotient + inexact)
@@ -117,7 +117,7 @@ def _rem(params: Params, ins: Types, outs: Types) -> Binary:
 
 @entry("integer_pow")
 def _integer_pow(params: Params, ins: Types, outs: Types) -> Function:
-    """Products as XLA's programs have them, each of which is rounded."""
+    """Powers by repeated squaring, with the products that XLA computes, since each product is rounded."""
     exponent = params["y"]
     multiply = widened(np.multiply, [ins[0], ins[0]], outs)
     divide = widened(np.true_divide, [ins[0], ins[0]], outs)
@@ -185,7 +185,7 @@ def _round_away(x: Array) -> Array:
 
 @entry("nextafter")
 def _nextafter(params: Params, ins: Types, outs: Types) -> Binary:
-    if ins[0].dtype == np.float16:  # whose function takes one zero for the other
+    if ins[0].dtype == np.float16:  # NumPy's function returns x where x == y, also for 0 and -0
         return lambda x, y: np.where(x == y, y, np.nextafter(x, y))
     return np.nextafter
 
@@ -203,7 +203,7 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
 
 
 def _shifts_right(kind: str) -> Bind:
-    """How shifts to the right are bound, of integers taken for signed or unsigned ones."""
+    """Bind shifts to the right that take integers as signed (`kind` "i") or unsigned ("u")."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Binary:
         dtype = ins[0].dtype
@@ -239,7 +239,7 @@ def _leading_zeros(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _length(x: Array) -> Array:
-    """How many bits numbers below 2**32 take."""
+    """The bit lengths of numbers below 2**32."""
     return np.frexp(x.astype(np.float64))[1]
 
 
@@ -256,7 +256,7 @@ def _total_order(compare: Binary) -> Bind:
 
 
 def _rank(x: Array) -> Array:
-    """Integers in the order of floats: negative NaN, -inf, …, -0, 0, …, inf, NaN."""
+    """Integers that are ordered as the floats `x` are: negative NaN, -inf, …, -0, 0, …, inf, NaN."""
     bits = x.view(f"i{x.dtype.itemsize}")
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 

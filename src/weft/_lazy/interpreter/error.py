@@ -1,6 +1,7 @@
 """The error function, its complement and its inverse, by the rational functions that XLA evaluates.
 
-Activations and normal numbers need them: loading SciPy for that takes longer than compiling them would.
+Activations and normally distributed random numbers need them. To import SciPy for them would take longer than to
+compile them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 from weft._lazy.interpreter.elementwise import elementwise
 from weft._lazy.interpreter.table import Array
 
-# Cephes (Moshier): erf is x T(x²) / U(x²) up to 1; erfc is exp(-x²) P(x) / Q(x) up to 8, exp(-x²) R(x) / S(x) beyond
+# For float64, from Cephes (Moshier): erf is x T(x²) / U(x²) up to 1;
+# erfc is exp(-x²) P(x) / Q(x) up to 8, and exp(-x²) R(x) / S(x) beyond
 _P = (2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1,
       1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
       5.57535335369399327526e2)  # fmt: skip
@@ -28,7 +30,7 @@ _T = (9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226
 _U = (1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3, 2.26290000613890934246e4,
       4.92673942608635921086e4)  # fmt: skip
 
-# Of float32: erf is x A(x²) / B(x²); erfc is exp(-x²) C(1 / x²) / x from 1 to 2, exp(-x²) D(1 / x²) / x beyond
+# For float32: erf is x A(x²) / B(x²); erfc is exp(-x²) C(1 / x²) / x from 1 to 2, exp(-x²) D(1 / x²) / x beyond
 _A = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084)
 _B = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
       0.11098505178285362, 0.49746925110067538, 1.0)  # fmt: skip
@@ -38,7 +40,8 @@ _D = (-1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.9210190
       4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1)  # fmt: skip
 _ERF_IS_ONE = 3.7439211627767994
 
-# Giles, 2012: the inverse is x E(w) with w = -log(1 - x²), or its root in further ranges: (from, middle, coefficients)
+# Giles, 2012: with w = -log(1 - x²), the inverse is x E(w - middle) in the first range, and x E(sqrt(w) - middle) in
+# the others; for each range (least w, middle, coefficients of E)
 _INVERSE_32 = (
     (0, 2.5, (
         2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
@@ -71,7 +74,7 @@ _INVERSE_64 = (
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """By Horner's scheme, the highest power first."""
+    """The value of a polynomial by Horner's scheme; the coefficient of the highest power comes first."""
     total = x * coefficients[0]
     total += coefficients[1]
     for coefficient in coefficients[2:]:
@@ -100,7 +103,7 @@ def _erfc(x: Array) -> Array:
 
 
 def _erfc_outside(x: Array) -> Array:
-    """For numbers beyond ±1."""
+    """`erfc` for |x| > 1."""
     size = np.absolute(x)
     decay = np.exp(-x * x)
     if x.dtype == np.float32:

@@ -1,4 +1,4 @@
-"""Running a jaxpr over NumPy arrays: equations become steps over slots once, and then only run."""
+"""Execution of a jaxpr over NumPy arrays: once prepared, its equations are steps that read and write numbered slots."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
 from weft._lazy.trace import Trace
 
-_FOLDED_BYTES = 65_536  # results of constants alone that are kept for all runs
+_FOLDED_BYTES = 65_536  # results up to this size that depend only on constants are computed once, for all runs
 
 SlotStep = tuple[Function, int, int | None, Any, int, Any]
-"""(function, first input, second or None, what takes further ones or None, result, what else happens or None).
+"""(function, slot of the first input, slot of the second or None, getter or None, slot of the result, extra or None).
 
-What else happens is the slots of several results, and those to be emptied.
+The getter, for three or more inputs, takes all of them from the slots. Extra is (slots of the results if the function
+returns a sequence, else None; slots to empty afterwards).
 """
 
 Bound = tuple[Equation, Function]
 
 
 def quiet() -> np.errstate:
-    """The context to run in: NumPy says nothing of infinities and NaN. Entering it costs as much as a step or two."""
+    """The context for `Interpreted.run`: no warnings of infinities and NaN. Entering takes as long as a step or two."""
     return np.errstate(all="ignore")
 
 
 class Interpreted:
     """A jaxpr, ready to run over NumPy arrays.
 
-    Inputs are never written to. Results are NumPy arrays of the jaxpr's types, also where they have no dims. They may
-    be views of inputs, constants or each other; those that may share memory with an input or a constant are read-only.
+    Inputs are never written to. Results are NumPy arrays of the jaxpr's types, never NumPy scalars. They may be views
+    of inputs, constants or each other; those that may share memory with an input or a constant are read-only.
     """
 
     __slots__ = ("_results", "_slots", "_steps", "_views", "costs")
@@ -54,11 +55,12 @@ class Interpreted:
         self._views = views
 
     def __call__(self, *arrays: Array) -> list[Array]:
+        """The results for these inputs."""
         with quiet():
             return self.run(arrays)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The same inside of `quiet()`, which a whole program enters once."""
+        """The results, computed within `quiet()`, which the caller enters once for several calls."""
         slots: list[Any] = self._slots.copy()
         slots[: len(arrays)] = arrays
         for apply, first, second, rest, out, more in self._steps:
@@ -86,7 +88,7 @@ class Interpreted:
 
 
 def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
-    """A trace or a jaxpr as steps, or None where a primitive is missing."""
+    """A trace or a jaxpr as steps, or None if the interpreter lacks one of its primitives."""
     try:
         return interpreted(program)
     except MissingPrimitive:
@@ -94,7 +96,7 @@ def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
 
 
 def missing(program: Trace | ClosedJaxpr) -> set[str]:
-    """The primitives that keep it from being prepared."""
+    """The names of those primitives of a program that the interpreter lacks."""
     try:
         interpreted(program)
     except MissingPrimitive as error:
@@ -103,7 +105,7 @@ def missing(program: Trace | ClosedJaxpr) -> set[str]:
 
 
 def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
-    """A trace or a jaxpr as steps; raises `MissingPrimitive`, with all the names, where primitives are missing."""
+    """A trace or a jaxpr as steps; `MissingPrimitive` names all of its primitives that the interpreter lacks."""
     flat = flattened(program)
     bound: list[Bound] = []
     names: set[str] = set()
@@ -122,7 +124,7 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
 
 
 def _bind(flat: FlatTrace, equation: Equation) -> Function:
-    """The function of an equation; its results are arrays, which NumPy's functions do not give without dims."""
+    """The function of an equation. It returns arrays, also where NumPy's function would return a scalar."""
     entry = PRIMITIVES.get(equation.name)
     if entry is None:
         raise MissingPrimitive(equation.name)
@@ -135,7 +137,7 @@ def _bind(flat: FlatTrace, equation: Equation) -> Function:
 
 
 def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
-    """Compute what depends on constants alone, unless it is large."""
+    """Compute an equation whose inputs are constants, unless its results are large; returns whether it is computed."""
     if not all(number in flat.constants for number in equation.ins):
         return False
     size = sum(int(np.prod(t.shape)) * t.dtype.itemsize for t in flat.types_of(equation.outs))
@@ -148,7 +150,7 @@ def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
 
 
 def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
-    """Steps over slots. A slot is used again as soon as what it held is not needed any more, which frees that."""
+    """The equations as steps. A slot is reused or emptied once its array is no longer needed, which frees the array."""
     last = {number: at for at, (equation, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
     needed = {number for equation, _ in bound for number in equation.ins}.union(flat.outputs)
     constants = [number for number in flat.constants if number in needed]
@@ -181,7 +183,10 @@ def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], 
 
 
 def _shared_outputs(flat: FlatTrace, bound: Sequence[Bound]) -> list[int]:
-    """Which outputs may share memory with an input or a constant; constants themselves are read-only already."""
+    """The positions of outputs that may share memory with an input or a constant, except constants themselves.
+
+    Those are read-only already.
+    """
     shared = {*flat.inputs, *flat.constants}
     for equation, _ in bound:
         if PRIMITIVES[equation.name].view and not shared.isdisjoint(equation.ins):

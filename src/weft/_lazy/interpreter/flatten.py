@@ -1,4 +1,4 @@
-"""From a jaxpr to a flat list of equations over numbered registers, with what costs nothing at run time taken out."""
+"""Turns a jaxpr into a flat list of equations over numbered registers, without calls and without no-ops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NOTHING_IF_SAME_TYPE = {
 
 
 class Equation(NamedTuple):
-    """An application of a primitive to registers; `several` if its results come as a sequence."""
+    """An application of a primitive to registers; `several` says whether its function returns a sequence."""
 
     name: str
     params: Params
@@ -53,9 +53,9 @@ class Equation(NamedTuple):
 class FlatTrace:
     """Equations in the order of execution.
 
-    sizes      numbers to put in for letters, where the jaxpr has some
-    types      of the registers, by number
-    constants  the values of those that are known
+    sizes      the values of the jaxpr's symbolic sizes, or None if it has none
+    types      the type of each register
+    constants  the values of the registers that are known in advance
     """
 
     def __init__(self, sizes: SizeValues | None) -> None:
@@ -67,13 +67,13 @@ class FlatTrace:
         self.outputs: list[int] = []
 
     def register(self, aval: Any) -> int:
-        """A new register."""
+        """Add a register of a jax type; returns its number."""
         dtype = np.dtype(np.uint64 if is_key(aval.dtype) else aval.dtype)
         self.types.append(Type(tuple(aval.shape) if self.sizes is None else self.sizes.shape(aval.shape), dtype))
         return len(self.types) - 1
 
     def constant(self, value: Any, aval: Any) -> int:
-        """A new register with a known value."""
+        """Add a register with a known value; returns its number."""
         number = self.register(aval)
         if is_key(aval.dtype):
             value = np.ascontiguousarray(jax.random.key_data(value)).view(np.uint64)[..., 0]
@@ -81,11 +81,12 @@ class FlatTrace:
         return number
 
     def types_of(self, registers: Iterable[int]) -> list[Type]:
+        """The types of these registers."""
         return [self.types[number] for number in registers]
 
 
 def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
-    """The equations of a trace, or of all of a jaxpr, that its results depend on."""
+    """The equations that the results of a trace, or of a whole jaxpr, depend on."""
     trace = program if isinstance(program, Trace) else Trace(program)
     flat = FlatTrace(trace.sizes)
     jaxpr = trace.closed.jaxpr
@@ -100,7 +101,7 @@ def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
 
 
 def _inline(flat: FlatTrace, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]) -> list[int]:
-    """Append the equations of a jaxpr on these arguments; the registers of its results."""
+    """Append the equations of a jaxpr, applied to these registers; returns the registers of its results."""
     place: dict[Any, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
     def read(atom: Any) -> int:
@@ -130,14 +131,14 @@ def _append(flat: FlatTrace, eqn: Any, ins: list[int]) -> Sequence[int]:
     is_moved = name == "reshape" and eqn.params["dimensions"] is not None
     if name in _NOTHING_IF_SAME_TYPE and not is_moved and flat.types[outs[0]] == flat.types[ins[0]]:
         return ins[:1]
-    if name.startswith("random_"):  # the kind of the keys, which is not among the parameters of all of these
+    if name.startswith("random_"):  # some of these primitives do not have the kind of their keys as a parameter
         params = {**params, "keys": [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]}
     flat.equations.append(Equation(name, params, tuple(ins), tuple(outs), eqn.primitive.multiple_results))
     return outs
 
 
 def _body(flat: FlatTrace, body: Any) -> tuple[Jaxpr, list[int]]:
-    """A jaxpr in an equation's parameters, closed or not, and the registers of what it closes over."""
+    """A jaxpr from an equation's parameters, closed or not, and the registers of its constants."""
     if not isinstance(body, ClosedJaxpr):
         return body, []
     consts = zip(body.consts, body.jaxpr.constvars, strict=True)
@@ -145,7 +146,7 @@ def _body(flat: FlatTrace, body: Any) -> tuple[Jaxpr, list[int]]:
 
 
 def _inline_solve(flat: FlatTrace, params: Mapping[str, Any], ins: list[int]) -> list[int]:
-    """`lax.custom_linear_solve` is what its `solve` computes; the other functions are for derivatives."""
+    """Append the `solve` of a `lax.custom_linear_solve`, whose other functions are only for derivatives."""
     lengths = params["const_lengths"]
     before = lengths.matvec + lengths.vecmat
     rest = ins[before + lengths.solve + lengths.transpose_solve :]
@@ -164,10 +165,10 @@ def _drop_unused(flat: FlatTrace) -> None:
 
 
 def _drop_broadcasts(flat: FlatTrace) -> None:
-    """NumPy's functions broadcast by themselves: what only they read need not be spread out before.
+    """Drop broadcasts whose results are only read by functions that broadcast by themselves.
 
-    Such an array is reshaped instead, so that its dims are in place, or read as it is. The type of a register stays
-    what it was, since functions are bound by it.
+    Such a broadcast becomes a reshape that aligns the dims, or nothing if they are aligned already. The types of the
+    registers do not change, since functions are bound by them.
     """
     users: dict[int, list[Equation]] = {}
     for equation in flat.equations:
@@ -190,7 +191,7 @@ def _drop_broadcasts(flat: FlatTrace) -> None:
 
 
 def _placed(flat: FlatTrace, equation: Equation) -> tuple[int, ...]:
-    """The shape with the dims of the input in place and ones elsewhere, but none in front."""
+    """The shape of a broadcast's input with its dims where NumPy aligns them: ones between them, but not in front."""
     shape = [1] * len(flat.types[equation.outs[0]].shape)
     for size, dim in zip(flat.types[equation.ins[0]].shape, equation.params["broadcast_dimensions"], strict=True):
         shape[dim] = size
@@ -205,7 +206,7 @@ def _spread_by_users(
     users: Mapping[int, list[Equation]],
     narrow: Mapping[int, tuple[int, ...]],
 ) -> bool:
-    """Whether all that read a register would give the same if it had this shape."""
+    """Whether all equations that read a register would give the same results if it had this shape."""
     if number in flat.outputs:
         return False
     for user in users.get(number, ()):

@@ -1,4 +1,4 @@
-"""Reading and writing parts of arrays at places that are computed."""
+"""Dynamic slices, gathers and scatters: parts of arrays at positions that are computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft._lazy.interpreter.table import Array, Binary, Bind, Function, MissingP
 
 
 def _corner(starts: Sequence[Array], most: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
-    """The part of these sizes from a place on, which is moved inside."""
+    """The key of the part with these starts and sizes; starts are clamped to 0 … `most`, so that it lies inside."""
     places = [min(max(int(start), 0), limit) for start, limit in zip(starts, most, strict=True)]
     return tuple([slice(at, at + size) for at, size in zip(places, sizes, strict=True)])
 
@@ -49,13 +49,13 @@ def _dynamic_update_slice(params: Params, ins: Types, outs: Types) -> Function:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows into an operand, each at a place that a vector of indices gives.
+    """The windows of an operand that a gather reads or a scatter writes. An index vector gives the start of each.
 
-    shape        of the operand
-    sizes        of a window, in every dim of the operand
-    indexed      the operand's dims that the components of an index vector are for
-    batching     dims of the operand that go along with dims of the indices: (operand's, indices')
-    batch        the shape of the indices without their vectors
+    shape     the shape of the operand
+    sizes     the size of a window in each dim of the operand
+    indexed   the dim of the operand for each component of an index vector
+    batching  pairs of batch dims that are iterated together: (the operand's, the indices')
+    batch     the shape of the indices without the dim of the index vectors
     """
 
     shape: tuple[int, ...]
@@ -65,31 +65,31 @@ class _Windows:
     batch: tuple[int, ...]
 
     def starts(self, indices: Array) -> list[Array]:
-        """Where the windows start, for each component of the vectors."""
+        """The starts of the windows, for each component of the index vectors: arrays of shape `batch`."""
         return [indices[..., at].astype(np.intp, copy=False) for at in range(len(self.indexed))]
 
     def limits(self) -> list[int]:
-        """The largest start of a window that lies inside, for each component."""
+        """The largest start of a window that lies inside of the operand, for each component of the index vectors."""
         return [self.shape[d] - self.sizes[d] for d in self.indexed]
 
     def inside(self, starts: Sequence[Array]) -> Array:
-        """Whether windows lie inside."""
+        """Whether each window lies inside of the operand, of shape `batch`."""
         valid = np.ones(self.batch, bool)
         for start, limit in zip(starts, self.limits(), strict=True):
             valid &= (start >= 0) & (start <= limit)
         return valid
 
     def moved_inside(self, starts: Sequence[Array]) -> list[Array]:
-        """The nearest starts of windows that lie inside."""
+        """The starts, clamped so that all windows lie inside of the operand."""
         return [np.minimum(np.maximum(s, 0), limit) for s, limit in zip(starts, self.limits(), strict=True)]
 
     def part(self, starts: Sequence[Array]) -> tuple[slice, ...]:
-        """The operand's part that the only window is."""
+        """The key of the window in the operand, if there is only one."""
         first = dict(zip(self.indexed, [start.item() for start in starts], strict=True))
         return tuple([slice(first.get(d, 0), first.get(d, 0) + size) for d, size in enumerate(self.sizes)])
 
     def place(self, starts: Sequence[Array], dim: int) -> Array:
-        """Where the elements of windows are in a dim of the operand: by batch and window, all dims of both."""
+        """The positions of the windows' elements in one dim of the operand; it broadcasts to (*batch, *sizes)."""
         ndim = len(self.batch) + len(self.shape)
         steps = np.arange(self.sizes[dim]).reshape([-1 if d == dim else 1 for d in range(len(self.shape))])
         for operand_dim, batch_dim in self.batching:
@@ -102,7 +102,7 @@ class _Windows:
         return start.reshape(*self.batch, *[1] * len(self.shape)) + steps
 
     def positions(self, starts: Sequence[Array]) -> Array:
-        """Places of the windows' elements in the flattened operand: by batch and window."""
+        """The positions of the windows' elements in the flattened operand, of shape (*batch, *sizes)."""
         total: Any = 0
         stride = 1
         for dim in reversed(range(len(self.shape))):
@@ -119,7 +119,7 @@ def _windows(
 
 
 def _fill_value(params: Params, dtype: np.dtype) -> Any:
-    """What is read outside, as `jax.lax.gather` says."""
+    """The value that `jax.lax.gather` gives for windows that do not lie inside of the operand."""
     value = params.get("fill_value")
     if value is not None:
         return value
@@ -167,7 +167,7 @@ def _gather(params: Params, ins: Types, outs: Types) -> Binary:
 
 
 def _reader(windows: _Windows) -> Callable[[Array, Sequence[Array]], Array]:
-    """What reads windows: by batch and window, all dims of both."""
+    """A function (operand, starts) -> the elements of the windows, of shape (*batch, *sizes)."""
     whole = (*windows.batch, *windows.sizes)
     rows = windows.indexed[0] if len(windows.indexed) == 1 and not windows.batching else None
     full = [s == w for s, w in zip(windows.shape, windows.sizes, strict=True)]
@@ -184,7 +184,7 @@ def _reader(windows: _Windows) -> Callable[[Array, Sequence[Array]], Array]:
 
 
 def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[int]) -> Callable[[Array], Array]:
-    """What brings windows into the shape of the result."""
+    """A function that brings the elements of the windows into the shape of the result."""
     kept = [size for d, size in enumerate(windows.sizes) if d not in dropped]
     shape = (*windows.batch, *kept)
     batch_dims = [d for d in range(len(shape)) if d not in offset_dims]
@@ -195,7 +195,7 @@ def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[i
 
 
 def _scatters(combine: np.ufunc | None) -> Bind:
-    """How scatters are bound: by what combines elements with updates, one after another, or None to replace them."""
+    """Bind scatters that combine elements with one update after another, or replace them if `combine` is None."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Function:
         if combine is None and params["update_jaxpr"] is not None:
@@ -241,7 +241,7 @@ def _write_one(
 
 
 def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
-    """The windows that a scatter writes, and the order of the updates' dims by batch and window."""
+    """The windows that a scatter writes, and the permutation that puts the updates' batch dims before their others."""
     batching = numbers.operand_batching_dims
     window_dims: Iterator[int] = iter(numbers.update_window_dims)
     single = (*numbers.inserted_window_dims, *batching)

@@ -15,7 +15,7 @@ _UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 
 
 def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Function:
-    """The routine for an element type, loaded when it is called."""
+    """A routine of the SciPy module `of` for an element type; the module is imported when it is first called."""
     if dtype.char not in _PREFIXES:
         raise MissingPrimitive(f"{name}[{dtype}]")
     full = _PREFIXES[dtype.char] + (_UNITARY.get(name, name) if dtype.kind == "c" else name)
@@ -23,7 +23,10 @@ def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Fun
 
 
 def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Function:
-    """A function of matrices over batches of them, which have so many dims; it gives a sequence, or None for NaN."""
+    """A function of single matrices, applied to arrays with `batch` leading dims.
+
+    The function of matrices returns a sequence of results, or None if it fails, which makes all results NaN.
+    """
     if any(0 in t.shape[batch:] for t in (*ins, *outs)):
         raise MissingPrimitive("factorisation of empty matrices")
     nothing = [complex(np.nan, np.nan) if t.dtype.kind == "c" else np.nan for t in outs]
@@ -92,7 +95,7 @@ def _lu(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _permuted(pivots: Array, size: int) -> Array:
-    """Where the rows come from after swapping each with its pivot, one after another."""
+    """The permutation of rows by swapping each with its pivot, in order: the original row at each position."""
     order = np.arange(size)
     for at, pivot in enumerate(pivots.tolist()):
         order[at], order[pivot] = order[pivot], order[at]
@@ -195,7 +198,10 @@ def _eig(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _paired(parts: Array, imag: Array) -> Array:
-    """Complex vectors of real ones: a pair of conjugate eigenvalues shares two, the real and the imaginary part."""
+    """Complex eigenvectors from LAPACK's real columns.
+
+    Two conjugate eigenvalues have two adjacent columns: the real and the imaginary part of the first one's vector.
+    """
     vectors = parts.astype(np.result_type(parts, 1j))
     for at in np.flatnonzero(imag > 0):
         vectors[:, at] = parts[:, at] + 1j * parts[:, at + 1]
@@ -238,7 +244,7 @@ def _schur(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _never(*_: Any) -> bool:
-    """Which eigenvalues come first."""
+    """The selection of eigenvalues to put first, which `gees` takes: none."""
     return False
 
 

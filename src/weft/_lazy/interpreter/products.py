@@ -1,4 +1,4 @@
-"""Products of arrays along dims, as products of matrices."""
+"""Products of arrays over contracted dims, as products of matrices."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def matmul_of(multiplications: int) -> Function:
-    """`np.matmul` for matrices whose product takes so many multiplications each, on as many threads as pay."""
+    """`np.matmul` for matrices whose product takes this many multiplications, on one thread if that is faster."""
     return _on_one_thread if _LEAST_SHARED < multiplications < _LEAST_SPLIT else np.matmul
 
 
-_LEAST_SHARED = 4 * 65_536  # multiplications that OpenBLAS shares among its threads
-_LEAST_SPLIT = 25_000_000  # those from which on that is worth what the threads take while they wait for the next ones
+_LEAST_SHARED = 4 * 65_536  # multiplications up to which OpenBLAS uses one thread anyway
+_LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
 
 
 def _on_one_thread(x: Array, y: Array) -> Array:
@@ -57,14 +57,17 @@ def _on_one_thread(x: Array, y: Array) -> Array:
 
 @lru_cache
 def _blas() -> list[Any]:
-    """The libraries behind NumPy's products, as far as their threads can be counted."""
+    """The BLAS libraries in this process whose number of threads can be set."""
     return library("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def _as_matrices(
     shape: tuple[int, ...], batch: Sequence[int], contracted: Sequence[int], dtype: np.dtype, *, last: bool
 ) -> Function:
-    """What makes a batch of matrices of an array, with the contracted dims as their `last` one or their first."""
+    """A function that makes an array into matrices: (*batch, free, contracted), or, unless `last`, with these swapped.
+
+    Their elements have the type `dtype`.
+    """
     free = [d for d in range(len(shape)) if d not in (*batch, *contracted)]
     order = (*batch, *free, *contracted) if last else (*batch, *contracted, *free)
     groups = (free, contracted) if last else (contracted, free)
@@ -79,6 +82,6 @@ def _as_matrices(
             x = x.transpose(order)
         if reshapes:
             x = x.reshape(sizes)
-        return x.copy() if 0 in x.strides else x  # NumPy has BLAS take no broadcast arrays
+        return x.copy() if 0 in x.strides else x  # NumPy does not use BLAS for broadcast arrays
 
     return matrices

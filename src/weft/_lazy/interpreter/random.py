@@ -1,7 +1,7 @@
-"""Random bits, as jax draws them: threefry2x32 with counters that do not depend on how arrays are split.
+"""The random bits that jax draws: threefry2x32 with counters that do not depend on how arrays are sharded.
 
-A random key is one number of 64 bits here, the two words of 32 bits one after another in memory; so keys are moved by
-the primitives that move anything else.
+A random key is represented as one number of 64 bits, with its two words of 32 bits adjacent in memory, so that the
+primitives that move numbers also move keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _hashed(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Arra
 
 
 def _words(keys: Array, ndim: int = 0) -> tuple[Array, Array]:
-    """The first and the second words of keys, with further dims for what is drawn by each."""
+    """The first and the second words of keys, with `ndim` trailing dims of size 1 for what each key draws."""
     words = np.ascontiguousarray(keys)[..., None].view(np.uint32).reshape(*keys.shape, *(1,) * ndim, 2)
     return words[..., 0], words[..., 1]
 
@@ -52,7 +52,7 @@ def _keys(first: Array, second: Array) -> Array:
 
 
 def _counters(shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """The high and low words of the numbers from 0, in an array of this shape."""
+    """The high and the low words of the numbers 0, 1, 2, … in arrays of this shape."""
     counts = np.arange(prod(shape), dtype=np.uint64).reshape(shape)
     return (counts >> np.uint64(32)).astype(np.uint32), counts.astype(np.uint32)
 

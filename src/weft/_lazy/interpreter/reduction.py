@@ -1,4 +1,4 @@
-"""Reductions over dims, and running ones along a dim."""
+"""Reductions over dims, and cumulative reductions along a dim."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, U
 
 
 def lowest(dtype: np.dtype) -> object:
-    """The number of a type that no other is below."""
+    """The smallest value of an element type."""
     return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
 
 
 def highest(dtype: np.dtype) -> object:
-    """The number of a type that no other is above."""
+    """The largest value of an element type."""
     return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
 def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.dtype], object]) -> Bind:
-    """How reductions are bound: by a function, one for bools, and what there is where nothing is reduced."""
+    """Bind reductions by a function, or another for bools if given; `start(dtype)` is the result for no elements."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Unary:
         shape, dtype = ins[0]
@@ -64,7 +64,7 @@ primitive("argmin")(_finds(np.argmin))
 
 
 def _runs(accumulate: Function) -> Bind:
-    """How running reductions are bound, from either end."""
+    """Bind cumulative reductions, from the first element or from the last."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Unary:
         dtype, axis = ins[0].dtype, params["axis"]
@@ -89,7 +89,7 @@ for _name, _function in {
 
 
 def _add_logarithms(x: Array, axis: int, dtype: np.dtype) -> Array:
-    """Running logarithms of sums of exponentials."""
+    """Cumulative logarithms of sums of exponentials."""
     if dtype.kind != "c":
         return np.logaddexp.accumulate(x, axis, dtype)
     result = np.moveaxis(x.copy(), axis, 0)
@@ -104,7 +104,7 @@ primitive("cumlogsumexp")(_runs(_add_logarithms))
 
 @primitive("reduce")
 def _reduce(params: Params, ins: Types, outs: Types) -> Function:
-    """Reduction by any function, element after element."""
+    """Reduction by any jaxpr, applied to one element after another."""
     count = len(ins) // 2
     step = interpreted(params["jaxpr"]).run
     dims = tuple(params["dimensions"])

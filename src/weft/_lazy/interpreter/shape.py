@@ -1,4 +1,4 @@
-"""Moving elements: shapes, slices and what is put together; nothing is computed."""
+"""Primitives that only move elements: reshapes, slices, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _transpose(params: Params, ins: Types, outs: Types) -> Function:
 
 @primitive("broadcast_in_dim", view=True)
 def _broadcast_in_dim(params: Params, ins: Types, outs: Types) -> Unary:
-    """A view with strides of zero, made directly where that can be: `np.broadcast_to` takes six times as long."""
+    """A view with strides of zero, made by `np.ndarray`, since `np.broadcast_to` takes six times as long."""
     shape, dtype = outs[0]
     dims = params["broadcast_dimensions"]
     sizes, strides = [1] * len(shape), [0] * len(shape)
@@ -67,7 +67,7 @@ def _slice(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _each(keys: Sequence[tuple[slice | int | EllipsisType, ...]]) -> Unary:
-    """The parts of an array at several places, as a sequence."""
+    """A function that returns the parts of an array at these keys, as a sequence."""
     return itemgetter(*keys) if len(keys) > 1 else lambda x: [x[key] for key in keys]
 
 
@@ -117,7 +117,7 @@ def _empty(params: Params, ins: Types, outs: Types) -> Function:
 
 @primitive("pad")
 def _pad(params: Params, ins: Types, outs: Types) -> Function:
-    """The elements that stay, written into an array of padding."""
+    """An array of padding, into which the elements that remain are written; negative padding removes some."""
     shape, dtype = outs[0]
     placed = [
         _placed(size, wanted, low, inside)
@@ -135,7 +135,7 @@ def _pad(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _placed(size: int, wanted: int, low: int, inside: int) -> tuple[slice, slice]:
-    """Which of `size` elements come into a padded dim, and where."""
+    """The elements of a dim of `size` that remain when it is padded to `wanted`, and their positions after that."""
     step = inside + 1
     first = max(0, -(low // step)) if low < 0 else 0
     end = min(size, max(first, -((low - wanted) // step)))

@@ -9,7 +9,7 @@ from weft._lazy.interpreter.table import Array, Function, Params, Types, primiti
 
 @primitive("sort")
 def _sort(params: Params, ins: Types, outs: Types) -> Function:
-    """Along a dim, by the first operands; NaN comes last. Always stable."""
+    """Sort all operands along a dim by the first `num_keys` ones, in a stable order; NaN comes last."""
     dim, keys = params["dimension"], params["num_keys"]
     if len(ins) == 1:
         dtype = ins[0].dtype
@@ -28,13 +28,13 @@ def _sort(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _parts(x: Array) -> list[Array]:
-    """What decides one after another: complex numbers have two parts."""
+    """The arrays to sort by, in order: for complex numbers their real and imaginary parts."""
     return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
 
 
 @primitive("top_k")
 def _top_k(params: Params, ins: Types, outs: Types) -> Function:
-    """The largest along a dim, NaN first; of equal ones, those with smaller indices."""
+    """The largest elements along a dim, and their indices; NaN comes first, equal ones in the order of the indices."""
     k, ndim = params["k"], len(ins[0].shape)
     axis: int = params.get("axis", ndim - 1)
     size = ins[0].shape[axis]
@@ -50,7 +50,7 @@ def _top_k(params: Params, ins: Types, outs: Types) -> Function:
 
 @primitive("approx_top_k")
 def _approx_top_k(params: Params, ins: Types, outs: Types) -> Function:
-    """The exact ones: XLA's CPU programs approximate nothing."""
+    """The exact result, since XLA does not approximate it on CPUs."""
     axis, count = params["reduction_dimension"] % len(ins[0].shape), outs[0].shape
     largest = _top_k({"k": count[axis], "axis": axis}, ins, outs)
     if params["is_max_k"]:

@@ -1,4 +1,4 @@
-"""Special functions, which SciPy has."""
+"""Special functions that SciPy computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGAMMA_OF_ZERO = -np.inf if jax.__version_info__ >= (0, 11) else np.nan
 
 
 def _enter(name: str, of_scipy: str) -> None:
-    """Enter a function of SciPy, which is only loaded when it is called."""
+    """Register a function of `scipy.special`, which is only imported when it is called."""
 
     @elementwise(name)
     def function(*arrays: Array) -> Array:
@@ -44,7 +44,7 @@ def _lgamma(x: Array) -> Array:
 
 @elementwise("digamma")
 def _digamma(x: Array) -> Array:
-    """SciPy gives infinities of both signs at the zeros; jax gives NaN, and from 0.11 on one infinity."""
+    """SciPy's function, except at 0 and -0: SciPy gives -inf and inf, jax gives NaN, and -inf from 0.11 on."""
     return np.where(x == 0, np.full((), _DIGAMMA_OF_ZERO, x.dtype), _special().psi(x))
 
 

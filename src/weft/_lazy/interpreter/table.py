@@ -1,4 +1,4 @@
-"""The table of primitives that the interpreter knows: from a name to what binds an equation's parameters."""
+"""The table of the primitives that the interpreter knows, by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Binary = Callable[[Array, Array], Any]
 
 
 class Type(NamedTuple):
-    """Shape and element type of an array. Random keys are numbers of 64 bits here."""
+    """Shape and element type of an array; for random keys the element type is uint64."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -36,9 +36,9 @@ Bind = Callable[[Params, Types, Types], Function]
 class Primitive(NamedTuple):
     """An entry of the table.
 
-    bind       makes a function of an equation; raises `MissingPrimitive` where it cannot
-    view       whether results may share memory with inputs; all others are new arrays
-    broadcasts whether inputs may have any shapes that NumPy broadcasts to that of the result
+    bind        makes the function that computes an equation; raises `MissingPrimitive` if it cannot
+    view        whether results may share memory with inputs
+    broadcasts  whether the function also takes inputs of other shapes that NumPy broadcasts to the result's
     """
 
     bind: Bind
@@ -47,7 +47,10 @@ class Primitive(NamedTuple):
 
 
 class MissingPrimitive(Exception):
-    """Primitives that the interpreter lacks, by name; or, in brackets, that it lacks with such parameters."""
+    """Primitives that the interpreter lacks.
+
+    `names` holds their names; a name with brackets is that of a primitive which only lacks the parameters in them.
+    """
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
@@ -58,7 +61,7 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 
 def primitive(*names: str, view: bool = False, broadcasts: bool = False) -> Callable[[Bind], Bind]:
-    """Enter a function that binds equations under these names."""
+    """Register the decorated function as the `bind` of the primitives with these names."""
 
     def enter(bind: Bind) -> Bind:
         for name in names:
@@ -80,17 +83,17 @@ def is_key(dtype: Any) -> bool:
 
 
 def is_integer(dtype: np.dtype) -> bool:
-    """Whether numbers of this type are integers; bools are none."""
+    """Whether numbers of this type are integers; bools are not."""
     return dtype.kind in "iu"
 
 
 def computed_in(dtype: np.dtype) -> np.dtype:
-    """The type that numbers of this type are computed in."""
+    """The type in which numbers of this type are computed: float32 for 16-bit floats, else the type itself."""
     return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
 def widened(function: Function, ins: Types, outs: Types) -> Function:
-    """The function for inputs of these types: 16-bit floats are computed in float32, and the result rounded once."""
+    """The function for inputs of these types; 16-bit floats are computed in float32, and the result is rounded once."""
     if not any(is_half(t.dtype) for t in (*ins, *outs)):
         return function
     target = outs[0].dtype
@@ -103,12 +106,12 @@ def widened(function: Function, ins: Types, outs: Types) -> Function:
 
 
 def wide(array: Array) -> Array:
-    """The array in the type that it is computed in."""
+    """The array; in float32 if it holds 16-bit floats."""
     return array.astype(np.float32) if is_half(array.dtype) else array
 
 
 def read_only(array: Array) -> Array:
-    """A view of an array that nobody writes through."""
+    """A view of an array that cannot be written to."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -116,5 +119,5 @@ def read_only(array: Array) -> Array:
 
 @lru_cache
 def library(name: str) -> Any:
-    """A module that is only loaded when something needs it: SciPy's take a while."""
+    """A module, imported at the first call, since the import of SciPy's modules takes long."""
     return import_module(name)

@@ -17,10 +17,10 @@ from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Para
 
 
 class _Grid(NamedTuple):
-    """Windows over the last dims of an array: how it is padded first, and where they are."""
+    """Sliding windows over the last dims of an array, which is spread out and padded first."""
 
     padding: Sequence[tuple[int, int]]
-    spread: Sequence[int]  # steps between elements of the array; zeros, or whatever it is padded with, are between
+    spread: Sequence[int]  # the distance between elements of the array; the value of the padding fills the gaps
     sizes: Sequence[int]
     strides: Sequence[int]
     dilation: Sequence[int]
@@ -40,7 +40,7 @@ class _Grid(NamedTuple):
         return result[(..., *cut)]
 
     def counts(self, shape: Sequence[int]) -> list[int]:
-        """How many windows there are in each dim of a padded array."""
+        """The number of windows in each dim of a padded array of this shape."""
         reach = [(size - 1) * step + 1 for size, step in zip(self.sizes, self.dilation, strict=True)]
         return [
             max(0, (n - r) // stride + 1)
@@ -59,7 +59,7 @@ class _Grid(NamedTuple):
         return np.lib.stride_tricks.as_strided(x, (*x.shape[:first], *counts, *self.sizes), strides, writeable=False)
 
     def offsets(self, x: Array) -> Iterator[tuple[Any, ...]]:
-        """For each element of a window, in order, the key of that element of all windows of a padded array."""
+        """For each position in a window, in order, the key of the elements there of all windows of a padded array."""
         counts = self.counts(x.shape)
         for at in product(*map(range, self.sizes)):
             starts = [i * step for i, step in zip(at, self.dilation, strict=True)]
@@ -77,7 +77,7 @@ class _Grid(NamedTuple):
 
 @primitive("conv_general_dilated")
 def _conv(params: Params, ins: Types, outs: Types) -> Function:
-    """A product of the kernel with the windows of the images, spread out; each group by itself."""
+    """A convolution as a product of matrices for each group: the kernel by the windows of the images as columns."""
     numbers = params["dimension_numbers"]
     dtype = outs[0].dtype
     inner = computed_in(np.result_type(*[computed_in(t.dtype) for t in (*ins, outs[0])]))
@@ -91,7 +91,7 @@ def _conv(params: Params, ins: Types, outs: Types) -> Function:
         x = grid.padded(images.transpose(numbers.lhs_spec).astype(inner), 0)  # (batch, channel, *space)
         k = kernel.transpose(numbers.rhs_spec).astype(inner)  # (output, channel, *window)
         batch, channels, *space = x.shape
-        if batches > 1:  # groups of the batch are groups of channels of smaller batches
+        if batches > 1:  # treated as further groups of channels, of a smaller batch
             x = x.reshape(batches, batch // batches, channels, *space).swapaxes(0, 1)
             batch //= batches
         groups = features * batches
@@ -129,7 +129,7 @@ def _reduction_grid(params: Params) -> _Grid:
 
 
 def _start(name: str, dtype: np.dtype) -> Any:
-    """What windows are padded with."""
+    """The neutral element of a reduction, with which windows are padded."""
     return 0 if name == "sum" else {"max": lowest, "min": highest}[name](dtype)
 
 
@@ -157,7 +157,7 @@ _enter_window("min", np.minimum)
 
 @primitive("reduce_window")
 def _reduce_window(params: Params, ins: Types, outs: Types) -> Function:
-    """By any function, element after element."""
+    """Reduction by any jaxpr, applied to one element of the windows after another."""
     count, grid = len(ins) // 2, _reduction_grid(params)
     step = interpreted(ClosedJaxpr(params["jaxpr"], params["consts"])).run
 
@@ -176,7 +176,10 @@ def _reduce_window(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _chosen(params: Params, grid: _Grid, x: Array) -> Array:
-    """For each window the place of its largest or smallest element, the first of equal ones, in the padded array."""
+    """For each window the position of its largest or smallest element, the first of equal ones.
+
+    It is a position in the flattened `x` without padding, or -1 for a window that holds only padding.
+    """
     is_max = _is_max(params)
     padded = grid.padded(x, lowest(x.dtype) if is_max else highest(x.dtype))
     places = grid.padded(np.arange(x.size).reshape(x.shape), -1)
