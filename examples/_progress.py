@@ -1,4 +1,4 @@
-"""How far a loop is, on a terminal."""
+"""A progress bar."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], description: str) -> Iterable[T]:
-    """`items`, with a bar on stderr that goes away at the end; without one where stderr is not a terminal."""
+    """`items`, with a progress bar on stderr while it is iterated; without one if stderr is not a terminal."""
     console = Console(stderr=True)
     return track(items, description, console=console, transient=True, disable=not console.is_terminal)

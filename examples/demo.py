@@ -1,9 +1,9 @@
-"""What `make demo` shows: two processes train a GPT, one of them is killed, and the loss is that of a single process.
+"""Two processes train a GPT, one of them is killed, and the loss is still that of a single process (`make demo`).
 
     python examples/demo.py            # some minutes on two cores; options are those of train_gpt.py
 
-The training is `train_gpt.py`, which knows nothing of this: it is started by `weft run`, rank 1 gets SIGKILL in the
-middle, and the launcher starts both processes again, which go on from the last checkpoint.
+The training is `train_gpt.py`, which has no code for this. `weft run` starts it in two processes. In the middle rank 1
+gets SIGKILL. The launcher restarts both processes, and they continue from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from train_gpt import CHECKPOINT, PROCESSES, SAMPLE
 
 TRAIN = str(Path(__file__).with_name("train_gpt.py"))
 LAUNCHER = ["-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3"]
-SHARE = 0.4  # of all steps: the first checkpoint from there on is what is gone back to
+SHARE = 0.4  # of all steps: rank 1 is killed after the first checkpoint from there on
 
 
 def main() -> int:
@@ -53,14 +53,14 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """A line on stderr, in the place of a progress bar that a process may have there."""
+    """Print a line on stderr, over the progress bar of a process."""
     start = "\r\x1b[2K" if sys.stderr.isatty() else ""
     print(f"{start}demo: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def started(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python process that has ended when the block is left; what it writes to stdout is shown at the end instead."""
+    """A Python process, which has ended after the block. Its stdout is discarded; `compare` shows the results."""
     job = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     try:
         yield job
@@ -68,11 +68,11 @@ def started(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         job.terminate()
         raise
     finally:
-        job.wait()  # Ctrl-C in a terminal reaches it, too
+        job.wait()  # in a terminal, Ctrl-C also reaches the process
 
 
 def kill_a_worker(job: subprocess.Popen[bytes], folder: Path, steps: float) -> bool:
-    """Kill rank 1 between two checkpoints, the first of `steps` steps or more; False if the job ended before."""
+    """Kill rank 1 soon after the first checkpoint at `steps` steps or more; False if the job ends before."""
     written, last = 0, time.monotonic()
     while job.poll() is None:
         time.sleep(0.05)
@@ -91,7 +91,7 @@ def kill_a_worker(job: subprocess.Popen[bytes], folder: Path, steps: float) -> b
 
 
 def compare(two: Path, one: Path) -> None:
-    """Show what came out of both runs, and by how much their losses differ."""
+    """Show the results of both runs, and by how much their losses differ."""
     losses = [torch.load(folder / CHECKPOINT)["losses"] for folder in (two, one)]
     for text, curve in zip(("two processes, one of them killed", "one process"), losses, strict=True):
         print(f"\n{text}:\n{drawn(curve)}")

@@ -1,12 +1,12 @@
 """Classify handwritten digits with a small convolutional network.
 
     python examples/digits.py
-    python examples/digits.py --workers 1   # batches are made in another process
+    python examples/digits.py --workers 1   # another process makes the batches
     python examples/digits.py --help
 
-Shows a dataset of one's own, `random_split`, a `DataLoader` with or without workers, AdamW under a one-cycle schedule
-whose learning rate changes in every step, evaluation on images that training never sees, and the best weights as a
-safetensors file. A full run takes 5 s of processor time, 13 s with an empty cache of compiled programs. It printed
+Shows a custom dataset, `random_split`, a `DataLoader` with or without workers, AdamW with a one-cycle schedule, which
+changes the learning rate in every step, evaluation on held-out images, and the best weights saved as a safetensors
+file. A full run takes 5 s of processor time, 13 s with an empty cache of compiled programs. It printed
 
     epoch 1: loss 1.7517, accuracy 81.89%
     epoch 15: loss 0.0023, accuracy 99.44%
@@ -72,13 +72,13 @@ def train(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer
         loss.backward()
         optimizer.step()
         schedule.step()
-        total += loss.detach()  # nothing waits for the loss inside of the loop
+        total += loss.detach()  # without `item()`, the loop does not wait for the loss
     return total.item() / len(loader)
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, loader: DataLoader) -> float:
-    """The share of images whose label the model finds."""
+    """The share of images that the model classifies correctly."""
     model.eval()
     right = torch.tensor(0)
     for images, labels in loader:
@@ -87,7 +87,7 @@ def accuracy(model: nn.Module, loader: DataLoader) -> float:
 
 
 def main() -> None:
-    """Train, keep the best weights, load them again."""
+    """Train, save the best weights, and load them again."""
     given = options()
     torch.manual_seed(given.seed)
     training, held_out = random_split(Digits(), [0.8, 0.2])

@@ -3,9 +3,9 @@
     python examples/lstm_language_model.py
     python examples/lstm_language_model.py --help
 
-Shows truncated backpropagation through time: the text is cut into streams that are read side by side, a step takes the
-next few characters of each, and the state goes on into the next step without the graph that made it. Gradients are
-clipped, files that training never sees give the perplexity, and a sample is written character by character.
+Shows truncated backpropagation through time: the text is cut into streams, which form a batch. A step uses the next few
+characters of each stream, and passes the state on to the next step without its graph. Gradients are clipped, held-out
+files give the perplexity, and a sample is written character by character.
 A full run takes 56 s of processor time, compilation included. With the source of Python 3.11 it printed
 
     step 60: perplexity 14.39, of unseen files 9.85
@@ -51,7 +51,7 @@ def options() -> argparse.Namespace:
 
 
 class Model(nn.Module):
-    """Logits of the next character at every place, and the state at the end."""
+    """Logits of the next character at every position, and the final state."""
 
     def __init__(self, width: int, hidden: int, layers: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def detached(state: State) -> State:
-    """The state without the graph that made it."""
+    """The state without its graph."""
     hidden, cell = state
     return hidden.detach(), cell.detach()
 
@@ -96,7 +96,7 @@ def perplexity(model: Model, text: np.ndarray, batch: int, length: int, steps: i
 
 @torch.no_grad()
 def written(model: Model, prompt: str, count: int, temperature: float = 0.7) -> str:
-    """Characters that the model finds likely after a prompt. The state is all that it keeps of what it has read."""
+    """Characters drawn from the model after a prompt. The state is all that it remembers of the text so far."""
     logits, state = model(torch.tensor([encode(prompt)]))
     found = []
     for _ in range(count):
@@ -107,7 +107,7 @@ def written(model: Model, prompt: str, count: int, temperature: float = 0.7) -> 
 
 
 def main() -> None:
-    """Train, measure, and write a sample."""
+    """Train, evaluate, and write a sample."""
     given = options()
     torch.manual_seed(given.seed)
     text = Text.of_standard_library()
@@ -121,7 +121,7 @@ def main() -> None:
     for step in progress(range(1, given.steps + 1), "steps"):
         try:
             characters, following = next(source)
-        except StopIteration:  # read everything: from the start again
+        except StopIteration:  # the end of the text: start again
             state, source = None, pieces(text.training, given.batch, given.length)
             characters, following = next(source)
         logits, state = model(characters, state)

@@ -3,10 +3,10 @@
     python examples/resnet20.py
     python examples/resnet20.py --help
 
-The images are scikit-learn's digits as 32×32 pictures: random colours, and in training a random turn, zoom and
-shift. Shows residual blocks, `weft.compile` over a whole step with augmentation and optimizer, SGD with momentum under
-`MultiStepLR`, which compiles nothing anew, evaluation with running statistics, and an exponential average of weights.
-A full run takes 167 s of processor time, with the larger programs to compile. It printed
+The images are scikit-learn's digits as 32×32 pictures in random colours; training images are also rotated, scaled and
+shifted at random. Shows residual blocks, `weft.compile` of a whole step with augmentation and optimizer, SGD with
+momentum and `MultiStepLR`, which causes no recompilation, evaluation with running statistics, and an exponential
+average of weights. A full run takes 167 s of processor time, including compilation. It printed
 
     epoch 1: loss 2.7396, accuracy 13.93%
     epoch 12: loss 0.0518, accuracy 99.44%
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Sequential):
-    """Three stages of residual blocks; each halves the image and doubles the channels of the one before."""
+    """Three stages of residual blocks. The second and third halve the image size and double the channels."""
 
     def __init__(self, width: int, blocks: int, classes: int = 10) -> None:
         widths = [width] * (blocks + 1) + [2 * width] * blocks + [4 * width] * blocks
@@ -89,7 +89,7 @@ def pictures(digits: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def disturbed(images: torch.Tensor) -> torch.Tensor:
-    """Each image turned by up to 15 degrees, zoomed by up to 10 percent, and shifted by up to a tenth."""
+    """The images, each rotated by up to 15 degrees, scaled by up to 10 percent, and shifted by up to a tenth."""
     turn, zoom, right, down = (torch.rand(4, len(images)) * 2 - 1).unbind()
     angle, scale = turn * math.pi / 12, 1 + 0.1 * zoom
     cos, sin = scale * angle.cos(), scale * angle.sin()
@@ -101,14 +101,14 @@ def disturbed(images: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch: int) -> float:
-    """The share of images whose label the model finds with its running statistics."""
+    """The share of images that the model classifies correctly with its running statistics."""
     model.eval()
     right = sum((model(x).argmax(1) == y).sum() for x, y in zip(images.split(batch), labels.split(batch), strict=True))
     return right.item() / len(labels)
 
 
 def main() -> None:
-    """Train, and measure the last weights and their average."""
+    """Train, and evaluate the last weights and their average."""
     given = options()
     torch.manual_seed(given.seed)
     training, held_out = random_split(Digits(), [0.8, 0.2])

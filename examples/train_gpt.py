@@ -1,14 +1,14 @@
 """Train a character-level GPT on the source of Python's standard library, in under two minutes on two cores.
 
     python examples/train_gpt.py            # train, draw the loss, write a sample
-    python examples/train_gpt.py            # again: goes on where the last one was stopped or killed
+    python examples/train_gpt.py            # again: continues a run that was stopped or killed
     python examples/train_gpt.py --help
 
-    weft run --standalone --nproc-per-node 2 --max-restarts 3 examples/train_gpt.py     # the same in two processes
+    weft run --standalone --nproc-per-node 2 --max-restarts 3 examples/train_gpt.py     # in two processes
 
 It is an ordinary PyTorch program. Operators are recorded and run as one compiled program per step; a learning rate
-that changes in every step compiles nothing anew. Several processes share each batch, and average their gradients. When
-one dies, the launcher starts all of them again, and they go on from the last checkpoint.
+that changes in every step causes no recompilation. Several processes share each batch, and average their gradients.
+When one dies, the launcher restarts all of them, and they continue from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHECKPOINT, SAMPLE, CURVE, PICTURE, PROCESSES = "checkpoint.weft", "sample.txt",
 
 
 def main() -> int:
-    """Train, or go on training; returns the exit status."""
+    """Train, or continue training; returns the exit status."""
     given = options()
     folder: Path = given.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def train(run: Run, text: Text, ranks: Ranks, report: Report, folder: Path, ever
 
 
 def learn(run: Run, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """One step of training on this process' share of a batch; returns its loss."""
+    """One step of training on this process's share of a batch; returns its loss."""
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate(run.step, run.settings["steps"], run.settings["lr"])
     loss = loss_of(model, tokens)
@@ -101,7 +101,7 @@ def learn(run: Run, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def learning_rate(step: int, steps: int, highest: float) -> float:
-    """Up in a line over the first twentieth of the steps, then down to a tenth along a cosine."""
+    """Linear warmup over the first twentieth of the steps, then cosine decay to a tenth."""
     warmup = max(1, steps // 20)
     if step < warmup:
         return highest * (step + 1) / warmup
@@ -116,14 +116,14 @@ def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def validation_loss(run: Run, text: Text, ranks: Ranks) -> float:
-    """The mean loss on 16 batches of the validation text, always the same."""
+    """The mean loss on 16 fixed batches of the validation text."""
     loader = batches(Windows(text.validation, run.settings["context"]), run.settings["batch"], 0, ranks)
     (mean,) = ranks.mean(statistics.fmean(loss_of(run.model, tokens).item() for tokens in islice(loader, 16)))
     return mean
 
 
 def show(run: Run, text: Text, report: Report, folder: Path) -> None:
-    """Draw the losses and write a sample; the sample's file comes last and marks a finished run."""
+    """Plot the losses and write a sample. The sample's file is written last, so it marks a finished run."""
     curve = drawn(run.losses)
     print(f"\n{curve}\n")
     (folder / CURVE).write_text(curve + "\n", "utf-8")

@@ -1,11 +1,11 @@
 """A variational autoencoder (Kingma and Welling, 2014) of handwritten digits.
 
     python examples/vae.py
-    python examples/vae.py --png digits.png   # draws new digits, and the way from one digit to another
+    python examples/vae.py --png digits.png   # plots new digits, and interpolations between digits
     python examples/vae.py --help
 
 Shows the reparametrisation of a normal distribution, so that gradients flow through random draws; the evidence lower
-bound (ELBO) with its Kullback-Leibler term in closed form; and how the latent space is walked through.
+bound (ELBO) with its Kullback-Leibler term in closed form; and interpolation in the latent space.
 A full run takes 13 s of processor time, compilation included. It printed two rows of digits and
 
     epoch 6: ELBO -25.82, held out -25.78 with a divergence of 1.98
@@ -44,7 +44,7 @@ def options() -> argparse.Namespace:
 
 
 class VAE(nn.Module):
-    """Normal latent variables; each pixel is a Bernoulli variable whose chance is the pixel's brightness."""
+    """Normal latent variables; each pixel is a Bernoulli variable whose probability is the pixel's brightness."""
 
     def __init__(self, hidden: int, latent: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class VAE(nn.Module):
         return self.decoder(torch.randn(count, self.latent)).sigmoid()
 
     def between(self, first: torch.Tensor, last: torch.Tensor, steps: int) -> torch.Tensor:
-        """The way from one image to another, along a line in the latent space."""
+        """Images between two images, along a line in the latent space."""
         ends = self.encoder(torch.stack([first, last])).chunk(2, dim=1)[0]
         return self.decoder(torch.lerp(ends[:1], ends[1:], torch.linspace(0, 1, steps).unsqueeze(1))).sigmoid()
 
@@ -117,7 +117,7 @@ def write_png(rows: list[torch.Tensor], file: Path) -> None:
 
 
 def main() -> None:
-    """Train, measure, and show what the model has learnt."""
+    """Train, evaluate, and show new and interpolated images."""
     given = options()
     torch.manual_seed(given.seed)
     data = Digits()

@@ -27,10 +27,10 @@ def simulated(size: int) -> Iterator[tuple[str, Load, Load]]:
     yield "agents: join", *job.join()
     if size <= ETCD_MOST:
         yield "agents: join, by etcd", *Job(size, ETCD).join()
-    yield "agents: 10 s of signs of life", *job.idle()
-    yield "agents: workers of one fail, all start anew", *job.restart()
-    yield "agents: one is killed, all start anew", *job.death(size // 3)
-    yield "agents: the leader is killed, all start anew", *job.death(job.leader())
+    yield "agents: 10 s of heartbeats", *job.idle()
+    yield "agents: workers of one fail, all restart", *job.restart()
+    yield "agents: one is killed, all restart", *job.death(size // 3)
+    yield "agents: the leader is killed, all restart", *job.death(job.leader())
     yield "agents: leave", *job.leave()
     del job  # gigabytes
     workers = Workers(size, TCP_STORE)

@@ -1,4 +1,4 @@
-"""Agents of a job in simulated time, which join, start anew and leave; what they decide is the project's own."""
+"""Agents of a job in simulated time, which join, restart and leave; what they decide is the project's own."""
 
 from __future__ import annotations
 
@@ -194,25 +194,25 @@ class Job:
         return self._loads()
 
     def idle(self, seconds: float = 10.0) -> tuple[Load, Load]:
-        """Nothing happens but signs of life."""
+        """Nothing happens but heartbeats."""
         self.sim.mark()
         self.sim.run(lambda: False, seconds)
         return self._loads()
 
     def restart(self) -> tuple[Load, Load]:
-        """The workers of one agent fail; all start anew."""
+        """The workers of one agent fail; all restart."""
         self.sim.mark()
         number = self.agents[-1].member.number
         self.agents[-1].restarts = True
-        assert self.until_joined(number + 1), "the agents did not start anew"
+        assert self.until_joined(number + 1), "the agents did not restart"
         return self._loads()
 
     def death(self, at: int) -> tuple[Load, Load]:
-        """An agent dies; all others start anew."""
+        """An agent dies; all others restart."""
         number = self.agents[-1].member.number
         self.sim.mark()
         self.sim.kill(at)
-        assert self.until_joined(number + 1), "the others did not start anew"
+        assert self.until_joined(number + 1), "the others did not restart"
         return self._loads()
 
     def leave(self) -> tuple[Load, Load]:

@@ -1,4 +1,4 @@
-"""A run's losses as a picture, of characters and of pixels."""
+"""Plots of a run's losses, as text and as PNG."""
 
 from __future__ import annotations
 

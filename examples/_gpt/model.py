@@ -1,4 +1,4 @@
-"""A small GPT. Nothing here is particular to Weft but the first import."""
+"""A small GPT. Only the first import is specific to Weft."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.nn import functional as F
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    """Queries and keys `[..., time, size]` turned by angles that grow with time (https://arxiv.org/abs/2104.09864)."""
+    """Rotary position embedding of queries or keys `[..., time, size]` (https://arxiv.org/abs/2104.09864)."""
     time, size = x.shape[-2:]
     frequencies = 10_000.0 ** -(torch.arange(size // 2) / (size // 2))
     angles = torch.outer(torch.arange(time).float(), frequencies)
@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a layer of neurons, each added to a stream that is normalised in front of it."""
+    """Attention, then a multilayer perceptron; each has a residual connection, and normalises its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens `[batch, time]`, to logits of each one's successor `[batch, time, vocabulary]`."""
+    """Maps tokens `[batch, time]` to logits `[batch, time, vocabulary]` of the token that follows each."""
 
     def __init__(self, vocabulary: int, width: int, layers: int, heads: int) -> None:
         super().__init__()

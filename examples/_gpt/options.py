@@ -31,10 +31,10 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="STEPS",
         help="steps between checkpoints, which also measure the validation loss (default: %(default)s)",
     )
-    parser.add_argument("--restart", action="store_true", help="forget the run in the folder")
+    parser.add_argument("--restart", action="store_true", help="discard the run in the folder")
     return parser.parse_args(arguments)
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, float]:
-    """The options that decide the final weights: a run goes on only with the same ones."""
+    """The options that determine the final weights; a run is continued only with the same ones."""
     return {name: getattr(options, name) for name, *_ in _SETTINGS}

@@ -13,15 +13,15 @@ from weft.nn.parallel import DistributedDataParallel
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which one this process is, and how many there are."""
+    """The rank of this process, and the number of processes."""
 
     rank: int = 0
     size: int = 1
-    restarts: int = 0  # how often the launcher has started them again
+    restarts: int = 0  # how often the launcher has restarted them
 
     @classmethod
     def joined(cls) -> Ranks:
-        """Meet the others, where `weft run` has started this process."""
+        """Join the process group if `weft run` has started this process."""
         if not dist.is_torchelastic_launched():
             return cls()
         dist.init_process_group()
@@ -32,14 +32,14 @@ class Ranks:
         return DistributedDataParallel(model) if self.size > 1 else model
 
     def mean(self, *values: float | torch.Tensor) -> list[float]:
-        """The means of numbers over all processes; the same on each, to the last bit."""
+        """The means of numbers over all processes, equal on each to the last bit."""
         mine = torch.tensor([float(value) for value in values])
         if self.size > 1:
             dist.all_reduce(mine, dist.ReduceOp.AVG)
         return mine.tolist()
 
     def processes(self) -> list[int]:
-        """The process numbers of all ranks."""
+        """The process ids of all ranks."""
         numbers = [os.getpid()] * self.size
         if self.size > 1:
             dist.all_gather_object(numbers, os.getpid())

@@ -1,4 +1,4 @@
-"""What a run shows of itself while it trains, on stderr."""
+"""The progress of a run, on stderr."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import weft as torch
 from _gpt.run import Run
 
-_EVERY = 10  # steps between the lines that stand for the progress bar where there is no terminal
+_EVERY = 10  # steps between the lines that replace the progress bar if stderr is not a terminal
 
 
 class Report:
-    """A progress bar on a terminal, lines elsewhere; notes of compilations and checkpoints on both.
+    """A progress bar on a terminal, lines elsewhere; in both cases also lines about compilations and checkpoints.
 
-    A quiet one shows nothing: one process speaks for all.
+    With `quiet`, nothing is shown: only one of several processes reports.
     """
 
     def __init__(self, run: Run, *, quiet: bool) -> None:
@@ -47,11 +47,11 @@ class Report:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._console.print(text)
 
     def stepped(self) -> None:
-        """A step is made."""
+        """Call this after each step."""
         self.say_compilations()
         now = time.perf_counter()
         self._seconds.append(now - self._last)
@@ -64,7 +64,7 @@ class Report:
             self.say(f"step {self._run.step}/{self._run.settings['steps']}  {text}")
 
     def say_compilations(self) -> None:
-        """A line for each compilation since the last call."""
+        """Print a line for each compilation since the last call."""
         log = torch.explain()
         for entry in log[self._compiled :]:
             line = f"compiled {entry.operators} operators in {entry.seconds:.1f} s for {entry.site}: {entry.cause}"
@@ -72,13 +72,13 @@ class Report:
         self._compiled = len(log)
 
     def checkpointed(self) -> None:
-        """A checkpoint is written."""
+        """Call this after a checkpoint."""
         measured = f"  validation loss {self._run.validation[-1][1]:.3f}" if self._run.validation else ""
         self.say(f"checkpoint at step {self._run.step}{measured}")
         self._last = time.perf_counter()
 
     def ended(self) -> None:
-        """The last step of this process is made."""
+        """Call this after the last step of this process."""
         log = torch.explain()
         self.say(
             f"trained to step {self._run.step} in {time.perf_counter() - self._start:.1f} s, "

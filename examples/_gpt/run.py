@@ -1,4 +1,4 @@
-"""A run of training as checkpoints hold it."""
+"""The state of a training run, as it is saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from _gpt.text import VOCABULARY, Text, Windows, batches
 
 
 class OtherRunError(Exception):
-    """A checkpoint is of a run with other settings."""
+    """The checkpoint belongs to a run with other settings."""
 
 
 class Run:
-    """A model, its optimizer, its text, how far they are, and what was measured on the way."""
+    """A model, its optimizer, the position in the text, and the losses so far."""
 
     def __init__(self, settings: dict[str, Any], text: Text, ranks: Ranks) -> None:
-        torch.use_deterministic_algorithms(True)  # a run that goes on after a kill ends with the same bits
+        torch.use_deterministic_algorithms(True)  # a run that is killed and continued ends with the same bits
         torch.manual_seed(settings["seed"])
         self.settings = settings
         self.model = GPT(VOCABULARY, *(settings[name] for name in ("width", "layers", "heads")))
@@ -35,22 +35,22 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Steps made."""
+        """The number of steps so far."""
         return len(self.losses)
 
     @property
     def finished(self) -> bool:
-        """Whether the last step is made."""
+        """Whether all steps are done."""
         return self.step >= self.settings["steps"]
 
     def batches(self) -> Iterator[torch.Tensor]:
-        """The batches to come, epoch after epoch, each in another order."""
+        """The remaining batches, epoch after epoch, in a new order for each epoch."""
         for epoch in count(self.loader.sampler.epoch):
             self.loader.sampler.set_epoch(epoch)
             yield from self.loader
 
     def save(self, file: Path) -> None:
-        """Write a checkpoint. `weft.save` replaces the file at once, so a killed process leaves the old one whole."""
+        """Write a checkpoint. `weft.save` replaces the file in one piece, so a kill leaves the old one intact."""
         state = {
             "settings": self.settings,
             "model": self.model.state_dict(),
@@ -63,7 +63,7 @@ class Run:
         torch.save(state, file)
 
     def load(self, file: Path) -> None:
-        """Go on where a checkpoint was written; `OtherRunError` if that run had other settings."""
+        """Continue from a checkpoint; `OtherRunError` if its run had other settings."""
         state = torch.load(file)
         theirs = state["settings"]
         other = [f"{name} {theirs.get(name)}" for name, value in self.settings.items() if theirs.get(name) != value]

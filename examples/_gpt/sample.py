@@ -1,4 +1,4 @@
-"""Text that a model writes."""
+"""Generates text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weft.nn import functional as F
 
 @torch.no_grad()
 def continued(model: nn.Module, prompt: str, length: int, temperature: float = 0.7) -> str:
-    """`length` characters that the model finds likely after a prompt of a whole context.
+    """`length` characters drawn from the model after a prompt, which must have the length of the context.
 
-    The window keeps its size and slides, so one compiled program makes every character.
+    The sliding window has a fixed size, so one compiled program makes every character.
     """
     window = torch.tensor([encode(prompt)])
     found = []

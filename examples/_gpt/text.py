@@ -15,7 +15,7 @@ from _gpt.ranks import Ranks
 from weft.utils.data import DataLoader, Dataset, DistributedSampler
 
 VOCABULARY = 128  # ASCII
-_HELD_BACK = 20  # every so manieth file is for validation
+_HELD_BACK = 20  # one file in this many is for validation
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Text:
         return cls(_tokens(file for file in files if file not in held_back), _tokens(held_back))
 
     def checksum(self) -> int:
-        """A number that tells texts of different Python versions apart."""
+        """A number that differs between the texts of different Python versions."""
         return zlib.crc32(self.validation, zlib.crc32(self.training))
 
     def prompt(self, length: int) -> str:
-        """A piece of the validation text that ends where a method begins."""
+        """A piece of the validation text that ends at the beginning of a method."""
         text = decode(self.validation.tolist())
         start = "\n    def "
         end = text.index(start, length) + len(start)
@@ -75,9 +75,9 @@ class Windows(Dataset):
 
 
 def batches(windows: Windows, size: int, seed: int, ranks: Ranks) -> DataLoader:
-    """This process' share of batches of `size` windows in random order, `uint8[size / processes, context + 1]`.
+    """This process's share of batches of `size` windows in random order, `uint8[size / processes, context + 1]`.
 
-    Together the shares are the same batches for any number of processes.
+    The whole batches do not depend on the number of processes.
     """
     sampler = DistributedSampler(windows, ranks.size, ranks.rank, seed=seed, drop_last=True)
     return DataLoader(windows, size // ranks.size, sampler=sampler, drop_last=True, collate_fn=_stacked)

@@ -2,7 +2,7 @@
 
     python examples/data/make_checkpoint.py   # needs torch==2.13.0 and scikit-learn
 
-It is what `examples/fine_tune.py` starts from; nothing else here needs PyTorch.
+`examples/fine_tune.py` starts from this file. No other example needs PyTorch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of an example: each joins the job under a name, does its work, and leaves when all are done."""
+"""Starts the worker processes of an example."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Work = Callable[[str, argparse.Namespace], None]
 
 
 def run(names: Sequence[str], work: Work, given: argparse.Namespace) -> None:
-    """Start a process for each name, and wait for all; the first one that fails ends the others.
+    """Start a process for each name, and wait for all. If one fails, the others are ended.
 
-    Each calls `work(name, given)`, and serves the others until all have returned from it. They meet in a new folder,
-    `given.meeting`.
+    Each process joins the job under its name, calls `work(name, given)`, and serves the others until all have returned
+    from it. They meet in a new folder, `given.meeting`.
     """
     with tempfile.TemporaryDirectory() as folder:
         given.meeting = Path(folder)

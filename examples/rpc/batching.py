@@ -1,11 +1,11 @@
-"""Calls of several clients that a server answers together: one product of matrices instead of many with a vector.
+"""A server that answers the calls of several clients in batches: one matrix product instead of many with a vector.
 
     python examples/rpc/batching.py
     python examples/rpc/batching.py --help
 
-A function under `rpc.functions.async_execution` returns a future, and no thread waits for it. Here the first calls of a
-batch leave their images with the server and get such a future; the call that completes the batch computes the answers
-to all of them. On two cores it printed
+A function decorated with `rpc.functions.async_execution` returns a future, and no thread waits for it. Here, all calls
+of a batch but the last store their input on the server and return such a future. The last call computes the answers to
+all of them. On two cores it printed
 
     one by one: 534 calls/s
     in batches of 32: 2,825 calls/s, 5.3 times as many
@@ -39,7 +39,7 @@ def options() -> argparse.Namespace:
 
 
 class Server:
-    """A model, and the inputs that wait for their batch to be complete."""
+    """A model, and the inputs of the batch that is not complete yet."""
 
     def __init__(self, width: int, batch: int) -> None:
         self.model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
@@ -48,18 +48,18 @@ class Server:
         self.begin_batch()
 
     def begin_batch(self) -> None:
-        """Wait for the first input of a new batch."""
+        """Start a new, empty batch."""
         self.inputs: list[torch.Tensor] = []
         self.outputs: Future[np.ndarray] = Future()
 
     def answer(self, x: torch.Tensor) -> torch.Tensor:
-        """The output for one input, at once."""
+        """The output for one input, computed at once."""
         with torch.no_grad():
             return self.model(x)
 
     @rpc.functions.async_execution
     def answer_in_batch(self, x: torch.Tensor) -> Future[torch.Tensor]:
-        """The output for one input, when its batch is complete."""
+        """The output for one input, computed when its batch is complete."""
         with self.lock:
             mine = self.outputs.then(partial(row, at=len(self.inputs)))
             self.inputs.append(x)
@@ -72,18 +72,18 @@ class Server:
 
 
 def row(outputs: Future[np.ndarray], at: int) -> torch.Tensor:
-    """One of the outputs of a batch. Taken from NumPy's array, rows need no program of their own."""
+    """One of the outputs of a batch. Rows of a NumPy array need no program of their own."""
     return torch.from_numpy(outputs.wait()[at])
 
 
 def call(server: rpc.RRef[Server], method: str, inputs: np.ndarray) -> list[torch.Tensor]:
-    """Have a server answer each input; all calls are under way at once."""
+    """Send all inputs to a server, without waiting for answers in between."""
     answer = getattr(server.rpc_async(), method)
     return torch.futures.wait_all([answer(x) for x in map(torch.from_numpy, inputs)])
 
 
 def work(name: str, given: argparse.Namespace) -> None:
-    """The first client measures; the other workers do what they are asked."""
+    """The first client measures; the other workers only serve calls."""
     if name != "client0":
         return
     server = rpc.remote("server", Server, (given.width, given.batch))
@@ -91,7 +91,7 @@ def work(name: str, given: argparse.Namespace) -> None:
     inputs = [torch.randn(given.calls, given.width).numpy() for _ in clients]
 
     def measure(method: str) -> tuple[float, torch.Tensor]:
-        """Calls per second of all clients together, and what they were answered."""
+        """Calls per second of all clients together, and the answers."""
         start = time.perf_counter()
         calls = [rpc.rpc_async(to, call, (server, method, mine)) for to, mine in zip(clients, inputs, strict=True)]
         answers = [answer for found in torch.futures.wait_all(calls) for answer in found]

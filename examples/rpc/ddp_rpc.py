@@ -1,12 +1,12 @@
-"""Replicas of a small dense model on trainers, and one large embedding on a parameter server that all of them use.
+"""Replicas of a small dense model on trainers, which share a large embedding on a parameter server.
 
     python examples/rpc/ddp_rpc.py
     python examples/rpc/ddp_rpc.py --help
 
-A master makes the embedding as a `RemoteModule` on the server and sets the trainers to work. A trainer looks words up
-there and passes what it gets through its replica, a `DistributedDataParallel`. In the backward pass gradients of the
-replicas are averaged between trainers, while those of the embedding go to the server, and the optimizer updates both.
-The task is to tell which of four topics a bag of words is about. On two cores it printed
+A master creates the embedding as a `RemoteModule` on the server, and starts the trainers. A trainer gets the embeddings
+of its words from there, and passes them through its replica, a `DistributedDataParallel`. In the backward pass, the
+replicas' gradients are averaged over the trainers, those of the embedding go to the server, and the optimizer updates
+both. The task is to find out which of four topics a bag of words is about. On two cores it printed
 
     trainer0: loss from 1.505 to 0.428, 82.4% of new bags
     trainer1: loss from 1.560 to 0.343, 79.3% of new bags
@@ -56,7 +56,7 @@ class Hybrid(nn.Module):
 
 
 def bags(count: int, given: argparse.Namespace, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Words, `int64[count, length]`, and the topic of each bag: half of its words, by their number, are about it."""
+    """Bags of words, `int64[count, length]`, and the topic of each, from which half of its words are drawn."""
     topics = torch.randint(TOPICS, (count, 1), generator=generator)
     words = torch.randint(given.words, (count, given.length), generator=generator)
     related = torch.arange(given.length) % 2 == 0
@@ -86,7 +86,7 @@ def train(embedding: RemoteModule, number: int, given: argparse.Namespace) -> tu
 
 
 def work(name: str, given: argparse.Namespace) -> None:
-    """The master drives; the other workers do what they are asked."""
+    """The master runs the training; the other workers only serve calls."""
     if name != "master":
         return
     embedding = RemoteModule("server", nn.EmbeddingBag, args=(given.words, given.width), kwargs={"mode": "sum"})

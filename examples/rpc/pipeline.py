@@ -1,12 +1,11 @@
-"""A network in three stages on three workers, through which the parts of a batch travel one behind the other.
+"""Pipeline parallelism: a network in three stages on three workers, and batches split into micro-batches.
 
     python examples/rpc/pipeline.py
     python examples/rpc/pipeline.py --help
 
-The master cuts a batch into micro-batches and gives each stage references to what the stage before it will have
-computed: while a stage works on one micro-batch, the stage before it works on the next. Outputs go from stage to stage
-and never through the master; neither do gradients, which distributed autograd sends back the same way. On two cores it
-printed
+The master splits a batch into micro-batches, and passes each stage references to the outputs of the stage before it.
+While a stage computes one micro-batch, the stage before it computes the next. Outputs go directly from stage to stage,
+not through the master, and so do gradients in the backward pass (distributed autograd). On two cores it printed
 
     micro-batches: 1, a step takes 68 ms, loss from 2.299 to 2.243
     micro-batches: 2, a step takes 50 ms, loss from 2.225 to 1.943
@@ -43,7 +42,7 @@ def options() -> argparse.Namespace:
 
 
 class Stage(nn.Module):
-    """Some layers in a row; gets its input, and is asked for its output, by reference."""
+    """Some consecutive layers. The input is a reference; callers hold the output by reference, too."""
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
@@ -61,7 +60,7 @@ class Stage(nn.Module):
 
 
 class Pipeline(nn.Module):
-    """The stages in a row. All inner widths are the same, and the last stage has `classes` outputs."""
+    """All stages. Their inner widths are equal, and the last stage has `classes` outputs."""
 
     def __init__(self, workers: list[str], width: int, layers: int, classes: int) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class Pipeline(nn.Module):
 
 
 def work(name: str, given: argparse.Namespace) -> None:
-    """The master trains; the stages do what they are asked."""
+    """The master trains; the stages only serve calls."""
     if name != "master":
         return
     classes = 10

@@ -1,12 +1,12 @@
-"""An agent that learns to balance a pole on a cart from what several observers try out.
+"""Reinforcement learning: an agent learns to balance a pole on a cart, with the help of several observers.
 
     python examples/rpc/reinforcement.py
     python examples/rpc/reinforcement.py --batch
     python examples/rpc/reinforcement.py --help
 
-Each observer has a cart of its own and asks the agent for every action: push left or right. With `--batch` the agent
-waits until all observers have asked, under `rpc.functions.async_execution`, and computes their actions together. After
-each round it improves its policy by REINFORCE (Williams, 1992). On two cores it printed
+Each observer simulates its own cart, and asks the agent for every action: push left or right. With `--batch` the agent
+waits until all observers have asked (`rpc.functions.async_execution`), and computes their actions together. After each
+round it improves its policy by REINFORCE (Williams, 1992). On two cores it printed
 
     round 1: the pole stands for 24 steps on average
     round 20: the pole stands for 100 steps on average
@@ -48,7 +48,7 @@ def options() -> argparse.Namespace:
 class CartPole:
     """A cart of 1 kg that carries a pole of 0.1 kg and 1 m (Barto, Sutton and Anderson, 1983).
 
-    A state is `float32[4]`: the cart's place in m, its speed, the pole's angle in radians, and its speed.
+    A state is `float32[4]`: the cart's position in m and its speed, the pole's angle in radians and its speed.
     """
 
     GRAVITY, MASS, POLE_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.1, 0.1, 0.5, 10.0, 0.02
@@ -57,7 +57,7 @@ class CartPole:
         self._random = np.random.default_rng(seed)
 
     def reset(self) -> np.ndarray:
-        """Put the cart back to about the middle; returns its state."""
+        """Put the cart near the middle; returns its state."""
         self._state = self._random.uniform(-0.05, 0.05, 4)
         return self._state.astype(np.float32)
 
@@ -75,14 +75,14 @@ class CartPole:
 
 
 class Observer:
-    """A cart, and what has happened to it."""
+    """A worker with a cart, on which it tries the agent's policy."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.number = number
         self.cart = CartPole(seed)
 
     def round(self, agent: rpc.RRef[Agent], steps: int, batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Do as the agent says; returns the states, the actions, and whether each was the last before a fall."""
+        """Take the agent's actions; returns states, actions, and whether each was the last before a fall."""
         state = self.cart.reset()
         states, actions, falls = [], [], []
         for _ in range(steps):
@@ -122,7 +122,7 @@ class Agent:
 
     @rpc.functions.async_execution
     def choose_together(self, observer: int, state: np.ndarray) -> Future[int]:
-        """The same, when all observers have asked."""
+        """An action for one observer, computed when all observers have asked."""
         with self.lock:
             mine = self.answer.then(lambda actions: actions.wait()[observer])
             self.asking[observer] = state
@@ -135,7 +135,7 @@ class Agent:
         return mine
 
     def learn(self, states: np.ndarray, actions: np.ndarray, falls: np.ndarray) -> None:
-        """Make actions that were followed by long balance more likely; all arrays are `[observers, steps, …]`."""
+        """Make actions more likely after which the pole stood for long; all arrays are `[observers, steps, …]`."""
         gains = torch.from_numpy(returns(falls))
         gains = (gains - gains.mean()) / (gains.std() + 1e-6)
         likely = F.log_softmax(self.policy(torch.from_numpy(states)), dim=-1)
@@ -147,7 +147,7 @@ class Agent:
 
 
 def returns(falls: np.ndarray) -> np.ndarray:
-    """For each step of each observer, the discounted number of steps until the pole falls: 1 for each step."""
+    """The return of each step of each observer: the discounted sum of rewards, 1 for each step until the pole falls."""
     found = np.zeros(falls.shape, np.float32)
     ahead = np.zeros(len(falls), np.float32)
     for at in reversed(range(falls.shape[1])):
@@ -157,7 +157,7 @@ def returns(falls: np.ndarray) -> np.ndarray:
 
 
 def work(name: str, given: argparse.Namespace) -> None:
-    """The agent has observers try its policy, and learns; they do what they are asked."""
+    """The agent has observers try its policy, and learns from the results; the observers only serve calls."""
     if name != "agent":
         return
     agent = Agent(given)

@@ -1,11 +1,11 @@
-"""A language model whose embedding and decoder are on a parameter server, and whose LSTM is here.
+"""A language model whose embedding and decoder are on a parameter server, and whose LSTM is on the trainer.
 
     python examples/rpc/rnn.py
     python examples/rpc/rnn.py --help
 
-The trainer has a whole model, two thirds of which are references: it computes the LSTM itself, and asks the server for
-the rest. Distributed autograd differentiates through all three, and a distributed optimizer updates each parameter
-where it is. The text is the source of a module of Python's standard library. On two cores it printed
+The trainer computes the LSTM itself, and calls the embedding and the decoder on the server by reference. Distributed
+autograd differentiates through all three parts, and a distributed optimizer updates each parameter on its worker. The
+text is the source of a module of Python's standard library. On two cores it printed
 
     step 30: perplexity 22.73
     step 150: perplexity 6.13
@@ -102,7 +102,7 @@ def pieces(given: argparse.Namespace) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def work(name: str, given: argparse.Namespace) -> None:
-    """The trainer trains; the server does what it is asked."""
+    """The trainer trains; the server only serves calls."""
     if name != "trainer":
         return
     model = Model("server", given.width, given.hidden)
