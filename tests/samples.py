@@ -230,6 +230,12 @@ GIVEN: dict[str, dict[str, Any]] = {
     "max_unpool": {"input": _TRIO[1], "indices": indices(2, 4, 6, below=6), "output_size": (8,)},
     "fractional_max_pool2d_from": _fractional(2),
     "fractional_max_pool3d_from": _fractional(3),
+    "replica_reduce": {"input": _X, "reduce_type": "sum"},
+    "replica_gather": {"input": _X, "dim": 1, "size": 1},
+    "replica_scatter": {"input": _X, "reduce_type": "sum", "dim": 0, "size": 1},
+    "replica_exchange": {"input": _X, "split_dim": 0, "concat_dim": 2, "size": 1},
+    "replica_permute": {"input": _X, "pairs": ((0, 0),)},
+    "replica_broadcast": {"input": _X, "root": 0},
     "embedding": {"input": indices(4, 2, below=6), "weight": numbers(6, 4)},
     "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses

@@ -17,7 +17,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 
 LOWER = [{"errors", "_base"}, {"_comm", "ops"}, {"_lazy"}, {"_autograd"}, {"_dispatch"}, {"_tensor"}]
-UPPER = {"distributed"}
+UPPER = [{"distributed"}, {"xla"}]
 LAZY = "_api.py"  # loads by name what is public, so that importing the package costs nothing
 COMMANDS = {"__main__.py", "_tensor/stubs.py"}  # run by `python -m`, never imported: they may look at everything
 BOUND = [path for path, name in zip(FILES, NAMES, strict=True) if name not in {"__init__.py", LAZY, *COMMANDS}]
@@ -27,8 +27,8 @@ MOST_LINES = 500
 
 def layer(part: str) -> int:
     """The layer of a module or folder of the package; what users import shares one."""
-    below = [at for at, parts in enumerate(LOWER) if part in parts]
-    return below[0] if below else len(LOWER) + (part in UPPER)
+    layers = [*LOWER, set[str](), *UPPER]
+    return next((at for at, parts in enumerate(layers) if part in parts), len(LOWER))
 
 
 def parsed(path: Path) -> ast.Module:

@@ -16,8 +16,10 @@ from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
 from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
 from weft._lazy.packs import PACKS, PackSlot, unpacked
+from weft._lazy.replicated import replicated
 from weft._lazy.runtime import on_fork
 from weft._lazy.segments import Segment, segments_of
+from weft._lazy.signature import Signature
 
 Executable = Callable[..., Sequence[jax.Array]]
 
@@ -56,7 +58,14 @@ class CompiledGraph:
         return max(1, len(self._segments)), len(self._forms)
 
     @cached_property
+    def collectives(self) -> list[Signature]:
+        """Its applications that exchange data with the other replicas. Then it is one segment."""
+        return [signature for signature, _, _ in self._form.applications if signature.collective]
+
+    @cached_property
     def _segments(self) -> list[Segment]:
+        if self.collectives:
+            return []
         return segments_of(self._form.applications, self._form.wanted, lambda signature: costs_of(signature).compiling)
 
     @cached_property
@@ -67,7 +76,13 @@ class CompiledGraph:
         """The graph as a function of the packs of numbers and the arrays; the first call compiles it."""
         if not self._segments:
             function = self._form.function()
-            return compiled(lambda *args: function(*unpacked(args, self._slots)), self._device, self._donated)
+
+            def body(*args: Any) -> list[jax.Array]:
+                return function(*unpacked(args, self._slots))
+
+            if self.collectives:
+                return replicated(body, self._donated, self.collectives)
+            return compiled(body, self._device, self._donated)
         donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
         steps, wanted = _steps(self._segments, donated, self._device), self._form.wanted
 

@@ -32,8 +32,8 @@ from weft.errors import (
 )
 from weft.ops._dims import pointwise
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._jax import eval_shape
 from weft.ops._memory import require_addressable
+from weft.ops._replicas import result_types
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
 
 Casts = tuple[Any, ...]
@@ -205,7 +205,7 @@ def _bodied(
     fn = _body(op, unflatten)
     if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
         if types is None:
-            types = [result.dtype for result in eval_shape(fn, *structs)]
+            types = [result.dtype for result in result_types(fn, *structs)]
         fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
     grads = _hand_written(call, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
     return _Body(fn, grads, unflatten)
@@ -263,7 +263,7 @@ def _precondition(
         assert result is not None, "that depends on types alone"
         return [result.code()]
 
-    abstract = cache(lambda: eval_shape(findings, *structs))
+    abstract = cache(lambda: result_types(findings, *structs))
     for_all_sizes = general.precondition if general is not None else None
     if (for_all_sizes if general is not None else abstract()) is None:
         return None

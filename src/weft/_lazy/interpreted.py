@@ -137,7 +137,9 @@ def run_of(signature: Signature) -> Run:
 def costs_of(signature: Signature) -> Costs:
     """The cost of compiling a signature, and of interpreting it once its program exists."""
     if signature.costs is None:
-        if device_of(signature) is CPU:
+        if signature.collective:
+            signature.costs = COMPILED_AT_ONCE
+        elif device_of(signature) is CPU:
             run_of(signature)
         else:
             interpreted = prepare(signature.trace)

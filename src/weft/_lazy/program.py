@@ -176,7 +176,7 @@ def program_of(graph: Graph) -> Program:
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     tier = tier_of(program.device)
-    if tier == "interpreted":
+    if tier == "interpreted" and not program.compiled.collectives:
         return program.interpreted(_numbered(graph, arrays))
     if tier == "auto" and program.run is None and not program.is_worth_compiling():
         if not program.runs:

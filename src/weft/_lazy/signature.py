@@ -18,6 +18,7 @@ from weft._lazy.precondition import Precondition
 from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.trace import SizeValues, Trace, traced
 from weft.ops._dims import Names
+from weft.ops._replicas import has_collectives
 
 Arrays = tuple[jax.Array, ...]
 
@@ -53,6 +54,7 @@ class Signature:
     doubtful  whether it has a precondition, or is the derivative of a signature that has one
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
+    collective  whether it exchanges data with the other replicas
     rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
@@ -65,6 +67,7 @@ class Signature:
         "avals",
         "call",
         "check",
+        "collective",
         "costs",
         "derived",
         "doubtful",
@@ -108,6 +111,7 @@ class Signature:
         self.rounds = rounds
         self.derived: dict[Any, Any] = {}
         self.trace = trace or traced(fn, structs_of(avals))
+        self.collective = has_collectives(self.trace.closed)
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)

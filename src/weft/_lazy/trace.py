@@ -15,7 +15,7 @@ import jax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
-from weft.ops._jax import make_jaxpr
+from weft.ops._replicas import jaxpr_of
 
 SymbolicSize = Any
 """A number, or an expression of symbols."""
@@ -110,7 +110,7 @@ class Trace:
 
 def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     """The trace of a function on inputs of these types."""
-    return Trace(make_jaxpr(function)(*structs))
+    return Trace(jaxpr_of(function, *structs))
 
 
 def restricted(trace: Trace, results: Sequence[int]) -> Trace:

@@ -21,23 +21,21 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
+from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
-from weft._tensor.dim_names import label_of, position
+from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
     ConversionError,
-    DimNameError,
     DTypeError,
     ExportError,
     GradientError,
     SettingError,
-    ShapeError,
     ValueRangeError,
 )
-from weft.ops._type_names import c_name, scalar_name
 
 _new = object.__new__
 
@@ -182,27 +180,7 @@ class Tensor(TensorBase):
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
         if grad is not None:
-            if not isinstance(grad, Tensor):
-                kind = f"{kind_of(grad)}{array_hint(grad)}"
-                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
-            if grad is self:
-                raise GradientError("can't assign Variable as its own grad")
-            if grad.shape != self.shape:
-                raise ShapeError(
-                    f"attempting to assign a gradient of size '{list(grad.shape)}' to a tensor of size "
-                    f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
-                )
-            if grad.dtype is not self.dtype:
-                raise DTypeError(
-                    f"attempting to assign a gradient with dtype '{c_name(grad.dtype)}' to a tensor with grad_dtype "
-                    f"'{scalar_name(self.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
-                )
-            names = grad._read().aval.names
-            if names not in (None, self._read().aval.names):
-                raise DimNameError(
-                    f"attempting to assign a gradient with the names {list(names)} to {label_of(self)}. A gradient has "
-                    "the names of its tensor, or none: rename it, or align it with align_as"
-                )
+            require_gradient(grad, self)
         elif self._tape is None:
             return
         if self._tape is None:

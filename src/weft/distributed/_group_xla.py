@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -32,15 +32,16 @@ from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
 from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
+from weft._lazy.replicated import replication, set_replication
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
 from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import ArgumentError, DistBackendError
+from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
 Body = Callable[..., jax.Array]
 
-_RANKS = "ranks"  # the axis of the mesh
 _LONGEST_LEAVE = 60.0  # seconds for which rank 0, the coordinator, waits for the others when it ends
 
 
@@ -56,9 +57,11 @@ class XlaBackend(GroupBackend):
         links = connect(store, rank, len(ranks), self._deadline(), address=_address(store), ranks=ranks)
         self._group = MessageGroup(links, rank, len(ranks), ranks)
         devices = {device.process_index: device for device in reversed(jax.devices())}
-        self._device = devices[ranks[rank]]
-        self._mesh = Mesh(np.array([devices[one] for one in ranks]), (_RANKS,))
-        self._split = NamedSharding(self._mesh, PartitionSpec(_RANKS))
+        self.device = devices[ranks[rank]]
+        self.mesh = Mesh(np.array([devices[one] for one in ranks]), (AXIS,))
+        self._split = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        if len(ranks) == jax.process_count():
+            set_replication(self)
 
     def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Any) -> Array:
         """This rank's result of `body`, which runs on all ranks, for its array `x`."""
@@ -66,25 +69,41 @@ class XlaBackend(GroupBackend):
         return self._group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
     def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
-        mine = jax.device_put(x, self._device) if x.ndim else jax.device_put(x, self._device).reshape(1)
+        mine = jax.device_put(x, self.device) if x.ndim else jax.device_put(x, self.device).reshape(1)
         shape = (self.size * mine.shape[0], *mine.shape[1:])  # each rank has a part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
-        every = _program(self._mesh, body, *static)(whole)
-        try:
-            self._group.complete(partial(is_ready, every), call, deadline)
-        except BaseException:
-            unfinished.append(every)
-            raise
-        try:
-            every.block_until_ready()
-        except (ValueError, jax.errors.JaxRuntimeError) as error:
-            self._group.fail_after(error, call)
+        every = _program(self.mesh, body, *static)(whole)
+        self._complete([every], call, deadline)
         result = every.addressable_data(0)
         if not every.size:  # an empty array is not sharded
             result = result.reshape(every.shape[0] // self.size, *every.shape[1:])
         if not x.ndim:
             result = result.reshape(result.shape[:-1])
         return jax.device_put(result, x.sharding) if isinstance(x, jax.Array) else result
+
+    def _complete(self, results: Sequence[jax.Array], call: object, deadline: Deadline) -> None:
+        """Wait until XLA has computed the results, or a rank fails."""
+        for result in results:
+            try:
+                self._group.complete(partial(is_ready, result), call, deadline)
+            except BaseException:
+                unfinished.extend(results)
+                raise
+        try:
+            jax.block_until_ready(results)
+        except (ValueError, jax.errors.JaxRuntimeError) as error:
+            self._group.fail_after(error, call)
+
+    def run_together(self, what: str, launch: Callable[[], Sequence[jax.Array]]) -> Sequence[jax.Array]:
+        """The computed results of `launch()`, which is called once all ranks have come with an equal text."""
+        deadline = self._deadline()
+
+        def steps() -> Sequence[jax.Array]:
+            results = launch()
+            self._complete(results, what, deadline)
+            return results
+
+        return self._group.run(what, steps, deadline)
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         return self._reduced(CollectiveCall("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
@@ -102,10 +121,10 @@ class XlaBackend(GroupBackend):
 
     def _reduced(self, call: CollectiveCall, x: Array, op: Reduction) -> Array:
         check_reduction(word_of(op), np.dtype(x.dtype))
-        return self._call(call, _multiplied(x, op), _reduce, word_of(op))
+        return self._call(call, _multiplied(x, op), reduced, word_of(op))
 
     def broadcast(self, x: Array, root: int) -> Array:
-        return self._call(CollectiveCall("broadcast", x.size, x.dtype, root), x, _broadcast, root)
+        return self._call(CollectiveCall("broadcast", x.size, x.dtype, root), x, broadcast, root)
 
     def all_gather(self, x: Array) -> list[Array]:
         return list(self._call(CollectiveCall("all_gather", x.size, x.dtype), x, _gather))
@@ -154,6 +173,8 @@ class XlaBackend(GroupBackend):
         self._group.abort(text)
 
     def close(self) -> None:
+        if replication() is self:
+            set_replication(None)
         self._group.close()
 
 
@@ -175,7 +196,7 @@ class _XlaMessage:
     def wait(self) -> tuple[list[Array], int]:
         self._backend._group.messages.wait(self._request, self._backend._deadline())
         assert self._request.peer is not None, "a message that has come has a source"
-        target = self._like.sharding if isinstance(self._like, jax.Array) else self._backend._device
+        target = self._like.sharding if isinstance(self._like, jax.Array) else self._backend.device
         received = [] if self._received is None else [jax.device_put(self._received, target)]
         return received, self._request.peer
 
@@ -185,7 +206,7 @@ class _XlaMessage:
 
 @lru_cache(maxsize=1024)  # key: the ranks' devices, the body, and its constants
 def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.Array]:
-    spec = PartitionSpec(_RANKS)
+    spec = PartitionSpec(AXIS)
 
     def run(x: jax.Array) -> jax.Array:
         return body(x, *static)
@@ -196,80 +217,17 @@ def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.
 
 def _gather(x: jax.Array) -> jax.Array:
     """(…) -> (ranks, …)"""
-    return lax.all_gather(x, _RANKS)
+    return lax.all_gather(x, AXIS)
 
 
 def _exchange_parts(x: jax.Array) -> jax.Array:
     """(target ranks, …) -> (source ranks, …)"""
-    return lax.all_to_all(x, _RANKS, 0, 0)
+    return lax.all_to_all(x, AXIS, 0, 0)
 
 
 def _reduce_parts(x: jax.Array, word: str) -> jax.Array:
     """(target ranks, …) -> (…)"""
-    return _fold(_exchange_parts(x), word)
-
-
-def _broadcast(x: jax.Array, root: int) -> jax.Array:
-    """A sum of bit patterns that are all zero but one, since XLA:CPU has no broadcast."""
-    bits = _bits(x)
-    chosen = lax.psum(jnp.where(lax.axis_index(_RANKS) == root, bits, jnp.zeros_like(bits)), _RANKS)
-    if x.dtype == jnp.bool_:
-        return chosen.astype(jnp.bool_)
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        real, imaginary = lax.bitcast_convert_type(chosen, x.real.dtype)
-        return lax.complex(real, imaginary)
-    return lax.bitcast_convert_type(chosen, x.dtype)
-
-
-def _bits(x: jax.Array) -> jax.Array:
-    if x.dtype == jnp.bool_:
-        return x.astype(jnp.uint8)
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return _bits(jnp.stack([x.real, x.imag]))
-    return lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
-
-
-def _reduce(x: jax.Array, word: str) -> jax.Array:
-    if x.dtype != jnp.bool_ and word in _NATIVE:
-        return _finished(_NATIVE[word](_wide(x, word), _RANKS), x, word)
-    return _fold(_gather(x), word)
-
-
-def _fold(parts: jax.Array, word: str) -> jax.Array:
-    """(ranks, …) -> (…), reduced in the order of ranks."""
-    return _finished(reduce(_PAIRWISE[word], list(_wide(parts, word))), parts, word)
-
-
-def _wide(x: jax.Array, word: str) -> jax.Array:
-    """The array in float32 if it has 16 bits and is added or multiplied."""
-    short = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize <= 2 and word not in {"min", "max"}
-    return x.astype(jnp.float32) if short else x
-
-
-def _finished(total: jax.Array, like: jax.Array, word: str) -> jax.Array:
-    if word == "avg" and like.dtype != jnp.bool_:
-        total = lax.div(total, jnp.asarray(lax.axis_size(_RANKS), total.dtype))  # for integers, towards zero
-    return total.astype(like.dtype)
-
-
-_NATIVE: dict[str, Callable[[jax.Array, str], jax.Array]] = {
-    "sum": lax.psum,
-    "avg": lax.psum,
-    "premul_sum": lax.psum,
-    "min": lax.pmin,
-    "max": lax.pmax,
-}
-_PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
-    "sum": jnp.add,
-    "avg": jnp.add,
-    "premul_sum": jnp.add,
-    "prod": jnp.multiply,
-    "min": jnp.minimum,
-    "max": jnp.maximum,
-    "band": jnp.bitwise_and,
-    "bor": jnp.bitwise_or,
-    "bxor": jnp.bitwise_xor,
-}
+    return folded(_exchange_parts(x), word)
 
 
 def _multiplied(x: Array, op: Reduction) -> Array:
@@ -348,7 +306,7 @@ def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> X
 def join_accelerators(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
     """The backend `nccl`: `xla`, restricted to accelerators."""
     backend = XlaBackend(store, rank, ranks, timeout)
-    if backend._device.platform == "cpu":
+    if backend.device.platform == "cpu":
         backend.close()
         raise ArgumentError("backend nccl is for accelerators, and this process has none; use 'xla', or 'gloo' on CPUs")
     backend.name = "nccl"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from weft._lazy.replicated import replication
 
 if TYPE_CHECKING:
     from weft.distributed._group_xla import XlaBackend
@@ -25,12 +30,23 @@ class Replicas:
 
     def gather(self, payload: bytes) -> list[bytes]:
         """The bytes that each replica has given, in order of ordinals; returns when all have come."""
-        return [payload]
+        if self.backend is None:
+            return [payload]
+        sizes = [int(size) for size in self.backend.all_gather(np.asarray(len(payload)))]
+        padded = np.zeros(max(*sizes, 1), np.uint8)
+        padded[: len(payload)] = np.frombuffer(payload, np.uint8)
+        return [np.asarray(x)[:size].tobytes() for x, size in zip(self.backend.all_gather(padded), sizes, strict=True)]
 
 
-_alone = Replicas()
+_ALONE = Replicas()
 
 
 def replicas() -> Replicas:
-    """The replicas of this process's job."""
-    return _alone
+    """The replicas of this process's job: of `xla_multiprocessing.spawn`, or of `init_process_group("xla")`."""
+    job = replication()
+    if job is None:
+        return _ALONE
+    backend = cast("XlaBackend", job)
+    ordinal, size = backend.rank, backend.size
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    return Replicas(ordinal, size, int(os.environ.get("LOCAL_RANK", ordinal % local_size)), local_size, backend)

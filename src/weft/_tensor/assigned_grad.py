@@ -1,0 +1,36 @@
+"""What may be assigned to `Tensor.grad`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.base import TensorBase
+from weft._tensor.dim_names import label_of
+from weft._tensor.kind_names import array_hint, kind_of
+from weft.errors import ArgumentError, DimNameError, DTypeError, GradientError, ShapeError
+from weft.ops._type_names import c_name, scalar_name
+
+
+def require_gradient(grad: Any, tensor: TensorBase) -> None:
+    """Raise unless `grad` is another tensor with the shape and type of `tensor`, and with its names or none."""
+    if not isinstance(grad, TensorBase):
+        kind = f"{kind_of(grad)}{array_hint(grad)}"
+        raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
+    if grad is tensor:
+        raise GradientError("can't assign Variable as its own grad")
+    if grad.shape != tensor.shape:
+        raise ShapeError(
+            f"attempting to assign a gradient of size '{list(grad.shape)}' to a tensor of size "
+            f"'{list(tensor.shape)}'. Please ensure that the gradient and the tensor are the same size"
+        )
+    if grad.dtype is not tensor.dtype:
+        raise DTypeError(
+            f"attempting to assign a gradient with dtype '{c_name(grad.dtype)}' to a tensor with grad_dtype "
+            f"'{scalar_name(tensor.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
+        )
+    names = grad._read().aval.names
+    if names not in (None, tensor._read().aval.names):
+        raise DimNameError(
+            f"attempting to assign a gradient with the names {list(names)} to {label_of(tensor)}. A gradient has "
+            "the names of its tensor, or none: rename it, or align it with align_as"
+        )

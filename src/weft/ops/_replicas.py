@@ -1,0 +1,139 @@
+"""Collectives between replicas as functions of jax arrays, under a mesh axis with one device for each replica.
+
+A body that calls them is run by `jax.shard_map`, and sees the arrays of its own replica. `groups` are lists of ordinals
+of equal length, each ordinal in one of them; None means one group of all replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from weft.errors import DistBackendError
+from weft.ops._jax import eval_shape, make_jaxpr
+
+AXIS = "replicas"
+"""The axis of the mesh."""
+
+Groups = tuple[tuple[int, ...], ...] | None
+
+
+class _Job:
+    """The number of replicas with which this process runs programs."""
+
+    size = 1
+
+
+def set_replica_count(size: int) -> None:
+    """Trace bodies for this number of replicas from now on."""
+    _Job.size = size
+
+
+def jaxpr_of(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
+    """The function's closed jaxpr for inputs of these types, traced as by one of the replicas."""
+    return make_jaxpr(function, axis_env=_axis_env())(*structs)
+
+
+def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
+    """`jax.eval_shape`, for one of the replicas."""
+    if _Job.size == 1:
+        return eval_shape(function, *structs)
+    return make_jaxpr(function, axis_env=_axis_env(), return_shape=True)(*structs)[1]
+
+
+def has_collectives(closed: Any) -> bool:
+    """Whether a closed jaxpr has collectives between replicas."""
+    return any(getattr(effect, "name", None) == AXIS for effect in closed.effects)
+
+
+def _axis_env() -> list[tuple[str, int]] | None:
+    return [(AXIS, _Job.size)] if _Job.size > 1 else None
+
+
+def runs_alone() -> bool:
+    """Whether there is one replica, so that collectives move nothing. Outside of a mesh, a job's bodies are refused."""
+    if _Job.size == 1:
+        return True
+    try:
+        lax.axis_size(AXIS)
+    except NameError:
+        raise DistBackendError(
+            f"a collective of {_Job.size} replicas was traced outside of their program; call it on tensors, and not in "
+            "a function that jax runs by itself (to_jax, vmap, callbacks)"
+        ) from None
+    return False
+
+
+def reduced(x: jax.Array, word: str, groups: Groups = None) -> jax.Array:
+    """The reduction over all replicas of a group. 16-bit floats are added in float32."""
+    if x.dtype != jnp.bool_ and word in _NATIVE:
+        return _finished(_NATIVE[word](_wide(x, word), AXIS, axis_index_groups=groups), x, word, groups)
+    return folded(lax.all_gather(x, AXIS, axis_index_groups=groups), word, groups)
+
+
+def folded(parts: jax.Array, word: str, groups: Groups = None) -> jax.Array:
+    """(replicas, …) -> (…), reduced in the order of ordinals."""
+    return _finished(reduce(_PAIRWISE[word], list(_wide(parts, word))), parts, word, groups)
+
+
+def broadcast(x: jax.Array, root: int, groups: Groups = None) -> jax.Array:
+    """The root's array, and zeros in groups without it.
+
+    It is a sum of bit patterns that are all zero but one, since XLA:CPU has no broadcast.
+    """
+    bits = _bits(x)
+    chosen = lax.psum(
+        jnp.where(lax.axis_index(AXIS) == root, bits, jnp.zeros_like(bits)), AXIS, axis_index_groups=groups
+    )
+    if x.dtype == jnp.bool_:
+        return chosen.astype(jnp.bool_)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        real, imaginary = lax.bitcast_convert_type(chosen, x.real.dtype)
+        return lax.complex(real, imaginary)
+    return lax.bitcast_convert_type(chosen, x.dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.uint8)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return _bits(jnp.stack([x.real, x.imag]))
+    return lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+
+
+def _wide(x: jax.Array, word: str) -> jax.Array:
+    """The array in float32 if it has 16 bits and is added or multiplied."""
+    short = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize <= 2 and word not in {"min", "max"}
+    return x.astype(jnp.float32) if short else x
+
+
+def _finished(total: jax.Array, like: jax.Array, word: str, groups: Groups) -> jax.Array:
+    if word == "avg" and like.dtype != jnp.bool_:
+        count = lax.axis_size(AXIS) if groups is None else len(groups[0])
+        total = lax.div(total, jnp.asarray(count, total.dtype))  # for integers, towards zero
+    return total.astype(like.dtype)
+
+
+_NATIVE: dict[str, Callable[..., jax.Array]] = {
+    "sum": lax.psum,
+    "avg": lax.psum,
+    "premul_sum": lax.psum,
+    "min": lax.pmin,
+    "max": lax.pmax,
+}
+_PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "sum": jnp.add,
+    "avg": jnp.add,
+    "premul_sum": jnp.add,
+    "prod": jnp.multiply,
+    "min": jnp.minimum,
+    "max": jnp.maximum,
+    "band": jnp.bitwise_and,
+    "bor": jnp.bitwise_or,
+    "bxor": jnp.bitwise_xor,
+}

@@ -1,0 +1,98 @@
+"""Collectives between replicas, as rows: they are part of a recorded program, which all replicas run together.
+
+`groups` are tuples of ordinals of `size` members each, or None for one group of all replicas. Where there is one
+replica, nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from weft.errors import GradientError, ShapeError
+from weft.ops._dims import Factors, NameOf, Sizes, pointwise
+from weft.ops._replicas import AXIS, broadcast, reduced, runs_alone
+from weft.ops._table import Arithmetic, Array, Dim, defop
+
+
+def _resized(*names: str) -> Any:
+    """The rule of what changes the sizes of these dims."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        letters = tuple(range(len(shapes[0])))
+        changed = frozenset(static[name] for name in names)
+        return Factors((letters,), (tuple(NameOf(d) if d in changed else d for d in letters),), changed)
+
+    return rule
+
+
+def _require_parts(name: str, input: Array, dim: int, count: int) -> None:
+    if input.shape[dim] % count:
+        raise ShapeError(
+            f"{name}: dim {dim} of a tensor of size {list(input.shape)} cannot be split into {count} equal parts"
+        )
+
+
+def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: Any) -> list[Array]:
+    del out, input
+    if reduce_type not in ("sum", "avg"):
+        raise GradientError(f"the reduction {reduce_type!r} over replicas has no derivative; detach its input")
+    return [g if runs_alone() else reduced(g, reduce_type, groups)]
+
+
+@defop(dims=pointwise, arithmetic=Arithmetic.OWN, function=False, method=False, vjp=_reduce_vjp)
+def replica_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
+    """The reduction ("sum", "prod", "min", "max", "band", "bor", "bxor", "avg") of the tensors of a group."""
+    return input if runs_alone() else reduced(input, reduce_type, groups)
+
+
+@defop(dims=_resized("dim"), arithmetic=Arithmetic.NONE, function=False, method=False)
+def replica_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
+    """The tensors of a group, joined along a dim: (…, n, …) -> (…, size * n, …)."""
+    del size
+    return input if runs_alone() else lax.all_gather(input, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
+
+
+@defop(dims=_resized("dim"), arithmetic=Arithmetic.OWN, function=False, method=False)
+def replica_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
+    """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
+    _require_parts("reduce_scatter", input, dim, size)
+    if runs_alone():
+        return input
+    if reduce_type == "sum" and input.dtype.itemsize > 2:
+        return lax.psum_scatter(input, AXIS, scatter_dimension=dim, axis_index_groups=groups, tiled=True)
+    whole = reduced(input, reduce_type, groups)
+    part = input.shape[dim] // size
+    ordinal = lax.axis_index(AXIS)
+    if groups is None:
+        place = ordinal
+    else:
+        places = [group.index(n) for n in range(lax.axis_size(AXIS)) for group in groups if n in group]
+        place = jnp.asarray(places)[ordinal]
+    return lax.dynamic_slice_in_dim(whole, place * part, part, dim)
+
+
+@defop(dims=_resized("split_dim", "concat_dim"), arithmetic=Arithmetic.NONE, function=False, method=False)
+def replica_exchange(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Any = None) -> Array:
+    """Part i along `split_dim` goes to member i of the group; received parts are joined along `concat_dim`."""
+    _require_parts("all_to_all", input, split_dim, size)
+    if runs_alone():
+        return input
+    return lax.all_to_all(input, AXIS, split_dim, concat_dim, axis_index_groups=groups, tiled=True)
+
+
+@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False)
+def replica_permute(input: Array, pairs: Any) -> Array:
+    """The tensor of the source of a pair (source, target); zeros on replicas that are no target."""
+    if runs_alone():
+        return input if pairs else jnp.zeros_like(input)
+    return lax.ppermute(input, AXIS, pairs)
+
+
+@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False)
+def replica_broadcast(input: Array, root: int, groups: Any = None) -> Array:
+    """The tensor of one replica; zeros in groups without it."""
+    return input if runs_alone() else broadcast(input, root, groups)

@@ -1,0 +1,126 @@
+"""`torch_xla.distributed.xla_multiprocessing`: one process for each replica."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import jax
+
+from weft._comm.stores.store import PrefixStore
+from weft._comm.stores.tcp_store import TCPStore
+from weft.distributed._group_xla import join as join_group
+from weft.distributed.constants import default_pg_timeout
+from weft.errors import ArgumentError, ValueRangeError
+from weft.multiprocessing import ProcessContext, start_processes
+from weft.nn._module import Module
+from weft.xla._replicas import replicas
+
+T = TypeVar("T")
+
+_START_SECONDS = 300.0  # for all processes to begin
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int | None = None,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """Run `fn(ordinal, *args)` in one process for each replica; collectives between them are part of their programs.
+
+    nprocs: the number of replicas; None is one for each accelerator of this host or, on CPUs, CPU_NUM_DEVICES (by
+    default 1). One replica runs in this process. With `join`, returns when all have ended, else their context. When one
+    fails, the others are ended, and `ProcessRaisedException` has its traceback.
+    """
+    count = _device_count() if nprocs is None else nprocs
+    if count < 1:
+        raise ValueRangeError(f"spawn: nprocs must be at least 1, got {count}")
+    if replicas().size > 1:
+        raise ArgumentError("spawn: this process is a replica itself; call spawn in the program's main process")
+    if count == 1:
+        fn(0, *args)
+        return None
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    context = start_processes(_replica, (count, store.port, fn, args), count, False, daemon, start_method)
+    assert context is not None, "without `join` there is a context"
+    context.store = store  # pyright: ignore[reportAttributeAccessIssue]  it lives as long as the processes need it
+    if not join:
+        return context
+    try:
+        while not context.join():
+            pass
+    finally:
+        store.close()
+    return None
+
+
+def launch(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    start_method: str = "spawn",
+    debug_single_process: bool = False,
+) -> None:
+    """`spawn` with one replica for each device, or one in all to debug.
+
+    In a process that `weft run` has started, it calls `fn(local rank, *args)`.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        fn(int(os.environ["LOCAL_RANK"]), *args)
+    else:
+        spawn(fn, args, 1 if debug_single_process else None, start_method=start_method)
+
+
+def _device_count() -> int:
+    held = jax.local_devices()
+    return int(os.environ.get("CPU_NUM_DEVICES", "1")) if held[0].platform == "cpu" else len(held)
+
+
+def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """The main function of a replica: joins the others, then calls the user's."""
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(ordinal),
+        "WORLD_SIZE": str(count),
+        "LOCAL_RANK": str(ordinal),
+        "LOCAL_WORLD_SIZE": str(count),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the parent has the store
+    }
+    store = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=_START_SECONDS))
+    backend = join_group(PrefixStore("replicas", store), ordinal, range(count), default_pg_timeout)
+    try:
+        fn(ordinal, *args)
+        replicas().gather(b"")  # nobody leaves before all are done
+    finally:
+        backend.close()
+        store.close()
+
+
+class MpModelWrapper:
+    """A model that processes started by `fork` share until each moves it to its device."""
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+
+    def to(self, device: Any) -> Module:
+        """The model, on a device."""
+        return self._model.to(device)
+
+
+class MpSerialExecutor:
+    """Runs a function in one replica after the other, for example because it needs much memory on the host."""
+
+    def run(self, fn: Callable[[], T]) -> T:
+        """What `fn()` returns here; replicas of larger ordinals wait for those of smaller ones."""
+        job = replicas()
+        result: list[T] = []
+        for ordinal in range(job.size):
+            if ordinal == job.ordinal:
+                result.append(fn())
+            job.gather(b"")
+        return result[0]

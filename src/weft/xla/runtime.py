@@ -1,0 +1,151 @@
+"""`torch_xla.runtime`: how many replicas and devices there are, and which this process is."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import jax
+
+from weft._base.device import device
+from weft._base.dtype import bfloat16 as bfloat16
+from weft._lazy.runtime import in_runtime, jax_device
+from weft.errors import PreconditionError
+from weft.xla import _devices
+from weft.xla._replicas import replicas
+
+
+def device_type() -> str | None:
+    """The kind of devices: "CPU", "CUDA" or "TPU"; PJRT_DEVICE where that is set."""
+    return os.environ.get("PJRT_DEVICE", _platform()).split("_")[0]
+
+
+def _platform() -> str:
+    platform = jax_device(device("xla", 0)).platform
+    return {"gpu": "CUDA"}.get(platform, platform.upper())
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Name the kind of devices. jax chooses devices when it starts, by JAX_PLATFORMS."""
+    if in_runtime() is not None:
+        raise PreconditionError("Can't change device type after PJRT client is initialized")
+    os.environ["PJRT_DEVICE"] = pjrt_device
+
+
+def using_pjrt() -> bool:
+    """True: jax's devices are PJRT devices."""
+    return True
+
+
+def is_bf16_supported() -> bool:
+    """Whether devices compute with bfloat16."""
+    return True
+
+
+def world_size() -> int:
+    """The number of replicas."""
+    return replicas().size
+
+
+def global_ordinal() -> int:
+    """This replica's number in the job."""
+    return replicas().ordinal
+
+
+def local_ordinal() -> int:
+    """This replica's number on its host."""
+    return replicas().local_ordinal
+
+
+def get_local_process_index() -> int:
+    """The number of this process on its host: that of its replica."""
+    return replicas().local_ordinal
+
+
+def process_index() -> int:
+    """The number of this process in the job: that of its replica."""
+    return replicas().ordinal
+
+
+def process_count() -> int:
+    """The number of processes of the job: one for each replica."""
+    return replicas().size
+
+
+def local_process_count() -> int:
+    """The number of processes of the job on this host."""
+    return replicas().local_size
+
+
+def host_index() -> int:
+    """The number of this host; replicas are numbered host by host."""
+    job = replicas()
+    return (job.ordinal - job.local_ordinal) // job.local_size
+
+
+def local_device_count() -> int:
+    """The number of devices of this host that replicas use."""
+    return addressable_device_count() * local_process_count()
+
+
+def addressable_device_count() -> int:
+    """The number of devices of this process that replicas use: one in a job."""
+    return 1 if replicas().size > 1 else addressable_runtime_device_count()
+
+
+def global_device_count() -> int:
+    """The number of devices of the job that replicas use."""
+    return replicas().size if replicas().size > 1 else addressable_runtime_device_count()
+
+
+def addressable_runtime_device_count() -> int:
+    """The number of devices of this process."""
+    return len(jax.local_devices())
+
+
+def global_runtime_device_count() -> int:
+    """The number of devices of all processes."""
+    return len(jax.devices())
+
+
+def local_device_attributes() -> list[dict[str, Any]]:
+    """The attributes of the devices of this process."""
+    return [_attributes(held) for held in jax.local_devices()]
+
+
+def global_runtime_device_attributes() -> list[dict[str, Any]]:
+    """The attributes of the devices of all processes."""
+    return [_attributes(held) for held in jax.devices()]
+
+
+def _attributes(held: jax.Device) -> dict[str, Any]:
+    return {"name": f"{held.platform.upper()}:{held.id}", "kind": held.device_kind, "process": held.process_index}
+
+
+def xla_device(n: int | None = None) -> device:
+    """Device `n` of this process, by default the first."""
+    return _devices.xla_device(n)
+
+
+def get_master_ip() -> str:
+    """The address of the host of replica 0."""
+    return os.environ.get("MASTER_ADDR", "localhost")
+
+
+def use_spmd(auto: bool = False) -> None:
+    """Set XLA_USE_SPMD: `xla_device()` is the first device, and is used by default."""
+    if auto:
+        warnings.warn("use_spmd: auto-sharding is XLA's on TPUs only; programs are sharded as they say", stacklevel=2)
+    os.environ["XLA_USE_SPMD"] = "1"
+
+
+def is_spmd() -> bool:
+    """Whether XLA_USE_SPMD is set."""
+    return os.environ.get("XLA_USE_SPMD", "0") not in ("", "0")
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keep compiled programs in this folder, to be found by later runs."""
+    del readonly
+    jax.config.update("jax_compilation_cache_dir", path)
