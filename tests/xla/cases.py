@@ -1,0 +1,318 @@
+"""Cases that two replicas run together. As a program, it starts them and does what the tests say."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import weft.xla.core.xla_model as xm
+
+import weft as torch
+import weft.xla.distributed.xla_multiprocessing as xmp
+import weft.xla.runtime as xr
+from tests.distributed.processes import Cases, serve
+from weft import nn
+
+SIZE = 2
+case = Cases()
+
+
+def here(*shape: int) -> torch.Tensor:
+    """Numbers that differ between replicas: 0, 1, 2, … and 100 more on each."""
+    return torch.arange(float(np.prod(shape))).reshape(shape) + 100 * xr.global_ordinal()
+
+
+def of_all(*shape: int) -> list[np.ndarray]:
+    """`here` of each replica."""
+    return [np.arange(float(np.prod(shape))).reshape(shape) + 100 * ordinal for ordinal in range(SIZE)]
+
+
+def equal(tensor, expected) -> None:
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+# --- reductions ---
+
+
+@case
+def the_job_is_known():
+    assert (xr.world_size(), xr.global_device_count(), xr.process_count(), xr.local_process_count()) == (2, 2, 2, 2)
+    assert xr.global_ordinal() == xr.local_ordinal() == xr.process_index() == int(os.environ["RANK"])
+    assert (xr.host_index(), xr.addressable_device_count(), xr.global_runtime_device_count()) == (0, 1, 2)
+    assert xm.is_master_ordinal() is (xr.global_ordinal() == 0)
+
+
+@case
+def all_reduce_of_a_tensor_is_a_new_tensor():
+    x = here(2, 3)
+    a, b = of_all(2, 3)
+    equal(xm.all_reduce(xm.REDUCE_SUM, x), a + b)
+    equal(xm.all_reduce(xm.REDUCE_SUM, x, scale=0.5), (a + b) / 2)
+    equal(xm.all_reduce(xm.REDUCE_MUL, x), a * b)
+    equal(xm.all_reduce(xm.REDUCE_MIN, x), np.minimum(a, b))
+    equal(xm.all_reduce(xm.REDUCE_MAX, x), np.maximum(a, b))
+    equal(x, (a, b)[xr.global_ordinal()])
+
+
+@case
+def logical_reductions():
+    x = here(4).int()
+    a, b = (part.astype(np.int32) for part in of_all(4))
+    equal(xm.all_reduce(xm.REDUCE_AND, x), a & b)
+    equal(xm.all_reduce(xm.REDUCE_OR, x), a | b)
+    flags = torch.tensor([True, xr.global_ordinal() == 0, False])
+    assert xm.all_reduce(xm.REDUCE_AND, flags).tolist() == [True, False, False]
+    assert xm.all_reduce(xm.REDUCE_OR, flags).tolist() == [True, True, False]
+
+
+@case
+def all_reduce_of_a_list_is_in_place():
+    tensors = [here(3), here(2, 2)]
+    assert xm.all_reduce(xm.REDUCE_SUM, tensors, scale=0.5) is tensors
+    for tensor in tensors:
+        equal(tensor, sum(of_all(*tensor.shape)) / 2)
+
+
+@case
+def scalars_empty_tensors_and_half_precision():
+    ordinal = xr.global_ordinal()
+    assert xm.all_reduce(xm.REDUCE_SUM, torch.tensor(ordinal + 1.0)).item() == 3
+    assert xm.all_reduce(xm.REDUCE_SUM, torch.zeros(0, 3)).shape == (0, 3)
+    half = xm.all_reduce(xm.REDUCE_SUM, torch.tensor([1.0, 1e-3 * (ordinal + 1)], dtype=torch.bfloat16))
+    assert half.dtype is torch.bfloat16
+    assert half[0].item() == 2
+
+
+@case
+def groups_of_one_replica_move_nothing():
+    x, groups = here(4), [[0], [1]]
+    equal(xm.all_reduce(xm.REDUCE_SUM, x, groups=groups), of_all(4)[xr.global_ordinal()])
+    equal(xm.all_gather(x, groups=groups), of_all(4)[xr.global_ordinal()])
+    equal(xm.reduce_scatter(xm.REDUCE_SUM, x, 1.0, 0, 1, groups=groups), of_all(4)[xr.global_ordinal()])
+
+
+# --- other collectives ---
+
+
+@case
+def all_gather_joins_along_a_dim():
+    x = here(2, 3)
+    for dim in (0, 1, -1):
+        equal(xm.all_gather(x, dim), np.concatenate(of_all(2, 3), dim))
+    output = torch.zeros(4, 3)
+    assert xm.all_gather(x, output=output) is output
+    equal(output, np.concatenate(of_all(2, 3)))
+    first, second = xm.all_gather([here(2), here(1, 2)], pin_layout=False)
+    equal(first, np.concatenate(of_all(2)))
+    equal(second, np.concatenate(of_all(1, 2)))
+
+
+@case
+def reduce_scatter_gives_each_replica_a_part():
+    x = here(4, 2)
+    whole, ordinal = sum(of_all(4, 2)), xr.global_ordinal()
+    equal(xm.reduce_scatter(xm.REDUCE_SUM, x, 0.5, 0, 2), np.split(whole / 2, 2)[ordinal])
+    equal(xm.reduce_scatter(xm.REDUCE_MAX, x, 1.0, 1, 2), np.split(np.maximum(*of_all(4, 2)), 2, 1)[ordinal])
+    listed = xm.reduce_scatter(xm.REDUCE_SUM, [x, here(2)], 1.0, 0, 2, pin_layout=False)
+    equal(listed[1], np.split(sum(of_all(2)), 2)[ordinal])
+
+
+@case
+def all_to_all_exchanges_parts():
+    x = here(4, 2)
+    a, b = of_all(4, 2)
+    mine = slice(2 * xr.global_ordinal(), 2 * xr.global_ordinal() + 2)
+    equal(xm.all_to_all(x, 0, 1, 2), np.concatenate([a[mine], b[mine]], 1))
+    equal(xm.all_to_all(x, 0, 0, 2), np.concatenate([a[mine], b[mine]], 0))
+
+
+@case
+def permute_and_broadcast():
+    a, b = of_all(3)
+    equal(xm.collective_permute(here(3), [[0, 1], [1, 0]]), (b, a)[xr.global_ordinal()])
+    equal(xm.collective_permute(here(3), [[0, 1]]), (np.zeros(3), a)[xr.global_ordinal()])
+    tensors = [here(3), torch.tensor([float("nan"), 1.0]) if xr.global_ordinal() else torch.tensor([1.0, float("inf")])]
+    assert xm.collective_broadcast(tensors, root_ordinal=0) is None
+    equal(tensors[0], a)
+    equal(tensors[1], [1, np.inf])
+
+
+@case
+def buckets_give_what_single_calls_give():
+    tensors = [here(n, 2) for n in (2, 4, 6)]
+    for found, tensor in zip(xm.all_gather_bucketized(tensors, bucket_cap_mb=1), tensors, strict=True):
+        equal(found, xm.all_gather(tensor).numpy())
+    scattered = xm.reduce_scatter_bucketized(xm.REDUCE_SUM, tensors, 1.0, 0, 2)
+    for found, tensor in zip(scattered, tensors, strict=True):
+        equal(found, xm.reduce_scatter(xm.REDUCE_SUM, tensor, 1.0, 0, 2).numpy())
+
+
+@case
+def a_sum_has_a_derivative():
+    x = here(3).requires_grad_(True)
+    (xm.all_reduce(xm.REDUCE_SUM, x) * torch.arange(3.0)).sum().backward()
+    equal(x.grad, 2 * np.arange(3.0))
+    gathered = here(2).requires_grad_(True)
+    (xm.all_gather(gathered) * torch.arange(4.0)).sum().backward()
+    equal(gathered.grad, 2 * np.arange(4.0)[2 * xr.global_ordinal() :][:2])
+    assert not xm.all_reduce(xm.REDUCE_MAX, x).requires_grad
+
+
+# --- mistakes ---
+
+
+@case
+def mistakes_are_told():
+    x = here(4)
+    with pytest.raises(ValueError, match=r"^a reduction is one of sum, mul, and, or, min, max, got 'mean'$"):
+        xm.all_reduce("mean", x)
+    with pytest.raises(AssertionError, match=r"^Replica groups must have the same number of replicas/shards\.$"):
+        xm.all_gather(x, groups=[[0, 1], [1]])
+    with pytest.raises(ValueError, match=r"^groups must have each ordinal from 0 to 1 once, got \[\[0, 2\]\]$"):
+        xm.all_reduce("sum", x, groups=[[0, 2]])
+    with pytest.raises(RuntimeError, match=r"^For xm\.all_gather with list of tensors input, pin_layout=True is not"):
+        xm.all_gather([x])
+    with pytest.raises(RuntimeError, match=r"^For xm\.all_gather_bucketized, pin_layout=True is not yet supported\.$"):
+        xm.all_gather_bucketized([x], pin_layout=True)
+    with pytest.raises(
+        TypeError, match=r"^`value` needs to be a Tensor or a list of Tensors, but given <class 'int'>\.$"
+    ):
+        xm.all_gather(3)
+    with pytest.raises(
+        TypeError, match=r"^`input` needs to be a Tensor or a list of Tensors, but given <class 'int'>\.$"
+    ):
+        xm.reduce_scatter("sum", 3, 1.0, 0, 2)
+    with pytest.raises(TypeError, match=r"^`output` needs to be a list of Tensors, but given <class 'int'>\.$"):
+        xm.all_gather([x], output=3, pin_layout=False)
+    with pytest.raises(ValueError, match=r"^`output` length doesn't match `input` length: 1 vs 2\.$"):
+        xm.all_gather([x, x], output=[x], pin_layout=False)
+    with pytest.raises(
+        ValueError, match=r"^reduce_scatter: shard_count must be the number of replicas of a group, 2, got 3"
+    ):
+        xm.reduce_scatter("sum", x, 1.0, 0, 3)
+    with pytest.raises(RuntimeError, match=r"dim 0 of a tensor of size \[3\] cannot be split into 2 equal parts$"):
+        xm.all_to_all(here(3), 0, 0, 2)
+    with pytest.raises(ValueError, match=r"^collective_permute: each ordinal from 0 to 1 may be a source once and a"):
+        xm.collective_permute(x, [[0, 1], [0, 0]])
+    with pytest.raises(ValueError, match=r"^collective_broadcast: there is no ordinal 2 among 2$"):
+        xm.collective_broadcast([x], root_ordinal=2)
+
+
+# --- steps ---
+
+
+def trained(ordinal: int, size: int, steps: int = 3, **options) -> tuple[list[np.ndarray], list[float]]:
+    """The weights and losses of a model that is trained on a part of each batch."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    data = torch.arange(8 * 6.0).reshape(8, 6).sin()
+    target = data.sum(1, keepdim=True)
+    part = slice(ordinal, None, size)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(data[part]), target[part])
+        loss.backward()
+        if size > 1:
+            xm.optimizer_step(optimizer, **options)
+            losses.append(xm.all_reduce(xm.REDUCE_SUM, loss.detach(), scale=1 / size))
+        else:
+            optimizer.step()
+            losses.append(loss.detach())
+        xm.mark_step()
+    return [p.detach().numpy() for p in model.parameters()], [loss.item() for loss in losses]
+
+
+@case
+def replicas_train_as_one_process():
+    weights, losses = trained(xr.global_ordinal(), SIZE, barrier=True)
+    expected, plain = trained(0, 1)
+    np.testing.assert_allclose(losses, plain, rtol=1e-5)
+    for ours, theirs in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@case
+def buckets_of_gradients_change_nothing():
+    plain, _ = trained(xr.global_ordinal(), SIZE)
+    os.environ["ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"] = "1"
+    try:
+        bucketized, _ = trained(xr.global_ordinal(), SIZE)
+    finally:
+        del os.environ["ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"]
+    for ours, theirs in zip(bucketized, plain, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@case
+def a_step_is_one_program_that_holds_its_collectives():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = here(3, 4)
+    xm.mark_step()
+    before = len(torch.explain().compilations)
+    model(x).square().mean().backward()
+    xm.reduce_gradients(optimizer)
+    optimizer.step()
+    text = xm.get_stablehlo()
+    assert text.count("stablehlo.all_reduce") == 2
+    assert "stablehlo.dot_general" in text
+    xm.mark_step()
+    assert len(torch.explain().compilations) == before + 1
+
+
+@case
+def a_compiled_function_may_hold_collectives():
+    @torch.compile
+    def step(x):
+        return xm.all_reduce(xm.REDUCE_SUM, (x * 2).sin()).sum()
+
+    a, b = (np.sin(2 * part) for part in of_all(3))
+    for _ in range(3):
+        assert step(here(3)).item() == pytest.approx((a + b).sum(), rel=1e-5)
+
+
+@case
+def parameters_are_broadcast():
+    torch.manual_seed(xr.global_ordinal())
+    model = nn.BatchNorm1d(3)
+    model.weight.data.uniform_()
+    model.running_mean.add_(xr.global_ordinal())
+    xm.broadcast_master_param(model)
+    both = xm.all_gather(torch.stack([model.weight.detach(), model.running_mean]))
+    equal(both[:2], both[2:].numpy())
+    assert not model.running_mean.any()
+
+
+# --- the host ---
+
+
+@case
+def payloads_are_exchanged():
+    ordinal = xr.global_ordinal()
+    assert xm.rendezvous("r", b"x" * ordinal) == [b"", b"x"]
+    assert xm.mesh_reduce("m", ordinal + 1, sum) == 3
+    assert xm.mesh_reduce("m", torch.tensor([ordinal]), lambda parts: torch.cat(parts).tolist()) == [0, 1]
+    result = xm.do_on_ordinals(lambda x: x.sum().item(), (torch.ones(2),), ordinals=(1,))
+    assert result == (2.0 if ordinal == 1 else None)
+
+
+@case
+def replicas_that_differ_are_told():
+    x = here(2)
+    y = xm.all_reduce(xm.REDUCE_SUM, x) if xr.global_ordinal() else xm.all_gather(x)
+    with pytest.raises(
+        RuntimeError, match=r"the ranks call different operations: rank 0 called a program with replica_g"
+    ):
+        y.tolist()
+
+
+def _serve(ordinal: int) -> None:
+    serve(f"replica {ordinal}", {function.__name__: function for function in case})
+
+
+if __name__ == "__main__":
+    xmp.spawn(_serve, nprocs=SIZE)
