@@ -169,6 +169,8 @@ def program_of(graph: Graph) -> Program:
     entry = _programs.get(key)
     if entry is None:
         entry = Program(graph)
+        if entry.device is not CPU:
+            metrics.count("CreateCompileHandles")
         held = entry.maps + sum([program.maps for program in _programs.values()])
         while _programs and held > _MOST_MAPS:
             held -= _programs.pop(next(iter(_programs))).maps
