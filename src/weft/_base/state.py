@@ -45,8 +45,8 @@ LEAST_LIMIT = 1024
 class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
-    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is True
-    if something is done at every recording.
+    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
+    True if something is done at every recording.
     """
 
     __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain", "watched")

@@ -64,8 +64,9 @@ def _body(sites: dict[int, str | None], application: Application) -> Callable[..
 def _at(site: str) -> Callable[..., Any]:
     """A caller of functions whose frame has this `file:line`, which is where jax finds what it writes as locations."""
     file, _, line = site.rpartition(":")
-    code = _call.__code__.replace(co_filename=file, co_firstlineno=int(line), co_name="recorded")
+    code = _call.__code__.replace(co_filename=file, co_firstlineno=int(line) - 1, co_name="recorded")
     return FunctionType(code, {})
 
 
-_call: Any = lambda function, *arrays: function(*arrays)  # noqa: E731  a body on the line of its definition
+def _call(function: Callable[..., Arrays], *arrays: jax.Array) -> Arrays:
+    return function(*arrays)

@@ -54,9 +54,7 @@ def outline(
     return signature, leaves
 
 
-def form_of(
-    wanted: Sequence[Value], inside: Callable[[Value], bool]
-) -> tuple[Form, dict[Value, int], list[Value]]:
+def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[Form, dict[Value, int], list[Value]]:
     """The form that computes `wanted` by the applications of the values `inside`; their numbers; and its leaves."""
     numbers: dict[Value, int] = {}
     leaves: list[Value] = []

@@ -30,8 +30,7 @@ class CoalescingBuckets:
             _require_tensors("output_list", output_list)
             if len(output_list) != len(input_list):
                 raise ValueRangeError(
-                    "`output_list` length doesn't match `input_list` length: "
-                    f"{len(output_list)} vs {len(input_list)}."
+                    f"`output_list` length doesn't match `input_list` length: {len(output_list)} vs {len(input_list)}."
                 )
         self._func = func
         self._inputs = input_list

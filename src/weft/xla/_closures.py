@@ -19,7 +19,7 @@ class ClosureThread:
         self._failure: Exception | None = None
 
     def run_all(self, closures: Iterable[Callable[[], object]]) -> None:
-        """Add closures; `RuntimeError` if one has raised since the last call, and then they are run by the next call."""
+        """Add closures; `RuntimeError` if one has raised since the last call. Then the next call runs them."""
         with self._lock:
             self._waiting.extend(closures)
             failure, self._failure = self._failure, None

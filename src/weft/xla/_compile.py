@@ -50,8 +50,8 @@ class Region:
         self._graphs += _graphs() - graphs
         if error is None and self._most is not None and self._graphs > self._most:
             raise CompileError(
-                f"{self._name}: {self._graphs} different graphs, but num_different_graphs_allowed={self._most}; shapes, "
-                "or the way of the program, differ between calls"
+                f"{self._name}: {self._graphs} different graphs, but num_different_graphs_allowed={self._most}; the "
+                "shapes, or the way of the program, differ between calls"
             )
 
 

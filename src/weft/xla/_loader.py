@@ -170,7 +170,7 @@ def _load(loader: Iterable[Any], lines: Sequence[_Line]) -> None:
     try:
         batches = iter(loader)
         while len(turn := list(islice(batches, len(lines)))) == len(lines):
-            if not all([line.loaded.put(batch) for line, batch in zip(lines, turn, strict=True)]):
+            if not all(line.loaded.put(batch) for line, batch in zip(lines, turn, strict=True)):
                 break
     except BaseException as error:
         failure = error

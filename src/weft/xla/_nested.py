@@ -57,7 +57,8 @@ class _Search:
             self.found.append(value)
             self.holders.add(id(value))
             return True
-        if any([self._visit(child) for child in _children(value)]):
+        held = [child for child in _children(value) if self._visit(child)]  # visits all
+        if held:
             self.holders.add(id(value))
             return True
         return False
@@ -76,9 +77,9 @@ class _Copy:
         return self._made[id(value)]
 
     def _copied(self, value: Any) -> Any:
-        if type(value) is dict or isinstance(value, Mapping) and id(value) in self._holders:
+        if type(value) is dict or (isinstance(value, Mapping) and id(value) in self._holders):
             return self._of_mapping(value)
-        if type(value) is list or isinstance(value, list) and id(value) in self._holders:
+        if type(value) is list or (isinstance(value, list) and id(value) in self._holders):
             fresh = self._made[id(value)] = copy.copy(value)
             fresh[:] = [self.of(item) for item in value]
             return fresh
