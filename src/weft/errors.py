@@ -262,6 +262,10 @@ class CompileError(WeftError, RuntimeError):
     """A function cannot be captured."""
 
 
+class XlaError(WeftError, RuntimeError):
+    """What `weft.xla` is asked for cannot be done with these devices, tensors or closures."""
+
+
 class DatasetError(WeftError, AssertionError):
     """Datasets or indices do not fit together; PyTorch asserts that they do."""
 

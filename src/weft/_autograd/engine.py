@@ -198,7 +198,7 @@ class BackwardPass:
 
     def _execute(self, vertices: Iterable[Vertex]) -> None:
         """Propagate gradients through the applications of these vertices; each one after all that use its outputs."""
-        common = self.useful is None and not (self.ambient.anomaly or self.ambient.eager)
+        common = self.useful is None and not self.ambient.watched
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
             origin, inputs = vertex.origin, vertex.inputs

@@ -38,5 +38,8 @@ program is interpreted until compiling it pays."""
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 """Recorded operators that may be pending before they are computed without being needed."""
 
+HLO_DEBUG = _flag("XLA_HLO_DEBUG", default=False)
+"""Note the line of every recorded operator, for the locations in graphs that `weft.xla` exports; slows recording."""
+
 SLOW_COMPILE_SECONDS = float(os.environ.get("WEFT_SLOW_COMPILE_SECONDS", "2"))
 """Compilations that take longer, in seconds, are reported on stderr while they run."""

@@ -72,10 +72,11 @@ CPU = device("cpu")
 
 class _Current(threading.local):
     cuda = 0
+    xla = 0
 
 
 current = _Current()
-"""For each thread, the index of the CUDA device meant by `cuda` without an index."""
+"""For each thread, the index of the device meant by `cuda` and by `xla` without an index."""
 
 
 def canonical(name: DeviceLike) -> device:
@@ -83,4 +84,4 @@ def canonical(name: DeviceLike) -> device:
     target = name if isinstance(name, device) else device(name)
     if target.type == "cpu" and not target.index:
         return CPU
-    return target if target.index is not None else device(target.type, current.cuda if target.type == "cuda" else 0)
+    return target if target.index is not None else device(target.type, getattr(current, target.type, 0))

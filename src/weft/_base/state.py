@@ -45,10 +45,11 @@ LEAST_LIMIT = 1024
 class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
-    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that.
+    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
+    True if something is done at every recording.
     """
 
-    __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain")
+    __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain", "watched")
 
     def __init__(
         self,
@@ -68,7 +69,8 @@ class Ambient:
         self.eager = eager
         self.capture = capture
         self.autocast = autocast
-        self.plain = grad and not (anomaly or eager or autocast.enabled) and capture is None
+        self.watched = anomaly or eager or config.HLO_DEBUG
+        self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)

@@ -29,12 +29,15 @@ class Form(NamedTuple):
         self,
         body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].fn,
         stops: Collection[int] = (),
+        *,
+        barriers: bool = True,
     ) -> Callable[..., list[jax.Array]]:
         """The leaves' arrays -> the wanted entries.
 
         `body` gives the function of an application; gradients stop at the entries `stops`.
+        Without `barriers`, a compiler may give results more precision than their types have.
         """
-        operands = frozenset(number for _, inputs, _ in self.applications for number in inputs)
+        operands = frozenset(number for _, inputs, _ in self.applications for number in inputs if barriers)
         return partial(_run, self, body, operands, stops)
 
 

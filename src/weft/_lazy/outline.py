@@ -33,27 +33,9 @@ def outline(
     unchanged. With `barrier`, the compiler may not share work between the operator and its derivative.
     """
     inside = {id(value) for value in region if value.array is None}
-    numbers: dict[Value, int] = {}
-    leaves: list[Value] = []
-    applications: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
-    stops: list[int] = []
-    for value in wanted:
-        for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
-            if id(here) in inside:
-                assert here.origin is not None, "a pending value has an origin"
-                key = here.origin.signature, tuple([numbers[x] for x in here.inputs])
-                applications.setdefault(key, []).append((len(numbers), here.origin.index))
-                if _stops(here):
-                    stops.append(len(numbers))
-            else:
-                leaves.append(here)
-            numbers[here] = len(numbers)
+    form, numbers, leaves = form_of(wanted, lambda x: id(x) in inside)
     avals = tuple(leaf.aval for leaf in leaves)
-    form = Form(
-        tuple([(*key, tuple(values)) for key, values in applications.items()]),
-        tuple([numbers[leaf] for leaf in leaves]),
-        tuple([numbers[value] for value in wanted]),
-    )
+    stops = [number for value, number in numbers.items() if id(value) in inside and _stops(value)]
     names = tuple([value.aval.names for value in wanted])
     key = (name, barrier, avals, form, tuple(stops), names)
     signature = _signatures.get(key)
@@ -70,6 +52,28 @@ def outline(
             names=names,
         )
     return signature, leaves
+
+
+def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[Form, dict[Value, int], list[Value]]:
+    """The form that computes `wanted` by the applications of the values `inside`; their numbers; and its leaves."""
+    numbers: dict[Value, int] = {}
+    leaves: list[Value] = []
+    applications: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
+    for value in wanted:
+        for here in inputs_first(value, lambda x: x not in numbers, inside):
+            if inside(here):
+                assert here.origin is not None, "a pending value has an origin"
+                key = here.origin.signature, tuple([numbers[x] for x in here.inputs])
+                applications.setdefault(key, []).append((len(numbers), here.origin.index))
+            else:
+                leaves.append(here)
+            numbers[here] = len(numbers)
+    form = Form(
+        tuple([(*key, tuple(values)) for key, values in applications.items()]),
+        tuple([numbers[leaf] for leaf in leaves]),
+        tuple([numbers[value] for value in wanted]),
+    )
+    return form, numbers, leaves
 
 
 def _stops(value: Value) -> bool:

@@ -18,7 +18,7 @@ from jax.sharding import SingleDeviceSharding
 from weft._base import config
 from weft._base.device import CPU, device
 from weft._base.site import user_site
-from weft._lazy import explain
+from weft._lazy import explain, metrics
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
 from weft._lazy.interpreted import InterpretedGraph
@@ -93,7 +93,10 @@ def place(value: Value) -> None:
 def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
     """A NumPy array on a device."""
     # Twice as fast as `device_put`.
-    return jax.make_array_from_callback(host.shape, _sharding(target), lambda _: host)
+    if target is CPU:
+        return jax.make_array_from_callback(host.shape, _sharding(target), lambda _: host)
+    with metrics.to_device(host.nbytes):
+        return jax.make_array_from_callback(host.shape, _sharding(target), lambda _: host)
 
 
 @lru_cache(maxsize=64)  # key: the device
@@ -166,6 +169,8 @@ def program_of(graph: Graph) -> Program:
     entry = _programs.get(key)
     if entry is None:
         entry = Program(graph)
+        if entry.device is not CPU:
+            metrics.count("CreateCompileHandles")
         held = entry.maps + sum([program.maps for program in _programs.values()])
         while _programs and held > _MOST_MAPS:
             held -= _programs.pop(next(iter(_programs))).maps
@@ -175,6 +180,16 @@ def program_of(graph: Graph) -> Program:
 
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
+    if program.device is CPU:
+        return _execute(program, graph, arrays)
+    start, known = time.perf_counter_ns(), program.run
+    result = _execute(program, graph, arrays)
+    metrics.took("ExecuteTime", start)
+    metrics.count("Interpreted" if program.run is None else "UncachedCompile" if known is None else "CachedCompile")
+    return result
+
+
+def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     tier = tier_of(program.device)
     if tier == "interpreted" and not program.compiled.collectives:
         return program.interpreted(_numbered(graph, arrays))
@@ -193,7 +208,10 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     with _announced(site, len(graph.steps)):
         result = run(*packs, *operands)
     program.run = run
-    explain.note(site, time.perf_counter() - start, program, graph.steps)
+    seconds = time.perf_counter() - start
+    explain.note(site, seconds, program, graph.steps)
+    if program.device is not CPU:
+        metrics.sample("CompileTime", 1e9 * seconds)
     return result
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU
 from weft._base.state import LEAST_LIMIT, Pending, ambient
-from weft._lazy import refcounts
+from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
@@ -62,6 +62,15 @@ def raw_array(value: Value) -> Any:
             value.array = array.array
         array = value.array
     return array
+
+
+def host_array(value: Value) -> np.ndarray[Any, Any]:
+    """A value's elements as a NumPy array."""
+    array = raw_array(value)
+    if value.aval.device is CPU:
+        return np.asarray(array)
+    with metrics.from_device(array):
+        return np.asarray(array)
 
 
 def confirm(check: Check, *, at_the_call: bool = False) -> None:

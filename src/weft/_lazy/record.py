@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from weft._base import config
 from weft._base.site import user_site
 from weft._base.state import Ambient
-from weft._lazy import checks, realize
+from weft._lazy import checks, realize, sites
 from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
 from weft._lazy.signature import Signature
@@ -47,7 +48,7 @@ def record(
         realize.flush_if_full(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
         realize.confirm(doubt.check, at_the_call=True)
-    if ambient.anomaly or ambient.eager:
+    if ambient.watched:
         _serve_modes(main, ambient)
     return main
 
@@ -62,6 +63,8 @@ def saved_inference() -> GradientError:
 
 
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
+    if config.HLO_DEBUG:
+        sites.note(values)
     if ambient.anomaly:
         site = user_site()
         for value in values:

@@ -20,7 +20,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.device import CPU, device
-from weft._lazy import compile_cache
+from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
 from weft.ops._jax import device_put, live_arrays, update_config
@@ -149,6 +149,24 @@ def has_started() -> bool:
     return _Started.begun
 
 
+def xla_devices(*, everywhere: bool = False) -> list[Any]:
+    """The jax devices that `xla:0`, `xla:1`, … name in this process; or, in order, those of all processes."""
+    jax_device(device("xla", 0))
+    return jax.devices() if everywhere else jax.local_devices()
+
+
+def memory_of(held: Any) -> tuple[int, int]:
+    """The bytes in use on a jax device, and those that it has.
+
+    Where jax does not know, as on CPUs, the first are those of the arrays there, and the second the host's memory.
+    """
+    stats = held.memory_stats()
+    if stats:
+        return stats["bytes_in_use"], stats.get("bytes_limit", 0)
+    used = sum([array.nbytes for array in live_arrays(held.platform) if held in array.devices()])
+    return used, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def finish(held: Any) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
     for array in live_arrays(held.platform):
@@ -200,7 +218,10 @@ def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any
 
 def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return host if on_host else device_put(host, jax_device(aval.device))
+    if on_host or aval.device is CPU:
+        return host if on_host else device_put(host, jax_device(aval.device))
+    with metrics.to_device(host.nbytes):
+        return device_put(host, jax_device(aval.device))
 
 
 _constant = lru_cache(maxsize=256)(_filled)

@@ -31,6 +31,7 @@ from weft._base.dtype import (
 )
 from weft._base.limits import limits
 from weft._base.state import ambient, default_device, default_dtype
+from weft._lazy import metrics
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
@@ -64,8 +65,17 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     dtype = type_of(array)
     own = room_like(array.shape, array.dtype)
     own[...] = array
-    held = own if target is CPU else jax.device_put(own, jax_device(target))
+    held = own if target is CPU else _put(own, target)
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
+
+
+def _put(source: Any, target: device_class) -> jax.Array:
+    """An array that has been on the host or on another device, on a device."""
+    if target is CPU:
+        with metrics.from_device(source):
+            return jax.device_put(source, jax_device(target))
+    with metrics.to_device(source.nbytes):
+        return jax.device_put(source, jax_device(target))
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
@@ -319,7 +329,7 @@ def moved(source: Tensor, target: device_class) -> Tensor:
 def _moved_value(value: Value, target: device_class) -> Value:
     depends_on("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
-    result = Value(aval, jax.device_put(array_of(value), jax_device(target)))
+    result = Value(aval, _put(array_of(value), target))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()

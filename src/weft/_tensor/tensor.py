@@ -313,7 +313,7 @@ class Tensor(TensorBase):
 
     def _host(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far."""
-        array = np.asarray(realize.raw_array(self._read_concrete()))
+        array = realize.host_array(self._read_concrete())
         array.flags.writeable = False
         realize.report(ambient().pending)
         return array

@@ -1,1 +1,10 @@
 """The XLA device interface: programs written for the lazy XLA device run after changing their imports."""
+
+from weft.xla._compile import compile as compile
+from weft.xla._devices import device as device
+from weft.xla._devices import device_count as device_count
+from weft.xla._devices import devices as devices
+from weft.xla._devices import real_devices as real_devices
+from weft.xla._random import manual_seed as manual_seed
+from weft.xla._steps import step as step
+from weft.xla._steps import sync as sync

@@ -1,0 +1,23 @@
+"""A barrier for the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ops import _jax
+from weft.ops._dims import Factors, Sizes
+from weft.ops._table import Arithmetic, Array, Arrays, defop
+
+
+def _each_itself(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For rows whose outputs are their inputs."""
+    del static
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    return Factors(tuple(letters), tuple(letters))
+
+
+@defop(arithmetic=Arithmetic.NONE, dims=_each_itself, function=False, method=False)
+def optimization_barrier(tensors: Arrays) -> list[Array]:
+    """The tensors. The compiler moves nothing from one side of this to the other."""
+    return list(_jax.optimization_barrier(tuple(tensors)))

@@ -1,0 +1,23 @@
+"""Conversion of the tensors in a nested structure, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft.xla._nested import replaced
+
+
+class ToXlaTensorArena:
+    """Converts the tensors in nested structures that `select_fn` chooses, by one call of `convert_fn` with all of them.
+
+    `convert_fn` returns one replacement for each tensor, in order. It is not called if there is nothing to convert.
+    """
+
+    def __init__(self, convert_fn: Callable[[list[Any]], Iterable[Any]], select_fn: Callable[[Any], bool]) -> None:
+        self._convert_fn = convert_fn
+        self._select_fn = select_fn
+
+    def transform(self, inputs: Any) -> Any:
+        """A copy of a structure with the replacements."""
+        return replaced(inputs, self._select_fn, self._convert_fn)

@@ -1,0 +1,190 @@
+"""Loaders whose batches are on the device before they are asked for.
+
+One thread takes batches from the loader, and another one for each device moves them there. The threads know the
+channels only, so that they end when the loop that reads the batches is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from weft._base.device import DeviceLike
+from weft._base.device import device as device_class
+from weft._tensor.convert import existing
+from weft.errors import DeviceError, ValueRangeError
+from weft.xla._channel import Channel
+from weft.xla._saving import sent
+from weft.xla._steps import mark_step
+
+
+class _Line:
+    """The way of batches to one device: those that the loader has made, and those that are on the device."""
+
+    def __init__(self, loaded: int, ready: int) -> None:
+        self.loaded: Channel[Any] = Channel(loaded)
+        self.ready: Channel[Any] = Channel(ready)
+
+
+class ParallelLoader:
+    """Gives the batches of a loader to devices in turns, moved there in advance; `per_device_loader` reads them.
+
+    cpu_loader             any iterable of batches; batches that do not go round at the end are dropped
+    devices                XLA devices, or a single one
+    batches_per_execution  after how many batches a step ends
+    loader_prefetch_size, device_prefetch_size   how many batches for a device wait on the host, and on the device
+
+    `batchdim`, `host_to_device_transfer_threads` and `input_sharding` are accepted: batches keep their order, so each
+    device has one thread, and one device for each process leaves nothing to split. Errors of the loader are raised
+    where its batches are read. Its threads end with the last batch, at `close`, or when nothing refers to it.
+    """
+
+    def __init__(
+        self,
+        cpu_loader: Iterable[Any],
+        devices: Sequence[DeviceLike] | DeviceLike,
+        batchdim: int = 0,
+        batches_per_execution: int = 1,
+        loader_prefetch_size: int = 16,
+        device_prefetch_size: int = 8,
+        host_to_device_transfer_threads: int = 1,
+        input_sharding: Any = None,
+    ) -> None:
+        del batchdim, host_to_device_transfer_threads
+        for name, size in (
+            ("batches_per_execution", batches_per_execution),
+            ("loader_prefetch_size", loader_prefetch_size),
+            ("device_prefetch_size", device_prefetch_size),
+        ):
+            if size < 1:
+                raise ValueRangeError(f"ParallelLoader: {name} should be a positive integer, but got {name}={size}")
+        given = [devices] if isinstance(devices, (str, device_class, int)) else devices
+        self._cpu_loader: Any = cpu_loader
+        self._batches_per_execution = batches_per_execution
+        self._lines = {existing(one): _Line(loader_prefetch_size, device_prefetch_size) for one in given}
+        self._stop = weakref.finalize(self, _close, list(self._lines.values()))
+        _start("load batches", _load, cpu_loader, list(self._lines.values()))
+        for target, line in self._lines.items():
+            _start(f"move batches to {target}", _move, line, target, input_sharding)
+
+    @property
+    def batches_per_execution(self) -> int:
+        """After how many batches a step ends."""
+        return self._batches_per_execution
+
+    def per_device_loader(self, device: DeviceLike) -> PerDeviceLoader:
+        """The batches for one of the devices."""
+        return PerDeviceLoader(self, device)
+
+    def per_device_samples(self) -> int:
+        """The number of batches for each device."""
+        return len(self._cpu_loader) // len(self._lines)
+
+    def next_item(self, device: DeviceLike) -> Any:
+        """The next batch for a device; None after the last one."""
+        return next(self._ready(device), None)
+
+    def _ready(self, device: DeviceLike) -> Channel[Any]:
+        line = self._lines.get(existing(device))
+        if line is None:
+            raise DeviceError(
+                f"ParallelLoader: {device} is none of its devices, {', '.join(map(str, self._lines))}; give it to "
+                "ParallelLoader, too"
+            )
+        return line.ready
+
+    def close(self) -> None:
+        """Drop the batches that were not read, and end the threads as soon as the loader has made its current batch."""
+        self._stop()
+
+
+class PerDeviceLoader:
+    """The batches of a `ParallelLoader` for one device, once. A step ends before every batch that begins one."""
+
+    def __init__(self, loader: ParallelLoader, device: DeviceLike) -> None:
+        self._loader = loader
+        self._batches = loader._ready(device)
+        self._yielded = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def __len__(self) -> int:
+        return self._loader.per_device_samples()
+
+    def next(self) -> Any:
+        """The next batch; `StopIteration` after the last one, whose step is ended."""
+        if self._yielded % self._loader.batches_per_execution == 0:
+            mark_step()
+            self._yielded = 0
+        self._yielded += 1
+        try:
+            return next(self._batches)
+        except StopIteration:
+            mark_step()
+            raise
+
+
+class MpDeviceLoader:
+    """A loader with its batches on a device. A loop over it starts from the beginning; it can be left at any time.
+
+    `kwargs` are those of `ParallelLoader`.
+    """
+
+    def __init__(self, loader: Iterable[Any], device: DeviceLike, **kwargs: Any) -> None:
+        self._loader: Any = loader
+        self._device = device
+        self._options = kwargs
+        self._stop: Callable[[], object] | None = None
+
+    def __iter__(self) -> PerDeviceLoader:
+        if self._stop is not None:
+            self._stop()
+        parallel = ParallelLoader(self._loader, [self._device], **self._options)
+        self._stop = parallel._stop
+        return parallel.per_device_loader(self._device)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _start(name: str, target: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=target, args=args, name=name, daemon=True).start()
+
+
+def _close(lines: Sequence[_Line]) -> None:
+    for line in lines:
+        line.loaded.close()
+        line.ready.close()
+
+
+def _load(loader: Iterable[Any], lines: Sequence[_Line]) -> None:
+    """Give the loader's batches to the lines in turns."""
+    failure: BaseException | None = None
+    try:
+        batches = iter(loader)
+        while len(turn := list(islice(batches, len(lines)))) == len(lines):
+            if not all(line.loaded.put(batch) for line, batch in zip(lines, turn, strict=True)):
+                break
+    except BaseException as error:
+        failure = error
+    for line in lines:
+        line.loaded.finish(failure)
+
+
+def _move(line: _Line, target: device_class, input_sharding: Any) -> None:
+    """Move a line's batches to its device."""
+    failure: BaseException | None = None
+    try:
+        for batch in line.loaded:
+            if not line.ready.put(sent(batch, target, input_sharding)):
+                break
+    except BaseException as error:
+        failure = error
+    line.ready.finish(failure)

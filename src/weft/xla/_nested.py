@@ -1,0 +1,102 @@
+"""Tensors in nested structures: mappings, sequences, sets, and objects that hold tensors in their attributes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+Select = Callable[[Any], bool]
+_OPAQUE = (str, bytes, type, FunctionType, MethodType, ModuleType)
+
+
+def selected(data: Any, select: Select) -> list[Any]:
+    """The objects in a structure that `select` chooses, in order; each one once."""
+    return _Search(data, select).found
+
+
+def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iterable[Any]]) -> Any:
+    """A copy of a structure, with what `select` chooses replaced by `replacements(objects)`, one for each, in order.
+
+    Objects are copied only if they hold something that is replaced. What occurs twice is replaced once.
+    """
+    search = _Search(data, select)
+    if not search.found:
+        return _Copy({}, search.holders).of(data)
+    fresh = list(replacements(search.found))
+    assert len(fresh) == len(search.found), "there is one replacement for each object that was found"
+    return _Copy({id(old): new for old, new in zip(search.found, fresh, strict=True)}, search.holders).of(data)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    """What a structure consists of; nothing for a leaf."""
+    if isinstance(value, Mapping):
+        return [part for item in value.items() for part in item]
+    if isinstance(value, (list, tuple, AbstractSet)):
+        return value
+    return vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, _OPAQUE) else ()
+
+
+class _Search:
+    """What `select` chooses in a structure, and the ids of the structures that hold some of it."""
+
+    def __init__(self, data: Any, select: Select) -> None:
+        self._select = select
+        self._seen: set[int] = set()
+        self.found: list[Any] = []
+        self.holders: set[int] = set()
+        self._visit(data)
+
+    def _visit(self, value: Any) -> bool:
+        if id(value) in self._seen:
+            return id(value) in self.holders
+        self._seen.add(id(value))
+        if self._select(value):
+            self.found.append(value)
+            self.holders.add(id(value))
+            return True
+        held = [child for child in _children(value) if self._visit(child)]  # visits all
+        if held:
+            self.holders.add(id(value))
+            return True
+        return False
+
+
+class _Copy:
+    """Copies of structures, in which objects are replaced by their id."""
+
+    def __init__(self, made: dict[int, Any], holders: set[int]) -> None:
+        self._made = made
+        self._holders = holders
+
+    def of(self, value: Any) -> Any:
+        if id(value) not in self._made:
+            self._made[id(value)] = self._copied(value)
+        return self._made[id(value)]
+
+    def _copied(self, value: Any) -> Any:
+        if type(value) is dict or (isinstance(value, Mapping) and id(value) in self._holders):
+            return self._of_mapping(value)
+        if type(value) is list or (isinstance(value, list) and id(value) in self._holders):
+            fresh = self._made[id(value)] = copy.copy(value)
+            fresh[:] = [self.of(item) for item in value]
+            return fresh
+        if isinstance(value, (tuple, AbstractSet)) and id(value) in self._holders:
+            items = [self.of(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # pyright: ignore
+        if type(value) is set:
+            return set(value)
+        if id(value) in self._holders:
+            fresh = self._made[id(value)] = copy.copy(value)
+            fresh.__dict__.update({name: self.of(part) for name, part in vars(value).items()})
+            return fresh
+        return value
+
+    def _of_mapping(self, value: Any) -> Any:
+        fresh = self._made[id(value)] = copy.copy(value)
+        fresh.clear()
+        for key, item in value.items():
+            fresh[self.of(key)] = self.of(item)
+        return fresh

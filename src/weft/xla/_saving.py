@@ -1,0 +1,75 @@
+"""Tensors between devices and the host, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import serialization
+from weft._base.device import DeviceLike
+from weft._base.device import device as device_class
+from weft._tensor.convert import existing
+from weft._tensor.tensor import Tensor
+from weft.nn._parameter import Parameter
+from weft.xla._arena import ToXlaTensorArena
+from weft.xla._memory import unlazy
+from weft.xla._ordinals import is_master_ordinal
+
+
+def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
+    """Write a nested structure with its XLA tensors as CPU tensors, as `weft.save` does.
+
+    The first replica of each host writes or, with `global_master`, only the first one of the job. All replicas must
+    call this. With `master_only=False` every replica writes, and needs its own destination. Tensors that share elements
+    on the device do not share them in the file.
+    """
+    writes = not master_only or is_master_ordinal(local=not global_master)
+    on_host = _maybe_convert_to_cpu(data, convert=writes)
+    if writes:
+        serialization.save(on_host, file_or_path)
+
+
+def load(file_or_path: Any) -> Any:
+    """Read what `save` has written; its tensors are on the CPU."""
+    return serialization.load(file_or_path, map_location="cpu")
+
+
+def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
+    """A copy of a nested structure with CPU tensors for XLA tensors if `convert`; they are computed in any case."""
+
+    def on_host(tensors: list[Tensor]) -> list[Tensor]:
+        unlazy(tensors)
+        return [_moved(tensor, device_class("cpu")) for tensor in tensors] if convert else tensors
+
+    return ToXlaTensorArena(on_host, _is_on("xla")).transform(data)
+
+
+def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: Any = None) -> Any:
+    """A copy of a nested structure with the CPU tensors on a device. A single tensor gives a list with one tensor.
+
+    `input_sharding` is accepted: with one device for each process there is nothing to split.
+    """
+    return sent([datas] if isinstance(datas, Tensor) else datas, device, input_sharding)
+
+
+def sent(data: Any, device: DeviceLike, input_sharding: Any = None) -> Any:
+    """`send_cpu_data_to_device` that returns a single tensor for a single tensor."""
+    del input_sharding
+    target = existing(device)
+    return ToXlaTensorArena(lambda tensors: _all_moved(tensors, target), _is_on("cpu")).transform(data)
+
+
+def _is_on(kind: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Tensor) and value.device.type == kind
+
+
+def _all_moved(tensors: Sequence[Tensor], target: device_class) -> list[Tensor]:
+    return [_moved(tensor, target) for tensor in tensors]
+
+
+def _moved(tensor: Tensor, target: device_class) -> Tensor:
+    """A leaf with the elements on another device, which requires a gradient if the tensor does."""
+    result = tensor.detach().to(target)
+    if isinstance(tensor, Parameter):
+        return Parameter(result, tensor.requires_grad)
+    return result.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,7 @@
+"""Loaders whose batches are on the device before they are asked for, usually imported as `pl`."""
+
+from __future__ import annotations
+
+from weft.xla._loader import MpDeviceLoader as MpDeviceLoader
+from weft.xla._loader import ParallelLoader as ParallelLoader
+from weft.xla._loader import PerDeviceLoader as PerDeviceLoader
