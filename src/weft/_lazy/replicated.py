@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -49,37 +49,64 @@ def replication() -> Replication | None:
     return _Job.replication
 
 
+class WholeBody:
+    """The body of a program as a function of the arrays of all replicas, which jax may compile.
+
+    Along the first dim, such an array has a part for each replica. `scalars` says which arguments are scalars of the
+    body: they get such a dim. Which results are is known once it is traced.
+    """
+
+    def __init__(self, body: Callable[..., Sequence[Any]], scalars: Sequence[bool]) -> None:
+        self._body = body
+        self._scalars = scalars
+        self.scalar_results: list[bool] = []
+        spec = PartitionSpec(AXIS)
+        self.function = shard_map(self._of_replica, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+    def _of_replica(self, *parts: Any) -> list[Any]:
+        arguments = [x.reshape(()) if scalar else x for x, scalar in zip(parts, self._scalars, strict=True)]
+        results = self._body(*arguments)
+        self.scalar_results = [not result.ndim for result in results]
+        return [x.reshape(1) if scalar else x for x, scalar in zip(results, self.scalar_results, strict=True)]
+
+
+def lowered(body: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Any:
+    """The body, for inputs of one replica of these types, as jax lowers it for all replicas."""
+    size = _job().mesh.size
+    whole = WholeBody(body, [not struct.shape for struct in structs])
+    shapes = [(size * struct.shape[0], *struct.shape[1:]) if struct.shape else (size,) for struct in structs]
+    lowering: Any = jit(whole.function)
+    return lowering.lower(
+        *[jax.ShapeDtypeStruct(shape, struct.dtype) for shape, struct in zip(shapes, structs, strict=True)]
+    )
+
+
 def replicated(
     body: Callable[..., Sequence[Any]], donated: Sequence[int], signatures: Sequence[Signature]
 ) -> Callable[..., Sequence[jax.Array]]:
     """The body as a program of all replicas, from and to this replica's arrays.
 
-    `signatures` are those of its applications that have collectives. Along the first dim, the program's arrays have a
-    part for each replica. Scalars get such a dim.
+    `signatures` are those of its applications that have collectives.
     """
-    job = _Job.replication
-    assert job is not None, "signatures have collectives only in a job"
-    mesh, device, text = job.mesh, job.device, _text(signatures)
-    scalars: list[bool] = []  # which arguments are, by position; known at the first call
-    scalar_results: list[bool] = []
+    job, text = _job(), _text(signatures)
 
-    def of_replica(*parts: jax.Array) -> list[Any]:
-        results = body(*[part.reshape(()) if scalar else part for part, scalar in zip(parts, scalars, strict=True)])
-        scalar_results[:] = [not result.ndim for result in results]
-        return [result.reshape(1) if scalar else result for result, scalar in zip(results, scalar_results, strict=True)]
-
-    spec = PartitionSpec(AXIS)
-    sharded = shard_map(of_replica, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    program = jit(sharded, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
+    @cache
+    def program(*scalars: bool) -> tuple[WholeBody, Callable[..., Sequence[jax.Array]]]:
+        whole = WholeBody(body, scalars)
+        return whole, jit(whole.function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
 
     def run(*args: Any) -> list[jax.Array]:
-        if not scalars:
-            scalars[:] = [x is not None and not np.ndim(x) for x in args]
-        wholes = [None if x is None else _whole(x, mesh, device) for x in args]  # None: a pack without numbers
-        results = job.run_together(text, lambda: program(*wholes))
-        return [_part(x, mesh.size, scalar) for x, scalar in zip(results, scalar_results, strict=True)]
+        whole, compiled = program(*[x is not None and not np.ndim(x) for x in args])
+        arrays = [None if x is None else _whole(x, job.mesh, job.device) for x in args]  # None: a pack without numbers
+        results = job.run_together(text, lambda: compiled(*arrays))
+        return [_part(x, job.mesh.size, scalar) for x, scalar in zip(results, whole.scalar_results, strict=True)]
 
     return run
+
+
+def _job() -> Replication:
+    assert _Job.replication is not None, "there are collectives only in a job"
+    return _Job.replication
 
 
 def _whole(x: Any, mesh: Mesh, device: jax.Device) -> jax.Array:

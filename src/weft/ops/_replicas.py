@@ -12,7 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.extend.core import ClosedJaxpr
 
 from weft.errors import DistBackendError
 from weft.ops._jax import eval_shape, make_jaxpr
@@ -48,7 +50,16 @@ def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -
 
 def has_collectives(closed: Any) -> bool:
     """Whether a closed jaxpr has collectives between replicas."""
-    return any(getattr(effect, "name", None) == AXIS for effect in closed.effects)
+    return _Job.size > 1 and any(_is_collective(equation) for equation in closed.jaxpr.eqns)
+
+
+def _is_collective(equation: Any) -> bool:
+    """Whether an equation, or one within its function, works along the axis of replicas."""
+    params = equation.params
+    if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
+        return True
+    inner = [part for value in params.values() for part in (value if isinstance(value, tuple) else (value,))]
+    return any(has_collectives(part) for part in inner if isinstance(part, ClosedJaxpr))
 
 
 def _axis_env() -> list[tuple[str, int]] | None:

@@ -9,7 +9,7 @@ from typing import Any
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError, XlaError
 from weft.ops._replicas import Groups
 from weft.xla._buckets import CoalescingBuckets
 from weft.xla._replicas import replicas
@@ -62,7 +62,7 @@ def all_gather(
     if not isinstance(value, list) or not all(isinstance(x, Tensor) for x in value):
         raise ArgumentError(f"`value` needs to be a Tensor or a list of Tensors, but given {type(value)}.")
     if pin_layout:
-        raise PreconditionError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
+        raise XlaError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
     return _all_written([op.replica_gather(x, dim, size, members) for x in value], output)
 
 
@@ -76,7 +76,7 @@ def all_gather_bucketized(
 ) -> list[Tensor]:
     """`all_gather` of a list, in buckets of `bucket_cap_mb` MiB."""
     if pin_layout:
-        raise PreconditionError("For xm.all_gather_bucketized, pin_layout=True is not yet supported.")
+        raise XlaError("For xm.all_gather_bucketized, pin_layout=True is not yet supported.")
 
     def gather(value: Any, output: Any = None) -> Any:
         return all_gather(value, dim, groups, output, pin_layout=False)
@@ -175,7 +175,7 @@ def collective_broadcast(
 
 def _word(reduce_type: str) -> str:
     if reduce_type not in _WORDS:
-        raise OptionError(f"a reduction is one of {', '.join(_WORDS)}, got {reduce_type!r}")
+        raise ValueRangeError(f"a reduction is one of {', '.join(_WORDS)}, got {reduce_type!r}")
     return _WORDS[reduce_type]
 
 

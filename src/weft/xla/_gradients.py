@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._lazy.realize import keeping
 from weft._tensor.tensor import Tensor
 from weft.nn._module import Module
 from weft.optim import Optimizer
@@ -67,7 +68,8 @@ def optimizer_step(
 ) -> Any:
     """Average the gradients over the replicas and step; returns what the step returns. `barrier` ends the step."""
     reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)
-    loss = optimizer.step(**(optimizer_args or {}))
+    with keeping():  # an optimizer's step would end the program
+        loss = optimizer.step(**(optimizer_args or {}))
     if barrier:
         mark_step()
     return loss

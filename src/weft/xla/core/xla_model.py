@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from weft.xla._arena import ToXlaTensorArena as ToXlaTensorArena
 from weft.xla._buckets import CoalescingBuckets as CoalescingBuckets
+from weft.xla._collectives import REDUCE_AND as REDUCE_AND
+from weft.xla._collectives import REDUCE_MAX as REDUCE_MAX
+from weft.xla._collectives import REDUCE_MIN as REDUCE_MIN
+from weft.xla._collectives import REDUCE_MUL as REDUCE_MUL
+from weft.xla._collectives import REDUCE_OR as REDUCE_OR
+from weft.xla._collectives import REDUCE_SUM as REDUCE_SUM
+from weft.xla._collectives import all_gather as all_gather
+from weft.xla._collectives import all_gather_bucketized as all_gather_bucketized
+from weft.xla._collectives import all_reduce as all_reduce
+from weft.xla._collectives import all_to_all as all_to_all
+from weft.xla._collectives import collective_broadcast as collective_broadcast
+from weft.xla._collectives import collective_permute as collective_permute
+from weft.xla._collectives import reduce_scatter as reduce_scatter
+from weft.xla._collectives import reduce_scatter_bucketized as reduce_scatter_bucketized
 from weft.xla._context import DeviceContext as DeviceContext
 from weft.xla._context import _get_device_context as _get_device_context
 from weft.xla._context import set_replication as set_replication
@@ -15,6 +29,10 @@ from weft.xla._devices import parse_xla_device as parse_xla_device
 from weft.xla._devices import xla_device as xla_device
 from weft.xla._devices import xla_device_hw as xla_device_hw
 from weft.xla._devices import xla_real_devices as xla_real_devices
+from weft.xla._gradients import all_reduce_bucketized_gradients as all_reduce_bucketized_gradients
+from weft.xla._gradients import broadcast_master_param as broadcast_master_param
+from weft.xla._gradients import optimizer_step as optimizer_step
+from weft.xla._gradients import reduce_gradients as reduce_gradients
 from weft.xla._graphs import get_stablehlo as get_stablehlo
 from weft.xla._graphs import get_stablehlo_bytecode as get_stablehlo_bytecode
 from weft.xla._graphs import optimization_barrier_ as optimization_barrier_

@@ -17,6 +17,7 @@ from weft.errors import ArgumentError, ValueRangeError
 from weft.multiprocessing import ProcessContext, start_processes
 from weft.nn._module import Module
 from weft.xla._replicas import replicas
+from weft.xla.distributed import xla_backend as xla_backend  # the address `xla://`
 
 T = TypeVar("T")
 
@@ -46,17 +47,30 @@ def spawn(
         fn(0, *args)
         return None
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    context = start_processes(_replica, (count, store.port, fn, args), count, False, daemon, start_method)
-    assert context is not None, "without `join` there is a context"
-    context.store = store  # pyright: ignore[reportAttributeAccessIssue]  it lives as long as the processes need it
+    started = start_processes(_replica, (count, store.port, fn, args), count, False, daemon, start_method)
+    assert started is not None, "without `join` there is a context"
+    context = _ReplicaContext(started, store)
     if not join:
         return context
-    try:
-        while not context.join():
-            pass
-    finally:
-        store.close()
+    while not context.join():
+        pass
     return None
+
+
+class _ReplicaContext(ProcessContext):
+    """The processes of replicas, and the store by which they meet."""
+
+    def __init__(self, started: ProcessContext, store: TCPStore) -> None:
+        super().__init__(started.processes, started.error_files)
+        self._store = store
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """As `ProcessContext.join`; the store ends with the last process."""
+        try:
+            return super().join(timeout, grace_period)
+        finally:
+            if not self.sentinels:
+                self._store.close()
 
 
 def launch(

@@ -1,0 +1,42 @@
+"""Starting replicas, and what happens when one fails."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft as torch
+import weft.xla.distributed.xla_multiprocessing as xmp
+import weft.xla.runtime as xr
+from tests.xla import jobs
+from weft.multiprocessing import ProcessRaisedException
+
+
+def test_one_replica_runs_in_this_process():
+    ordinals = []
+    xmp.spawn(ordinals.append, nprocs=1)
+    xmp.launch(ordinals.append, debug_single_process=True)
+    assert ordinals == [0, 0]
+    assert xr.world_size() == 1
+
+
+def test_the_number_of_replicas_is_at_least_one():
+    with pytest.raises(ValueError, match=r"^spawn: nprocs must be at least 1, got 0$"):
+        xmp.spawn(print, nprocs=0)
+
+
+def test_replicas_that_differ_are_told():
+    with pytest.raises(ProcessRaisedException, match="rank 0 called a program with replica_gather of float"):
+        xmp.spawn(jobs.differ, nprocs=2)
+
+
+def test_a_replica_that_fails_ends_the_others():
+    with pytest.raises(ProcessRaisedException, match="KeyError: 'lost'"):
+        xmp.spawn(jobs.fail, nprocs=2)
+
+
+def test_replicas_may_be_ranks_of_a_group(tmp_path):
+    context = xmp.spawn(jobs.meet_in_a_group, (str(tmp_path / "x"),), nprocs=2, join=False)
+    while not context.join():
+        pass
+    x, total, order = torch.load(tmp_path / "x")
+    assert (x.tolist(), total.tolist(), order.item()) == ([3, 3], [6, 6], 0)
