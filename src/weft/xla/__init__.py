@@ -8,3 +8,4 @@ from weft.xla._devices import real_devices as real_devices
 from weft.xla._random import manual_seed as manual_seed
 from weft.xla._steps import step as step
 from weft.xla._steps import sync as sync
+from weft.xla.distributed.xla_multiprocessing import launch as launch
