@@ -22,7 +22,7 @@ def bytes_of(array: jax.Array) -> memoryview:
 
     Elements on another device are fetched anew each time: the array does not keep them.
     """
-    host = np.ascontiguousarray(np.asarray(jax.device_put(array, jax.devices("cpu")[0])))
+    host = np.ascontiguousarray(np.asarray(jax.device_put(array, jax.local_devices(backend="cpu")[0])))
     return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 

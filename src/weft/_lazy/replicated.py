@@ -82,6 +82,14 @@ def replicated(
     return run
 
 
+def of_one_replica(body: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """A body with collectives as a function of one replica's arrays that can be lowered, but not run."""
+    job = _Job.replication
+    assert job is not None, "signatures have collectives only in a job"
+    spec = PartitionSpec()
+    return shard_map(body, mesh=job.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+
 def _whole(x: Any, mesh: Mesh, device: jax.Device) -> jax.Array:
     """The arrays of all replicas as one, of which this process has its part."""
     part = device_put(x if np.ndim(x) else x.reshape(1), device)
