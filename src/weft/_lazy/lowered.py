@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.state import Pending
-from weft._lazy import replicated
 from weft._lazy.form import Application
 from weft._lazy.outline import form_of
 from weft._lazy.realize import escaping
+from weft._lazy.replicated import of_one_replica
 from weft._lazy.signature import Arrays, structs_of
 from weft._lazy.sites import site_of
 from weft._lazy.value import Value
@@ -51,11 +51,9 @@ def _lowered(wanted: Sequence[Value]) -> Any:
         rest = iter(args)
         return function(*[jnp.asarray(leaf.array) if leaf.aval.weak else next(rest) for leaf in leaves])
 
-    structs = structs_of([leaf.aval for leaf in arrays])
-    if any(signature.collective for signature, _, _ in form.applications):
-        return replicated.lowered(main, structs)
-    lowering: Any = jit(main)
-    return lowering.lower(*structs)
+    has_collectives = any(signature.collective for signature, _, _ in form.applications)
+    lowering: Any = jit(of_one_replica(main) if has_collectives else main)
+    return lowering.lower(*structs_of([leaf.aval for leaf in arrays]))
 
 
 def _body(sites: dict[int, str | None], application: Application) -> Callable[..., Arrays]:

@@ -49,7 +49,7 @@ def replication() -> Replication | None:
     return _Job.replication
 
 
-class WholeBody:
+class _WholeBody:
     """The body of a program as a function of the arrays of all replicas, which jax may compile.
 
     Along the first dim, such an array has a part for each replica. `scalars` says which arguments are scalars of the
@@ -70,17 +70,6 @@ class WholeBody:
         return [x.reshape(1) if scalar else x for x, scalar in zip(results, self.scalar_results, strict=True)]
 
 
-def lowered(body: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Any:
-    """The body, for inputs of one replica of these types, as jax lowers it for all replicas."""
-    size = _job().mesh.size
-    whole = WholeBody(body, [not struct.shape for struct in structs])
-    shapes = [(size * struct.shape[0], *struct.shape[1:]) if struct.shape else (size,) for struct in structs]
-    lowering: Any = jit(whole.function)
-    return lowering.lower(
-        *[jax.ShapeDtypeStruct(shape, struct.dtype) for shape, struct in zip(shapes, structs, strict=True)]
-    )
-
-
 def replicated(
     body: Callable[..., Sequence[Any]], donated: Sequence[int], signatures: Sequence[Signature]
 ) -> Callable[..., Sequence[jax.Array]]:
@@ -91,8 +80,8 @@ def replicated(
     job, text = _job(), _text(signatures)
 
     @cache
-    def program(*scalars: bool) -> tuple[WholeBody, Callable[..., Sequence[jax.Array]]]:
-        whole = WholeBody(body, scalars)
+    def program(*scalars: bool) -> tuple[_WholeBody, Callable[..., Sequence[jax.Array]]]:
+        whole = _WholeBody(body, scalars)
         return whole, jit(whole.function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
 
     def run(*args: Any) -> list[jax.Array]:
@@ -102,6 +91,12 @@ def replicated(
         return [_part(x, job.mesh.size, scalar) for x, scalar in zip(results, whole.scalar_results, strict=True)]
 
     return run
+
+
+def of_one_replica(body: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """A body with collectives as a function of one replica's arrays that can be lowered, but not run."""
+    spec = PartitionSpec()
+    return shard_map(body, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
 
 def _job() -> Replication:
