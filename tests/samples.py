@@ -230,6 +230,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "max_unpool": {"input": _TRIO[1], "indices": indices(2, 4, 6, below=6), "output_size": (8,)},
     "fractional_max_pool2d_from": _fractional(2),
     "fractional_max_pool3d_from": _fractional(3),
+    "optimization_barrier": {"tensors": [_X, numbers(3)]},
     "replica_reduce": {"input": _X, "reduce_type": "sum"},
     "replica_gather": {"input": _X, "dim": 1, "size": 1},
     "replica_scatter": {"input": _X, "reduce_type": "sum", "dim": 0, "size": 1},

@@ -72,7 +72,8 @@ def real_devices() -> list[str]:
 
 def real_name(held: Any) -> str:
     """The name of a jax device by its hardware, with its number among those of all processes."""
-    return f"{'CUDA' if held.platform == 'gpu' else held.platform.upper()}:{held.id}"
+    number = xla_devices(everywhere=True).index(held)
+    return f"{'CUDA' if held.platform == 'gpu' else held.platform.upper()}:{number}"
 
 
 def xla_real_devices(devices: Sequence[DeviceLike] | None = None) -> list[str]:
