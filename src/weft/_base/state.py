@@ -23,15 +23,17 @@ class Pending(list[Any]):
     limit    length at which dead values are removed, and, if too many are alive, all are computed
     checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
     kept     whether the values stay pending at the end of a step, until one is needed
+    marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
     """
 
-    __slots__ = ("checks", "kept", "limit")
+    __slots__ = ("checks", "kept", "limit", "marked")
 
     def __init__(self) -> None:
         super().__init__()
         self.limit = LEAST_LIMIT
         self.checks: list[Any] = []
         self.kept = False
+        self.marked = False
 
     def absorb(self, region: Pending) -> None:
         """Append what was recorded in another list."""

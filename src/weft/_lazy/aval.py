@@ -35,13 +35,16 @@ class Aval:
         self.size = size_of(shape)  # as users get it
         self.dtype = dtype
         self.weak = weak
-        self.device = device
+        self.device = _devices.setdefault(device, device)
         self.nbytes = prod(shape) * dtype.itemsize
 
     def __repr__(self) -> str:
         names = "" if self.names is None else f" {list(self.names)}"
         return f"{self.dtype.name}{list(self.shape)}{names}"
 
+
+_devices = {CPU: CPU}
+"""The one object for each device that types have, so that devices of values are compared by identity."""
 
 _avals: dict[tuple[object, ...], Aval] = {}
 

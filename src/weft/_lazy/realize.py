@@ -128,6 +128,12 @@ def flush_pending() -> None:
         flush(state.pending)
 
 
+def end_optimizer_step() -> None:
+    """`flush_pending`, unless the program says itself where its steps end."""
+    if not ambient().pending.marked:
+        flush_pending()
+
+
 @contextmanager
 def keeping() -> Generator[None]:
     """Do not compute what is recorded in the block, until `flush_pending` is called or a value is needed."""

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any
 
 from weft._base.state import ambient
-from weft._lazy.realize import flush_pending
+from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._tensor.compile import ByIdentity
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft._tensor.view import own
@@ -311,7 +311,7 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     loss = step(*args, **kwargs)
     for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
         hook(self, args, kwargs)
-    flush_pending()
+    end_optimizer_step()
     return loss
 
 

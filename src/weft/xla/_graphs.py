@@ -34,11 +34,9 @@ def get_stablehlo_bytecode(tensors: Sequence[Tensor] | None = None) -> bytes:
 
 
 def _values(tensors: Sequence[Tensor] | None) -> list[Value]:
-    if not tensors:
-        return lowered.living(ambient().pending)
-    if isinstance(tensors, Tensor) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+    if isinstance(tensors, Tensor) or not all(isinstance(tensor, Tensor) for tensor in tensors or ()):
         raise ArgumentError(f"get_stablehlo: a list of tensors is needed, got {type(tensors).__name__}")
-    return [tensor._read() for tensor in tensors]
+    return [tensor._read() for tensor in tensors] if tensors else lowered.living(ambient().pending)
 
 
 def optimization_barrier_(tensors: Sequence[Tensor]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.realize import flush_pending
 from weft.xla._closures import ClosureThread
@@ -23,11 +24,14 @@ def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
     With `wait`, or if `XLA_SYNC_WAIT` is set, it returns when the device has computed everything. `XLA_EMIT_STEPLOG`
     prints a line on stderr at each step. `reset_scope` is accepted and has no meaning here. In a function that
     `compile` captures nothing is computed before its end.
+
+    Optimizers end steps, too, until a thread calls this: from then on it alone says where its steps end.
     """
     del reset_scope
     if flag("XLA_EMIT_STEPLOG"):
         print("torch_xla.core.xla_model::mark_step", file=sys.stderr, flush=True)
     metrics.count("MarkStep")
+    ambient().pending.marked = True
     flush_pending()
     if flag("XLA_SYNC_WAIT", default=wait):
         wait_device_ops()

@@ -1,0 +1,18 @@
+"""What tests of the XLA interface start from."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft._base.device import current
+from weft.xla import _context
+from weft.xla.debug import metrics as met
+
+
+@pytest.fixture(autouse=True)
+def fresh_device(monkeypatch):
+    """No counts, closures or current device of another test."""
+    met.clear_all()
+    monkeypatch.setattr(_context, "_contexts", {})
+    yield
+    current.xla = 0
