@@ -182,10 +182,10 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     if program.device is CPU:
         return _execute(program, graph, arrays)
-    start, known = time.perf_counter_ns(), program.run
+    start, before = time.perf_counter_ns(), program.run
     result = _execute(program, graph, arrays)
     metrics.took("ExecuteTime", start)
-    metrics.count("Interpreted" if program.run is None else "UncachedCompile" if known is None else "CachedCompile")
+    metrics.count("Interpreted" if program.run is None else "UncachedCompile" if before is None else "CachedCompile")
     return result
 
 
