@@ -77,7 +77,7 @@ def replicated(
 
     `signatures` are those of its applications that have collectives.
     """
-    job, text = _job(), _text(signatures)
+    text = _text(signatures)
 
     @cache
     def program(*scalars: bool) -> tuple[_WholeBody, Callable[..., Sequence[jax.Array]]]:
@@ -85,6 +85,7 @@ def replicated(
         return whole, jit(whole.function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
 
     def run(*args: Any) -> list[jax.Array]:
+        job = _job()  # processes may have joined anew
         whole, compiled = program(*[x is not None and not np.ndim(x) for x in args])
         arrays = [None if x is None else _whole(x, job.mesh, job.device) for x in args]  # None: a pack without numbers
         results = job.run_together(text, lambda: compiled(*arrays))

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -51,7 +52,13 @@ class DistributedDataParallel(Module, Joinable):
     older name, also holds for the start)
 
     `module` may be compiled. Delayed reduction, mixed precision and meshes are refused.
+
+    With the backend `xla` and all processes of the job, averages are recorded, as part of the program of a step: a
+    function under `weft.compile` may contain a whole step. That does not hold for hooks, `find_unused_parameters`,
+    `join`, and the first step of a static graph, whose averages are exchanged during the backward pass.
     """
+
+    _read_by_calls = (*Module._read_by_calls, "require_backward_grad_sync", "forward_sync_buffers", "device_ids")
 
     def __init__(
         self,
@@ -180,7 +187,7 @@ class DistributedDataParallel(Module, Joinable):
     def _broadcast(self, tensors: list[Tensor], source: int) -> None:
         """Copy the tensors of one rank to all ranks."""
         try:
-            broadcast_coalesced(tensors, source, self.process_group)
+            broadcast_coalesced(tensors, source, self.process_group, record=self._captured())
         except DistBackendError as error:
             hint_at_join(error)
             raise
@@ -189,9 +196,12 @@ class DistributedDataParallel(Module, Joinable):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results. Buffers are synchronised first."""
+        self.reducer.uneven = self._join_config.enable
         capture = ambient().capture
         if capture is not None:
-            capture.needs_value(_OUTSIDE)
+            if not self.reducer.records:
+                capture.needs_value(_OUTSIDE)
+            capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
         self.reducer.require_unchanged()
         Join.notify_join_context(self)
         if self._join_config.enable:
@@ -205,8 +215,25 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.expect(sync=syncs)
         if syncs:
             self.reducer.agree_on_order([x._read() for x in jax.tree.leaves(outputs) if isinstance(x, Tensor)])
-        self.require_forward_param_sync = syncs
+        self._follow(syncs)
+        if capture is not None:
+            capture.repeats(partial(self._follow, syncs))
         return outputs
+
+    def _what_a_capture_depends_on(self) -> tuple[bool, ...]:
+        return self.require_forward_param_sync, self.reducer.records, self._join_config.enable
+
+    def _follow(self, syncs: bool) -> None:
+        """Remember whether the last forward pass was for an averaging step."""
+        self.require_forward_param_sync = syncs
+
+    def _captured(self) -> bool:
+        """Whether exchanges must be operators.
+
+        Otherwise buffers are sent at once, so that it does not matter on which ranks a value is read before the
+        backward pass.
+        """
+        return ambient().capture is not None and self.reducer.records
 
     def will_sync_module_buffers(self) -> bool:
         """Whether the next forward pass synchronises buffers, as it does if the last one was for an averaging step."""
@@ -283,6 +310,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _shadow_iteration(self) -> None:
         reducer = self.reducer
+        reducer.uneven = True
         reducer.leader, syncs = self._reduce_flags(has_data=False)
         self._send_buffers()
         self.require_forward_param_sync = syncs

@@ -1,6 +1,7 @@
 """Functional collectives, under PyTorch's names: they return new tensors, and are differentiable.
 
-Results need not be waited for. `group` is a process group.
+Results need not be waited for. `group` is a process group. Where its ranks run recorded programs together, all but
+those with uneven parts are operators of these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
+from weft.distributed import _recorded as recorded
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group
 from weft.distributed.nn import functional
@@ -48,19 +50,25 @@ def broadcast(self: Tensor, src: int, group: ProcessGroup, tag: str = "") -> Ten
 
 def all_gather_single(self: Tensor, gather_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensors of all ranks, concatenated along a dim."""
+    group = require_group(group)
+    if group.records:
+        return recorded.all_gather(self, gather_dim, group.size())
     return rows.cat(functional.all_gather(self, group), gather_dim)
 
 
 def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The reduction of all ranks' parts for this rank; a dim is divided into equal parts, by rank."""
-    operation, size = _operation(reduceOp), require_group(group).size()
+    operation, group = _operation(reduceOp), require_group(group)
+    size = group.size()
     if self.shape[scatter_dim] % size:
         raise ShapeError(
             f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
         )
-    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)
     if operation is ReduceOp.AVG:
-        return functional.reduce_scatter(parts[0], parts, ReduceOp.SUM, group) / size
+        return reduce_scatter_single(self, "sum", scatter_dim, group) / size
+    if group.records and recorded.is_linear(operation):
+        return recorded.reduce_scatter(self, operation, scatter_dim, size)
+    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)
     return functional.reduce_scatter(parts[0], parts, operation, group)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from weft._base.state import ambient
 from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, raw_array
+from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
@@ -62,18 +63,22 @@ class GroupBackend(ABC):
     crowded    whether all ranks are on a host with less than two cores for each rank
     on_host    whether it takes arrays in host memory, and returns NumPy arrays; other backends use jax arrays
     one_order  whether the operations of all its groups must run in one order
+    mesh       the devices of the ranks, for backends whose ranks can run one program together
+    in_order   calls a function after the operations that have been started; a group sets it
     """
 
     name: str
     crowded = False
     on_host = False
     one_order = False
+    mesh: Any = None
 
     def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = size
         self.timeout = timeout
         self._override = _TimeoutOverride()
+        self.in_order: Callable[[Callable[[], Any]], Any] = lambda function: function()
 
     def _deadline(self, timeout: timedelta | None = None) -> Deadline:
         """The deadline of an operation that begins now, by its own timeout or that of the group."""
@@ -178,6 +183,7 @@ class ProcessGroup(GroupCollectives):
         self._backend = backend
         self._shared = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
+        backend.in_order = self._executor.run
         self._message_executor = OrderedExecutor(f"{name}, messages")
         self._block = _BlockState()
         self._checks = get_debug_level() is DebugLevel.DETAIL
@@ -205,6 +211,12 @@ class ProcessGroup(GroupCollectives):
     def crowded(self) -> bool:
         """Whether this host has so few cores for the ranks that overlapping exchange with computation is slower."""
         return self._backend.crowded
+
+    @property
+    def records(self) -> bool:
+        """Whether its ranks run recorded programs together, so that collectives can be operators of these."""
+        job = replication()
+        return job is not None and self._backend.mesh == job.mesh
 
     @property
     def timeout(self) -> timedelta:

@@ -61,6 +61,7 @@ class XlaBackend(GroupBackend):
         self.device = devices[ranks[rank]]
         self.mesh = Mesh(np.array([devices[one] for one in ranks]), (AXIS,))
         self._split = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        self._before = replication()
         if len(ranks) == jax.process_count():
             set_replication(self)
 
@@ -104,7 +105,7 @@ class XlaBackend(GroupBackend):
             self._complete(results, what, deadline)
             return results
 
-        return self._group.run(what, steps, deadline)
+        return self.in_order(lambda: self._group.run(what, steps, deadline))
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         return self._reduced(CollectiveCall("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
@@ -175,7 +176,7 @@ class XlaBackend(GroupBackend):
 
     def close(self) -> None:
         if replication() is self:
-            set_replication(None)
+            set_replication(self._before)
         self._group.close()
 
 

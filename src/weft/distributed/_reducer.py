@@ -3,6 +3,8 @@
 Ranks send buckets in the order of their numbers, whichever is ready first, so that they agree on the order. When the
 last gradient of a bucket is recorded, its computation is started. The group's thread waits for it and exchanges the
 bucket, while this thread continues to record.
+
+Where the ranks run recorded programs together, nothing is exchanged: the averages are recorded, too.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from weft._autograd.engine import queue_callback
-from weft._base.state import using
+from weft._base.state import ambient, using
 from weft._lazy.realize import flush_pending
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.codegen import op as rows
@@ -21,17 +24,20 @@ from weft._tensor.composite.create import zeros
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
+from weft.distributed import _recorded as recorded
 from weft.distributed._bucket import buckets_of
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, split_like
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
+from weft.distributed._world import abridged
 from weft.errors import DistBackendError, GradientError, OptionError
 from weft.futures import Future
 
 Error = TypeVar("Error", bound=Exception)
 
 MEGABYTE = 1 << 20
+_NAME = "whether a DistributedDataParallel averages gradients"
 
 
 class Reducer:
@@ -45,6 +51,7 @@ class Reducer:
     overlaps  whether buckets are sent during the backward pass, or at its end
     leader    the rank in the group whose order of parameters is used
     divisor   the divisor of sums, if it is not the size of the group
+    uneven    whether ranks may have no data left
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Reducer:
         self.overlaps = not group.crowded
         self.leader = 0
         self.divisor: int | None = None
+        self.uneven = False
         self.hook: Hook | None = None
         self.hook_state: Any = None
         self._avals = [p._read().aval for p in self.parameters]
@@ -91,6 +99,15 @@ class Reducer:
         self._static_used: frozenset[int] | None = None  # parameters that any rank uses
         for at, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
+
+    @property
+    def records(self) -> bool:
+        """Whether averages are operators of the recorded program.
+
+        They are not where a value is needed to know which gradients there are, or where a hook exchanges them.
+        """
+        knows_used = self._static_used is not None if self.static else not self.find_unused
+        return self.group.records and knows_used and self.hook is None and not self.uneven
 
     def become_static(self) -> None:
         """Assume that all backward passes are like the first; `RuntimeError` after the first forward pass."""
@@ -131,7 +148,7 @@ class Reducer:
         So the first pass has the same buckets as all later ones, and a run resumed from a checkpoint computes the same
         bits as one that was never stopped.
         """
-        if self._order_agreed or self.find_unused:
+        if self._order_agreed or self.find_unused or self.records:
             return
         numbers = {p._read(): at for at, p in enumerate(self.parameters)}
         last: dict[int, tuple[int, int]] = {}  # the use of each parameter that the pass reaches last
@@ -159,13 +176,26 @@ class Reducer:
         A forward pass without `sync` does not cancel what an earlier one has requested, before a backward pass has done
         it.
         """
+        capture = ambient().capture
+        if capture is not None:
+            if not sync:
+                capture.depends(self, _NAME, self._requests)
+            capture.depends(self, _NAME, lambda: self.records)
+            capture.repeats(partial(self.expect, sync=sync))
         self._running = False
         if sync or self._passes:
             self._syncs, self._passes = sync, 0
         self.iterations += sync
 
+    def _requests(self) -> tuple[bool, bool, bool]:
+        """What a pass and a forward pass without `sync` depend on."""
+        return self.records, self._syncs, self._passes > 0
+
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is ready."""
+        capture = ambient().capture
+        if capture is not None:
+            capture.depends(self, _NAME, self._requests)
         self._with_gradient.add(at)
         if not self._syncs:
             return
@@ -187,9 +217,15 @@ class Reducer:
         if self.overlaps:
             self._start_complete()
 
+    def _count_pass(self) -> None:
+        self._passes += 1
+
     def _begin(self) -> None:
         self._running = True
-        self._passes += 1
+        self._count_pass()
+        capture = ambient().capture
+        if capture is not None:
+            capture.repeats(self._count_pass)
         self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
         self._exchanges: list[
@@ -209,8 +245,15 @@ class Reducer:
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
 
     def _send(self, number: int, grads: list[Tensor]) -> None:
-        start = self._average if self.hook is None else self._call_hook
+        start = self._call_hook if self.hook is not None else self._record if self.records else self._average
         self._exchanges.append((number, start(number, grads)))
+
+    def _record(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """Record the averages: one operator for the bucket, as each one costs a message."""
+        del number
+        flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
+        averaged = split_like(recorded.all_reduce(flat, ReduceOp.AVG), grads)
+        return lambda: averaged
 
     def _average(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         """Start the exchange of gradients one by one; concatenating them would copy them twice."""
@@ -265,7 +308,7 @@ class Reducer:
     def _end(self) -> None:
         self._exchanges = []
         self._with_gradient.clear()
-        if not self._rebuilt and (self.static or not self.find_unused):
+        if not (self._rebuilt or self.records) and (self.static or not self.find_unused):
             self._agree_on_order(self._ready_counts)  # in the order in which they were ready on the leader
             self._rebuilt = True
 
@@ -356,6 +399,13 @@ class Reducer:
 
     def _raise_unused(self, unused: list[int]) -> None:
         """Raise for parameters without a gradient, and explain how this rank differs from the others."""
+        if self.records:  # the others may come with a program
+            names = abridged([self.names[at] for at in unused])
+            try:
+                self.group.await_ranks(f"a backward pass without gradients of the parameters {names}")
+            except DistBackendError as error:
+                raise self._without_gradient(unused, []) from error
+            raise self._without_gradient(unused, [])
         store, key = self.group.store, _key(self.group.rank())
         if store is not None:
             store.set(key, json.dumps(unused))

@@ -49,7 +49,12 @@ def replica_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
     return input if runs_alone() else reduced(input, reduce_type, groups)
 
 
-@defop(dims=_resized("dim"), arithmetic=Arithmetic.NONE, function=False, method=False)
+def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups: Any) -> list[Array]:
+    del out, input
+    return [g if runs_alone() else _scattered(g, "sum", dim, size, groups)]
+
+
+@defop(dims=_resized("dim"), arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_gather_vjp)
 def replica_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
     """The tensors of a group, joined along a dim: (…, n, …) -> (…, size * n, …)."""
     del size
@@ -60,8 +65,10 @@ def replica_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Arr
 def replica_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
     """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
     _require_parts("reduce_scatter", input, dim, size)
-    if runs_alone():
-        return input
+    return input if runs_alone() else _scattered(input, reduce_type, dim, size, groups)
+
+
+def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any) -> Array:
     if reduce_type == "sum" and input.dtype.itemsize > 2:
         return lax.psum_scatter(input, AXIS, scatter_dimension=dim, axis_index_groups=groups, tiled=True)
     whole = reduced(input, reduce_type, groups)
@@ -92,7 +99,15 @@ def replica_permute(input: Array, pairs: Any) -> Array:
     return lax.ppermute(input, AXIS, pairs)
 
 
-@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False)
+def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Any) -> list[Array]:
+    del out, input
+    if runs_alone():
+        return [g]
+    total = reduced(g, "sum", groups)
+    return [jnp.where(lax.axis_index(AXIS) == root, total, jnp.zeros_like(total))]
+
+
+@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_broadcast_vjp)
 def replica_broadcast(input: Array, root: int, groups: Any = None) -> Array:
     """The tensor of one replica; zeros in groups without it."""
     return input if runs_alone() else broadcast(input, root, groups)

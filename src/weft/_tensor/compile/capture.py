@@ -38,6 +38,8 @@ class Capture:
     held      leaves whose `.grad` it has read, and that gradient
     left      leaves whose `.grad` it has changed, the gradient before, and whether the result depends on that
     drawn     generators, and the two numbers of each draw
+    keys      by identity of an object of this package, a name for it, and a function whose result must stay equal
+    repeated  what every replay calls
     prevented the reason why there can be no replay, or ""
     """
 
@@ -53,7 +55,8 @@ class Capture:
         self.written: dict[int, TensorBase] = {}
         self.held: dict[int, tuple[TapeLocator, TensorBase | None]] = {}
         self.left: dict[int, tuple[TapeLocator, Tape, TensorBase | None, bool]] = {}
-        self.optimizers: dict[int, tuple[Callable[[], Any], Any]] = {}
+        self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
+        self.repeated: list[Callable[[], object]] = []
         self.drawn: list[tuple[Generator, Value, Value]] = []
         self.prevented = ""
         self._kept: list[TensorBase] = list(arguments)  # alive, so that an identity stands for one tensor
@@ -186,11 +189,23 @@ class Capture:
         """Called for an optimizer's step.
 
         A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects.
-        the same objects.
         """
-        self.optimizers.setdefault(id(things[0]), (depends_on, depends_on()))
+        self.depends(things[0], "an optimizer", depends_on)
         for thing in things:
             self._reach(thing, "optimizer.state")
+
+    def depends(self, thing: Any, name: str, depends_on: Callable[[], Any]) -> None:
+        """Called before the function reads state of an object of this package that the snapshot does not cover.
+
+        A replay is valid while `depends_on` returns an equal result. Only the first call for an object counts: later
+        ones may find what the function itself has changed.
+        """
+        if id(thing) not in self.keys:
+            self.keys[id(thing)] = name, depends_on, depends_on()
+
+    def repeats(self, effect: Callable[[], object]) -> None:
+        """Let every replay call `effect()`, for such state that the function changes."""
+        self.repeated.append(effect)
 
     def _reach(self, thing: Any, label: str) -> None:
         """Add an object that the function uses to the snapshot; the function may have created it."""

@@ -159,7 +159,8 @@ class Replay:
         outside = [*capture.snapshot.tensors.values(), *capture.state.values(), *written]
         self._outside = {id(owner_of(tensor)): owner_of(tensor) for tensor in outside}
         self._snapshot = capture.snapshot
-        self._optimizers = list(capture.optimizers.values())
+        self._keys = list(capture.keys.values())
+        self._repeated = capture.repeated
         self._same = capture.same
         held = capture.held.values()
         self._held = [(holder, None if grad is None else capture.kinds[id(grad)]) for holder, grad in held]
@@ -170,8 +171,9 @@ class Replay:
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
                 return f"the type of a tensor of shape {list(tensor.shape)}"
-        if any(depends_on() != before for depends_on, before in self._optimizers):
-            return "an optimizer"
+        for name, depends_on, before in self._keys:
+            if depends_on() != before:
+                return name
         grads = [holder(arguments).grad for holder, _ in self._held]
         if any((None if g is None else kind_of(g)) != kind for g, (_, kind) in zip(grads, self._held, strict=True)):
             return "whether there are gradients, or their type"
@@ -204,6 +206,8 @@ class Replay:
             tables[1].append(maker.make(outputs, arguments, tables))
         for holder, grad in self._grads:
             holder(arguments).grad = None if grad is None else tables[grad[0]][grad[1]]
+        for effect in self._repeated:
+            effect()
         if self._written:  # the end of a step
             flush(state.pending)
         return rebuild(self._picture, iter([tables[table][n] for table, n in self._results]))

@@ -2,6 +2,8 @@
 
 The derivative of a collective is a collective that sends gradients back, so all ranks must run backward passes
 together, as they run forward passes.
+
+Where all processes run recorded programs together (`ProcessGroup.records`), collectives are operators of these.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from weft._tensor.composite.create import empty, empty_like, zeros_like
 from weft._tensor.tensor import Tensor
 from weft.autograd._function import Function
 from weft.distributed import _collectives as plain
+from weft.distributed import _recorded as recorded
 from weft.distributed._reduce_op import ReduceOp, Reduction
 from weft.distributed._world import require_group
 
@@ -31,6 +34,12 @@ def _sum_of_own_part(grads: Any, group: ProcessGroup) -> Tensor:
     return own
 
 
+def _equal_parts(like: Tensor, inputs: Sequence[Any], group: ProcessGroup) -> bool:
+    """Whether there is an input of the shape and type of `like` for each rank."""
+    kind = like.shape, like.dtype
+    return len(inputs) == group.size() and all(isinstance(x, Tensor) and (x.shape, x.dtype) == kind for x in inputs)
+
+
 def _shared(grad: Tensor, op: Reduction, group: ProcessGroup) -> Tensor:
     """The share of a result's gradient that belongs to each of the reduced values."""
     return grad / group.size() if op is ReduceOp.AVG else grad
@@ -40,6 +49,8 @@ class _AllReduce(Function):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.op, ctx.group = op, group
+        if group.records:
+            return recorded.all_reduce(tensor.detach(), op)
         tensor = _clone(tensor)
         plain.all_reduce(tensor, op, group)
         return tensor
@@ -120,6 +131,8 @@ class _ReduceScatter(Function):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor, *inputs: Any) -> Any:
         ctx.op, ctx.group = op, group
+        if group.records and _equal_parts(tensor, inputs, group):
+            return recorded.reduce_scatter_all([x.detach() for x in inputs], op)
         own = empty_like(tensor)
         plain.reduce_scatter(own, [x.detach() for x in inputs], op, group)
         return own
@@ -161,12 +174,17 @@ class _AllToAllSingle(Function):
 def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks."""
     group = require_group(group)
+    if group.records:
+        return recorded.broadcast(tensor, group.rank_in_group(src))
     return _Broadcast.apply(group.rank_in_group(src), group, tensor)
 
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
     """The reduction of the tensors of all ranks. Gradients are reduced in the same way."""
-    return _AllReduce.apply(op, require_group(group), tensor)
+    group = require_group(group)
+    if group.records and recorded.is_linear(op):  # what is not has no derivative as an operator
+        return recorded.all_reduce(tensor, op)
+    return _AllReduce.apply(op, group, tensor)
 
 
 def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Tensor:
@@ -177,7 +195,8 @@ def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = 
 
 def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank."""
-    return _AllGather.apply(require_group(group), tensor)
+    group = require_group(group)
+    return recorded.all_gather_parts(tensor, group.size()) if group.records else _AllGather.apply(group, tensor)
 
 
 def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
@@ -194,7 +213,10 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
 
 def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
     """The reduction of all ranks' entries of `input_list` for this rank; `output` gives shape and type."""
-    return _ReduceScatter.apply(op, require_group(group), output, *input_list)
+    group = require_group(group)
+    if group.records and recorded.is_linear(op) and _equal_parts(output, input_list, group):
+        return recorded.reduce_scatter_all(input_list, op)
+    return _ReduceScatter.apply(op, group, output, *input_list)
 
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None) -> tuple[Any, ...]:
@@ -210,4 +232,8 @@ def all_to_all_single(
 
     `output` gives the shape. Parts have equal sizes, or those in `input_split_sizes` and `output_split_sizes`.
     """
-    return _AllToAllSingle.apply(require_group(group), output, input_split_sizes, output_split_sizes, input)
+    group = require_group(group)
+    equal = not (output_split_sizes or input_split_sizes) and (output.shape, output.dtype) == (input.shape, input.dtype)
+    if group.records and equal and input.ndim and not len(input) % group.size():
+        return recorded.all_to_all(input, group.size())
+    return _AllToAllSingle.apply(group, output, input_split_sizes, output_split_sizes, input)
