@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.distributed.processes import Job
-from tests.xla.ddp_cases import case, last
+from tests.xla.ddp_cases import case
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,3 @@ def job(tmp_path_factory):
 @pytest.mark.parametrize("function", case, ids=lambda function: function.__name__)
 def test_two_ranks(job, function):
     job.run(function)
-
-
-@pytest.mark.parametrize("function", last, ids=lambda function: function.__name__)
-def test_ranks_that_differ(job, function):
-    job.run(function)
-    job.end()
