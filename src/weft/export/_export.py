@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeErr
 from weft.export._dims import MOST, Dim, SizeSpec, argument_names, size_spec
 from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, Recording, record, with_shape
-from weft.export._sizes import Sizes, examples_of, symbols_for
+from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
 from weft.export._state import NamedState
 from weft.export._structure import Structure, flatten, paths, rebuild
 from weft.nn._module import Module
@@ -122,11 +123,10 @@ class _Exporter:
         from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
         probes = examples_of(from_two)
         if least:
-            ones = [{**probes[0], name: 1} for name in least]
-            try:
-                return self._exported(spec, [*probes, *ones], bounds)
-            except WeftError:  # PyTorch, too, takes 0 and 1 for sizes of their own
-                pass
+            for names in (least, *[[name] for name in least if len(least) > 1]):
+                ones = [{**probes[0], name: 1} for name in names]
+                with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
+                    return self._exported(spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}})
         return self._exported(spec, probes, from_two)
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
@@ -196,7 +196,7 @@ class _Exporter:
         except Exception as error:
             what = "for all sizes" if any(not isinstance(n, int) for s in structs for n in s.shape) else ""
             on = f"for {', '.join(self._platforms)}" if self._platforms else ""
-            raise ProgramError(f"{self.name}: it cannot be exported {what or on} ({error})") from error
+            raise ProgramError(f"{self.name}: it cannot be exported {what or on} ({reason_of(error)})") from error
 
 
 class _Inputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import jax
@@ -146,6 +147,17 @@ class ExportedProgram:
             [*self._of_kind("parameter")], [*self._of_kind("buffer")], [*about.names], outputs, [*about.changes]
         )
 
+    @cached_property
+    def is_differentiable(self) -> bool:
+        """Whether gradients flow through calls. They do not if the program was saved without its derivative."""
+        if not self._exported.has_vjp():
+            return False
+        try:
+            self._exported.vjp()
+        except Exception:  # such as a convolution with strides and symbolic sizes, in jax's own words
+            return False
+        return True
+
     def stablehlo(self) -> str:
         """The program as text in StableHLO."""
         return self._exported.mlir_module()
@@ -177,7 +189,7 @@ class ExportedProgram:
     # --- running it ---------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program. Gradients flow through it where `exported.has_vjp()`, unless it writes parameters."""
+        """Run the program. Gradients flow through it if it `is_differentiable`, unless it writes parameters."""
         return self._run(self._tensors, args, kwargs)
 
     def module(self, check_guards: bool = True) -> Module:
@@ -201,7 +213,7 @@ class ExportedProgram:
             default_generator.restore((seed, offset + about.draws))
             state[GENERATOR] = new_tensor([seed, offset], device=device)
         writes = any(about.kinds[name] == "parameter" for name in about.changes)
-        with using(grad=ambient().grad and not writes and self._exported.has_vjp()):
+        with using(grad=ambient().grad and not writes and self.is_differentiable):
             outputs, changed = self._operator(state, tuple([x for _, x in given]))
         for name in about.changes:
             if name != GENERATOR:

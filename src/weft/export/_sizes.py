@@ -211,7 +211,12 @@ class Sizes:
         name = first.primitive.name
         if name in _CALLS:
             return self._body([eqn.params[_CALLS[name]] for eqn in eqns])(*operands)
-        control = {"scan": self._scan, "while": self._while, "cond": self._cond}.get(name)
+        control = {
+            "scan": self._scan,
+            "while": self._while,
+            "cond": self._cond,
+            "custom_linear_solve": self._solve,
+        }.get(name)
         if control is not None:
             return control(eqns, operands, where)
         params = {key: self._merged([eqn.params[key] for eqn in eqns], where) for key in first.params}
@@ -219,7 +224,7 @@ class Sizes:
             results = first.primitive.bind(*operands, **params)
         except Exception as error:
             raise ProgramError(
-                f"{self._name}: {where} cannot be exported for all sizes ({error}); let fewer dims change, or bound them "
+                f"{self._name}: {where} cannot be exported for all sizes ({reason_of(error)}); let fewer dims change, or bound them "
                 "with Dim(name, min=…, max=…)"
             ) from error
         return results if first.primitive.multiple_results else [results]
@@ -239,7 +244,7 @@ class Sizes:
             results = body(*consts, *carry, *x)
             return results[:m], results[m:]
 
-        length = self._merged([eqn.params["length"] for eqn in eqns], where)
+        length = None if xs else self._merged([eqn.params["length"] for eqn in eqns], where)
         carry, ys = lax.scan(step, init, xs, length=length, reverse=params["reverse"])
         return [*carry, *ys]
 
@@ -257,6 +262,15 @@ class Sizes:
         del where
         columns = zip(*[eqn.params["branches"] for eqn in eqns], strict=True)
         return lax.switch(operands[0], [self._body(column) for column in columns], *operands[1:])
+
+
+    def _solve(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
+        """The solution; the other functions of `lax.custom_linear_solve` are only for derivatives."""
+        del where
+        lengths = eqns[0].params["const_lengths"]
+        start = lengths.matvec + lengths.vecmat
+        consts, rest = operands[start : start + lengths.solve], operands[sum(lengths) :]
+        return self._body([eqn.params["jaxprs"].solve for eqn in eqns])(*consts, *rest)
 
 
 def _line(values: Sequence[int], at: Sequence[int]) -> tuple[int, int] | None:
@@ -296,7 +310,7 @@ def _whole(guess: Callable[[float], float], back: Callable[[Any], Any], value: N
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return _same_array(one, other)
-    return type(one) is type(other) and bool(one == other)
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 def _same_array(one: Any, other: Any) -> bool:
@@ -313,6 +327,11 @@ def _place(eqn: Any) -> str:
     """The operator that an equation belongs to."""
     stack = str(eqn.source_info.name_stack)
     return f"the operator {stack.rsplit('/', 1)[-1] or eqn.primitive.name!r}"
+
+
+def reason_of(error: Exception) -> str:
+    """The first sentence of one of jax's errors, which go on for pages."""
+    return str(error).split("\n", 1)[0].strip().rstrip(".")[:300]
 
 
 def symbols_for(bounds: dict[str, tuple[int, int]], most: int) -> dict[str, Any]:
