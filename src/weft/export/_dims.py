@@ -57,7 +57,9 @@ class Dim:
 
     def __mul__(self, factor: int) -> Dim:
         if type(factor) is not int or factor < 1:
-            raise PreconditionError(f"Attempted to multiply {self!r} with {factor}, where a positive integer was expected")
+            raise PreconditionError(
+                f"Attempted to multiply {self!r} with {factor}, where a positive integer was expected"
+            )
         return self._with(self.factor * factor, self.offset * factor)
 
     __rmul__ = __mul__
@@ -90,20 +92,18 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
 class SizeSpec:
     """The sizes of all inputs: for each tensor, in order, its dims; numbers are sizes that do not change.
 
-    names    the tensors in errors
-    symbols  the named dims
+    symbols  the named dims, and their sizes in the `example`
     guessed  names that `Dim.AUTO` has made
     """
 
     shapes: list[tuple[int | Dim, ...]]
     symbols: dict[str, Dim]
+    example: dict[str, int]
     guessed: frozenset[str]
 
     def shapes_at(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
         """The shapes for these sizes of the named dims."""
-        return [
-            tuple([d.of(sizes[d.__name__]) if isinstance(d, Dim) else d for d in shape]) for shape in self.shapes
-        ]
+        return [tuple([d.of(sizes[d.__name__]) if isinstance(d, Dim) else d for d in shape]) for shape in self.shapes]
 
 
 def size_spec(
@@ -137,7 +137,7 @@ def size_spec(
             shape.append(size)
         shapes.append(tuple(shape))
     automatic = frozenset(dim.__name__ for (_, auto), dim in guessed.items() if auto)
-    return SizeSpec(shapes, symbols, automatic)
+    return SizeSpec(shapes, symbols, examples, automatic)
 
 
 def argument_names(

@@ -60,7 +60,9 @@ def export(
     """
     del strict, preserve_module_call_signature
     if not callable(mod):
-        raise ArgumentError(f"export: Expected `mod` to be an instance of `torch.nn.Module` or a function, got {type(mod)}")
+        raise ArgumentError(
+            f"export: Expected `mod` to be an instance of `torch.nn.Module` or a function, got {type(mod)}"
+        )
     if not isinstance(args, tuple):
         raise ArgumentError(f"export: Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
     if platforms is not None and not set(platforms) <= set(_PLATFORMS):
@@ -82,7 +84,7 @@ def _without_guesses(spec: SizeSpec, examples: Sequence[Tensor]) -> SizeSpec:
         for s, x in zip(spec.shapes, examples, strict=True)
     ]
     symbols = {name: dim for name, dim in spec.symbols.items() if name not in spec.guessed}
-    return SizeSpec(shapes, symbols, frozenset())
+    return SizeSpec(shapes, symbols, spec.example, frozenset())
 
 
 class _Exporter:
@@ -121,12 +123,14 @@ class _Exporter:
         bounds = {name: (dim.min, dim.max) for name, dim in spec.symbols.items()}
         least = [name for name, (low, _) in bounds.items() if low == 1]
         from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
-        probes = examples_of(from_two)
+        probes = examples_of(from_two, spec.example)
         if least:
             for names in (least, *[[name] for name in least if len(least) > 1]):
                 ones = [{**probes[0], name: 1} for name in names]
                 with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
-                    return self._exported(spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}})
+                    return self._exported(
+                        spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}}
+                    )
         return self._exported(spec, probes, from_two)
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
@@ -171,15 +175,16 @@ class _Exporter:
             tuple([d.factor * symbols[d.__name__] + d.offset if isinstance(d, Dim) else d for d in shape])
             for shape in spec.shapes
         ]
-        structs = [
-            jax.ShapeDtypeStruct(shape, x.dtype.numpy) for shape, x in zip(shapes, self.examples, strict=True)
-        ]
+        structs = [jax.ShapeDtypeStruct(shape, x.dtype.numpy) for shape, x in zip(shapes, self.examples, strict=True)]
         program = self._lowered(core, state.structs(), structs)
-        types = [ArrayType(x.dtype.name, tuple(map(_entry, shape))) for shape, x in zip(spec.shapes, self.examples, strict=True)]
+        types = [
+            ArrayType(x.dtype.name, tuple(map(_entry, shape)))
+            for shape, x in zip(spec.shapes, self.examples, strict=True)
+        ]
         changes = (*first.changed, *([GENERATOR] if first.draws else []))
         about = About(
             self.name, self._args, self._kwargs, self._names, tuple(types), first.outputs, state.types(), state.kinds,
-            changes, first.draws, bounds,
+            changes, first.draws, bounds, isinstance(self.function, Module),
         )  # fmt: skip
         return ExportedProgram(program, about, state.tensors)
 
@@ -212,7 +217,11 @@ class _Inputs:
             if source.kind == "option":
                 name, number = source.key
                 self._add(at, name, "option", new_tensor(number, dtype=source.aval.dtype))
-            elif source.kind == "constant" and source.aval.shape and all(r.sources[at].key is source.key for r in recordings):
+            elif (
+                source.kind == "constant"
+                and source.aval.shape
+                and all(r.sources[at].key is source.key for r in recordings)
+            ):
                 self._add(at, f"{CONSTANTS}{len(self.names)}", "constant", from_jax_array(source.key))
 
     def _add(self, at: int, name: str, kind: str, tensor: Tensor) -> None:

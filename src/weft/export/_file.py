@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
+import jax
 import jax.export
 import numpy as np
 
@@ -27,33 +28,45 @@ from weft._checkpoint.archive import Member, Reader, opened, write, write_to_pat
 from weft._tensor.convert import from_host
 from weft._tensor.generator import default_generator
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, CheckpointError, NoFileError
+from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
 from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR
 from weft.nn._parameter import Parameter
 
 _FORMAT = "weft.export"
 _VERSION = 1
+_NEEDS_FLATBUFFERS = "jax writes and reads programs with the package flatbuffers: pip install 'weft[export]'"
 
 
-def save(ep: ExportedProgram, f: Any, *, derivatives: int = 0) -> None:
+def save(
+    ep: ExportedProgram, f: Any, *, extra_files: Mapping[str, str | bytes] | None = None, derivatives: int = 0
+) -> None:
     """Write a program and its tensors to a path (completely or not at all), or to a file open for binary writing.
 
-    With `derivatives=1` the file also holds the derivative of the program, so that gradients flow through it when it is
+    `extra_files` are put under `extra/` in the archive, by name. With `derivatives=1` the file also holds the derivative of the program, so that gradients flow through it when it is
     loaded; with 2 that of the derivative, and so on.
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
-    content = bytes(ep._exported.serialize(vjp_order=derivatives))
+    content = _serialized(ep, derivatives)
     if hasattr(f, "write"):
-        write(f, _members(ep, content))
+        write(f, _members(ep, content, extra_files or {}))
     elif isinstance(f, (str, os.PathLike)):
-        write_to_path(Path(f), lambda file: write(file, _members(ep, content)))
+        write_to_path(Path(f), lambda file: write(file, _members(ep, content, extra_files or {})))
     else:
         raise NoFileError(f"export.save: 'f' must be a path or a file open for writing, got {type(f).__name__}")
 
 
-def _members(ep: ExportedProgram, content: bytes) -> Iterator[Member]:
+def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
+    try:
+        return bytes(ep._exported.serialize(vjp_order=derivatives))
+    except ImportError as error:
+        raise ProgramError(_NEEDS_FLATBUFFERS) from error
+    except ValueError as error:  # a program that was loaded without its derivative
+        raise ProgramError(f"export.save: derivatives={derivatives} is not possible ({error})") from error
+
+
+def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, str | bytes]) -> Iterator[Member]:
     about = {"format": _FORMAT, "version": _VERSION, **asdict(ep._about)}
     about["requires_grad"] = [name for name, x in ep._tensors.items() if x.requires_grad]
     yield "about.json", json.dumps(about, indent=1).encode()
@@ -62,6 +75,8 @@ def _members(ep: ExportedProgram, content: bytes) -> Iterator[Member]:
         yield f"state/{name}.npy", _npy(tensor.detach().numpy())
     if ep._about.draws:
         yield f"state/{GENERATOR}.npy", _npy(np.array(default_generator.state()))
+    for name, text in extra.items():
+        yield f"extra/{name}", text.encode() if isinstance(text, str) else text
 
 
 def _npy(array: np.ndarray[Any, Any]) -> bytes:
@@ -71,10 +86,10 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
     return out.getvalue()
 
 
-def load(f: Any, *, device: DeviceLike = "cpu") -> ExportedProgram:
+def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu") -> ExportedProgram:
     """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it is damaged or no such file.
 
-    Nothing in the file is run as Python code.
+    `extra_files` gets, for each of its names, the content of the extra file. Nothing in the file is run as Python code.
     """
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
         if "about.json" not in reader or "program" not in reader:
@@ -87,10 +102,24 @@ def load(f: Any, *, device: DeviceLike = "cpu") -> ExportedProgram:
                 f"it has version {table.get('version')} of the format, and this package reads version {_VERSION}"
             )
         about = _about(table)
-        program = jax.export.deserialize(bytearray(reader.read("program")))
+        program = _deserialized(reader.read("program"))
         trained = set(table["requires_grad"])
         tensors = {n: _tensor(reader, n, about, n in trained, device) for n in about.state if n != GENERATOR}
+        for extra in extra_files or {}:
+            if f"extra/{extra}" in reader:
+                extra_files[extra] = reader.read(f"extra/{extra}")  # pyright: ignore[reportOptionalSubscript]
     return ExportedProgram(program, about, tensors)
+
+
+def _deserialized(content: bytes) -> jax.export.Exported:
+    try:
+        return jax.export.deserialize(bytearray(content))
+    except ImportError as error:
+        raise ProgramError(_NEEDS_FLATBUFFERS) from error
+    except Exception as error:  # flatbuffers raises what it happens to meet
+        raise CheckpointError(
+            f"jax {jax.__version__} cannot read the program ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _about(table: dict[str, Any]) -> About:
@@ -106,6 +135,7 @@ def _about(table: dict[str, Any]) -> About:
         tuple(table["changes"]),
         int(table["draws"]),
         {name: (int(low), int(high)) for name, (low, high) in table["sizes"].items()},
+        bool(table["of_module"]),
     )
 
 

@@ -52,6 +52,7 @@ class About:
     changes   names of state that the program writes
     draws     how many random draws a call takes
     sizes     the bounds of the named dims
+    of_module whether a module was exported
     """
 
     name: str
@@ -65,6 +66,7 @@ class About:
     changes: tuple[str, ...]
     draws: int
     sizes: dict[str, tuple[int, int]]
+    of_module: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,20 @@ class ExportedProgram:
     def exported(self) -> jax.export.Exported:
         """The program as jax has it: `call(state, *inputs)` returns the outputs, and the state that has changed."""
         return self._exported
+
+    @property
+    def name(self) -> str:
+        """The name of the function, or of the module's class."""
+        return self._about.name
+
+    @property
+    def of_module(self) -> bool:
+        """Whether it was a module."""
+        return self._about.of_module
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> ExportedProgram:
+        """The same program with other tensors."""
+        return ExportedProgram(self._exported, self._about, tensors)
 
     @property
     def state_dict(self) -> dict[str, Tensor]:
@@ -173,7 +189,10 @@ class ExportedProgram:
             counted[kind] = counted.get(kind, 0) + 1
         state = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counted.items())
         elements = sum(tensor.numel() for tensor in self._tensors.values())
-        bounds = [f"{name} from {low}" + (f" to {high}" if high < 1 << 31 else "") for name, (low, high) in about.sizes.items()]
+        bounds = [
+            f"{name} from {low}" + (f" to {high}" if high < 1 << 31 else "")
+            for name, (low, high) in about.sizes.items()
+        ]
         operators = len(re.findall(r"= \"?(?:stablehlo|chlo)\.", self.stablehlo()))
         lines = [
             f"ExportedProgram {about.name}",
@@ -258,7 +277,9 @@ class ExportedProgram:
         value, rest = divmod(size - offset, factor)
         low, high = self._about.sizes[symbol]
         if rest:
-            raise ProgramError(f"{name}: Expected input at {path} to be of the form {_size_text(entry)}, but got {size}")
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be of the form {_size_text(entry)}, but got {size}"
+            )
         if not low <= value <= high:
             bound = f">= {low}" if value < low else f"<= {high}"
             raise ProgramError(
@@ -309,9 +330,11 @@ class ProgramModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program with the module's tensors."""
+        return self.program._run(self._tensors(), args, kwargs)
+
+    def _tensors(self) -> dict[str, Tensor]:
         table: dict[str, Any] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        program = self.program
-        return program._run({name: table[name] for name in program._tensors}, args, kwargs)
+        return {name: table[name] for name in self.program._tensors}
 
 
 def _size_text(entry: int | tuple[str, int, int]) -> str:

@@ -67,7 +67,7 @@ class Recording:
     draws: int
 
 
-class _ExportTrace(TensorTrace):
+class ExportTrace(TensorTrace):
     """The ambient `capture` while a function is recorded for export."""
 
     def __init__(self, name: str, state: NamedState) -> None:
@@ -134,7 +134,7 @@ def record(
     Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins.
     `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
     """
-    trace = _ExportTrace(name, state)
+    trace = ExportTrace(name, state)
     region = Pending()
     region.limit = 1 << 62
     sources: dict[int, tuple[str, Any]] = {}
@@ -144,7 +144,9 @@ def record(
         leaf = Value(aval, _NOT_THERE)
         leaves.append(leaf)  # alive, so that its identity stands for it
         sources[id(leaf)] = (kind, key)
-        value = apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to, and has no array that a check could read
+        value = apply(_ALIAS, (leaf,))[
+            0
+        ]  # unlike a leaf, it can be written to, and has no array that a check could read
         value.tape = tape
         return value
 
@@ -152,7 +154,8 @@ def record(
     with state.preserved(), using(pending=region, capture=trace, **modes):
         before = {n: stand_in(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
         tensors = [
-            wrap(stand_in(aval, "input", at, Tape(leaf=True) if grad else None)) for at, (aval, grad) in enumerate(inputs)
+            wrap(stand_in(aval, "input", at, Tape(leaf=True) if grad else None))
+            for at, (aval, grad) in enumerate(inputs)
         ]
         given = {id(tensor) for tensor in tensors}
         with _in_place(state, before):
@@ -206,7 +209,7 @@ def _leaf_tape(tensor: Tensor) -> Tape | None:
     return tape if tape is not None and tape.leaf else None
 
 
-def _refuse_writes(trace: _ExportTrace, state: NamedState, given: set[int], name: str) -> None:
+def _refuse_writes(trace: ExportTrace, state: NamedState, given: set[int], name: str) -> None:
     own = given | {id(tensor) for tensor in state.tensors.values()}
     for tensor, _ in trace.written_outside():
         if id(tensor) not in own:

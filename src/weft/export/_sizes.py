@@ -7,7 +7,7 @@ is then traced with jax's symbolic dims in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 from math import isclose, prod
@@ -36,7 +36,10 @@ _CALLS = {
 _LARGEST_DIVISOR = 32
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 _PROBES = 5
+_LARGE = 4099
 Number = int | float
+Expression = Callable[[Mapping[str, Any]], Any]
+"""A number by the named sizes, or by the symbols for them."""
 
 # floats that follow from a whole number: a guess at the number, and the float again, of numbers and of arrays
 _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
@@ -49,8 +52,11 @@ _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
 )
 
 
-def examples_of(bounds: dict[str, tuple[int, int]]) -> list[dict[str, int]]:
-    """Sizes to record with: all different where the bounds allow it."""
+def examples_of(bounds: dict[str, tuple[int, int]], given: dict[str, int]) -> list[dict[str, int]]:
+    """Sizes to record with: small ones, all different where the bounds allow it; large ones; and those `given`.
+
+    The latter are to find a function that does something else with them.
+    """
     probes: list[dict[str, int]] = [{} for _ in range(_PROBES)]
     for place, (name, (low, high)) in enumerate(bounds.items()):
         start = max(low, 2)
@@ -64,7 +70,9 @@ def examples_of(bounds: dict[str, tuple[int, int]]) -> list[dict[str, int]]:
             )
         for at, probe in enumerate(probes):
             probe[name] = sizes[(at + place * (at + 2)) % len(sizes)]
-    return probes
+    large = {name: min(high, _LARGE - place) for place, (name, (_, high)) in enumerate(bounds.items())}
+    more = [large, given] if all(given[name] >= low for name, (low, _) in bounds.items()) else [large]
+    return [*probes, *[probe for probe in more if probe not in probes]]
 
 
 class Sizes:
@@ -74,57 +82,38 @@ class Sizes:
         self._probes = probes
         self._symbols = symbols
         self._name = name
-        self._found: dict[tuple[int, ...], Any] = {}
+        self._found: dict[Any, Expression | None] = {}
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
     def number(self, values: Sequence[int]) -> Any:
         """The integer that has these values in the recordings, as an expression of the symbols, or None."""
-        key = tuple(values)
-        if len(set(key)) == 1:
-            return key[0]
+        if len(set(values)) == 1:
+            return values[0]
+        found = self._fitted(tuple(values), len(values))
+        return None if found is None else found(self._symbols)
+
+    def _fitted(self, values: tuple[int, ...], count: int) -> Expression | None:
+        """The expression that has these values in the first `count` recordings."""
+        key = (values, count)
         if key not in self._found:
-            self._found[key] = self._fitted(key)
+            self._found[key] = _expression(values, self._probes[:count])
         return self._found[key]
-
-    def _fitted(self, values: tuple[int, ...]) -> Any:
-        terms = list(self._monomials())
-        for symbol, at in terms:
-            fitted = _line(values, at)
-            if fitted is not None:
-                return symbol * fitted[0] + fitted[1]
-        for (one, at), (other, there) in combinations(terms, 2):
-            solved = _plane(values, at, there)
-            if solved is not None:
-                return one * solved[0] + other * solved[1] + solved[2]
-        for name, symbol in self._symbols.items():
-            sizes = [probe[name] for probe in self._probes]
-            for divisor in range(2, _LARGEST_DIVISOR + 1):
-                for shift in range(divisor):
-                    fitted = _line(values, [(size + shift) // divisor for size in sizes])
-                    if fitted is not None:
-                        return (symbol + shift) // divisor * fitted[0] + fitted[1]
-        return None
-
-    def _monomials(self) -> Iterator[tuple[Any, list[int]]]:
-        """Products of up to three named sizes: the expression, and its values in the recordings."""
-        for degree in (1, 2, 3):
-            for names in combinations_with_replacement(self._symbols, degree):
-                symbol = prod([self._symbols[name] for name in names])
-                yield symbol, [prod([probe[name] for name in names]) for probe in self._probes]
 
     def scalar(self, values: Sequence[Number], dtype: Any, where: str) -> Any:
         """A number in the recordings, as an array that depends on the symbols; `ProgramError` if there is none."""
         if all(a == values[0] or (a != a and values[0] != values[0]) for a in values):
             return jnp.asarray(values[0], dtype)
         for guess, back in _FORMS:
-            whole = [_whole(guess, back, value) for value in values]
-            if all(n is not None for n in whole):
-                found = self.number(cast("list[int]", whole))
-                if found is not None:
-                    wide = jnp.asarray(found, jnp.int64)
-                    exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
-                    return jnp.asarray(back(exact), dtype)
+            whole = [_whole(guess, back, value) for value in values[:_PROBES]]  # of large sizes, a float says too little
+            if any(n is None for n in whole):
+                continue
+            found = self._fitted(tuple(cast("list[int]", whole)), len(whole))
+            if found is None or not all(map(_agrees, [back(found(p)) for p in self._probes], values)):
+                continue
+            wide = jnp.asarray(found(self._symbols), jnp.int64)
+            exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
+            return jnp.asarray(back(exact), dtype)
         raise self._differ(where, f"a number is {_listed(values)}")
 
     def _merged(self, values: Sequence[Any], where: str) -> Any:
@@ -263,7 +252,6 @@ class Sizes:
         columns = zip(*[eqn.params["branches"] for eqn in eqns], strict=True)
         return lax.switch(operands[0], [self._body(column) for column in columns], *operands[1:])
 
-
     def _solve(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
         """The solution; the other functions of `lax.custom_linear_solve` are only for derivatives."""
         del where
@@ -302,9 +290,33 @@ def _whole(guess: Callable[[float], float], back: Callable[[Any], Any], value: N
     """The whole number that a float follows from, up to the precision of float32."""
     try:
         n = round(guess(float(value)))
-        return n if n and abs(n) < 1 << 52 and isclose(back(n), value, rel_tol=3e-7) else None
+        return n if n and abs(n) < 1 << 52 and _agrees(back(n), value) else None
     except (ArithmeticError, ValueError, TypeError):  # no finite number; or back(n) is complex
         return None
+
+
+def _agrees(one: Number, other: Number) -> bool:
+    return isclose(one, other, rel_tol=3e-7)
+
+
+def _expression(values: Sequence[int], probes: Sequence[dict[str, int]]) -> Expression | None:
+    """How numbers follow from the named sizes: a line over a product of them, over two, or over a rounded quotient."""
+    names = list(probes[0])
+    products = [names for degree in (1, 2, 3) for names in combinations_with_replacement(names, degree)]
+    terms = [(chosen, [prod([probe[name] for name in chosen]) for probe in probes]) for chosen in products]
+    for chosen, at in terms:
+        if line := _line(values, at):
+            return lambda sizes: prod([sizes[name] for name in chosen]) * line[0] + line[1]
+    for (one, at), (other, there) in combinations(terms, 2):
+        if plane := _plane(values, at, there):
+            a, b, c = plane
+            return lambda sizes: prod([sizes[n] for n in one]) * a + prod([sizes[n] for n in other]) * b + c
+    for name in names:
+        for divisor in range(2, _LARGEST_DIVISOR + 1):
+            for shift in range(divisor):
+                if line := _line(values, [(probe[name] + shift) // divisor for probe in probes]):
+                    return lambda sizes: (sizes[name] + shift) // divisor * line[0] + line[1]
+    return None
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -73,7 +73,9 @@ def matched(expected: Structure, given: Any, tensors: list[tuple[str, Tensor]], 
     elif kind == "dict":
         keys = [key for key, _ in content]
         if not isinstance(given, dict) or {*cast("dict[Any, Any]", given)} != {*keys}:
-            raise ProgramError(f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(given)}")
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(given)}"
+            )
         for key, part in content:
             matched(part, given[key], tensors, f"{path}[{key!r}]", name)
     else:
