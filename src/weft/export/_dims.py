@@ -229,8 +229,8 @@ def _per_dim(spec: Any, tensor: Tensor, name: str) -> list[Any]:
         entries = list(cast("Sequence[Any]", spec))
         if len(entries) != rank:
             raise ProgramError(
-                f"Expected dynamic shape spec {spec} specified at `dynamic_shapes[{name!r}]` to have the same length as "
-                f"the actual tensor shape {list(tensor.shape)} (expected {rank}, but got {len(entries)} instead)"
+                f"Expected dynamic shape spec {spec} specified at `dynamic_shapes[{name!r}]` to have the same length "
+                f"as the actual tensor shape {list(tensor.shape)} (expected {rank}, but got {len(entries)} instead)"
             )
     else:
         raise ProgramError(

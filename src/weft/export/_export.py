@@ -151,8 +151,9 @@ class _Exporter:
                 raise
             text = ", ".join(f"{name}={size}" for name, size in sizes.items())
             raise ProgramError(
-                f"{self.name}: with {text} it fails ({type(error).__name__}: {error}), so it cannot be exported for all "
-                "sizes; bound them by Dim(name, min=…, max=…), use a multiple such as 2 * Dim(name), or leave them static"
+                f"{self.name}: with {text} it fails ({type(error).__name__}: {error}), so it cannot be exported for "
+                "all sizes; bound them by Dim(name, min=…, max=…), use a multiple such as 2 * Dim(name), or leave them "
+                "static"
             ) from error
 
     def _exported(

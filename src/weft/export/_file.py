@@ -43,8 +43,8 @@ def save(
 ) -> None:
     """Write a program and its tensors to a path (completely or not at all), or to a file open for binary writing.
 
-    `extra_files` are put under `extra/` in the archive, by name. With `derivatives=1` the file also holds the derivative of the program, so that gradients flow through it when it is
-    loaded; with 2 that of the derivative, and so on.
+    `extra_files` are put under `extra/` in the archive, by name. With `derivatives=1` the file also holds the program's
+    derivative, so that gradients flow through it when it is loaded; with 2 that of the derivative, and so on.
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
@@ -87,7 +87,7 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu") -> ExportedProgram:
-    """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it is damaged or no such file.
+    """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it cannot be read.
 
     `extra_files` gets, for each of its names, the content of the extra file. Nothing in the file is run as Python code.
     """

@@ -48,7 +48,8 @@ class ArrayType:
 class About:
     """What is known of a program besides its operators; a file holds it as JSON.
 
-    state     types by name, and `kinds`: "parameter", "buffer", "optimizer", "tensor", "option", "constant", "generator"
+    state     types by name
+    kinds     "parameter", "buffer", "optimizer", "tensor", "option", "constant" or "generator", by name
     changes   names of state that the program writes
     draws     how many random draws a call takes
     sizes     the bounds of the named dims
@@ -282,10 +283,8 @@ class ExportedProgram:
             )
         if not low <= value <= high:
             bound = f">= {low}" if value < low else f"<= {high}"
-            raise ProgramError(
-                f"{name}: Expected input at {path} to be {bound if (factor, offset) == (1, 0) else f'{_size_text(entry)} '}"
-                f"{'' if (factor, offset) == (1, 0) else f'with {symbol} {bound}'}, but got {size}"
-            )
+            expected = bound if (factor, offset) == (1, 0) else f"{_size_text(entry)} with {symbol} {bound}"
+            raise ProgramError(f"{name}: Expected input at {path} to be {expected}, but got {size}")
         if sizes.setdefault(symbol, value) != value:
             raise ProgramError(
                 f"{name}: Expected input at {path} to be {factor * sizes[symbol] + offset}, as {symbol!r} is "

@@ -80,8 +80,8 @@ class ExportTrace(TensorTrace):
         """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
         if generator is not default_generator:
             raise CompileError(
-                f"{self.name}: it draws from a generator of its own at {user_site()}; an exported program draws from the "
-                "default generator, so leave out `generator=`"
+                f"{self.name}: it draws from a generator of its own at {user_site()}; an exported program draws from "
+                "the default generator, so leave out `generator=`"
             )
         at = len(self.draw_sources) // 2
         seed, offset = number(0), number(at)
@@ -185,7 +185,7 @@ def record(
 
 @contextmanager
 def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
-    """Give the tensors of the state other values for the block. For its time, views are no views, and have no `.grad`."""
+    """Give the tensors of the state other values for the block. In it views are no views, and no `.grad` is set."""
     held = [(tensor, tensor._alias, tensor._read(), values[name]) for name, tensor in state.tensors.items()]
     grads = [(tape, tape.grad) for tensor in state.tensors.values() if (tape := _leaf_tape(tensor)) is not None]
     for tape, _ in grads:
@@ -214,9 +214,9 @@ def _refuse_writes(trace: ExportTrace, state: NamedState, given: set[int], name:
     for tensor, _ in trace.written_outside():
         if id(tensor) not in own:
             raise ProgramError(
-                f"{name}: it writes to a tensor of shape {list(tensor.shape)} from outside, which is neither an argument "
-                "nor state; name what owns it, as in export(step, args, state={'model': model, 'optimizer': optimizer}), "
-                "or register it as a buffer"
+                f"{name}: it writes to a tensor of shape {list(tensor.shape)} from outside, which is neither an "
+                "argument nor state; name what owns it, as in export(step, args, state={'model': model, 'optimizer': "
+                "optimizer}), or register it as a buffer"
             )
 
 
@@ -229,7 +229,7 @@ def _refuse_shared(state: NamedState, changed: Sequence[str], name: str) -> None
         if written and len(names) > 1:
             raise ProgramError(
                 f"{name}: it writes to {written[0]!r}, which shares its elements with "
-                f"{next(n for n in names if n != written[0])!r}; an exported program has no shared storage, so clone one"
+                f"{next(n for n in names if n != written[0])!r}; an exported program shares nothing, so clone one"
             )
 
 

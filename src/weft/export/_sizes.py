@@ -105,7 +105,9 @@ class Sizes:
         if all(a == values[0] or (a != a and values[0] != values[0]) for a in values):
             return jnp.asarray(values[0], dtype)
         for guess, back in _FORMS:
-            whole = [_whole(guess, back, value) for value in values[:_PROBES]]  # of large sizes, a float says too little
+            whole = [
+                _whole(guess, back, value) for value in values[:_PROBES]
+            ]  # of large sizes, a float says too little
             if any(n is None for n in whole):
                 continue
             found = self._fitted(tuple(cast("list[int]", whole)), len(whole))
@@ -213,8 +215,8 @@ class Sizes:
             results = first.primitive.bind(*operands, **params)
         except Exception as error:
             raise ProgramError(
-                f"{self._name}: {where} cannot be exported for all sizes ({reason_of(error)}); let fewer dims change, or bound them "
-                "with Dim(name, min=…, max=…)"
+                f"{self._name}: {where} cannot be exported for all sizes ({reason_of(error)}); let fewer dims "
+                "change, or bound them with Dim(name, min=…, max=…)"
             ) from error
         return results if first.primitive.multiple_results else [results]
 
@@ -302,7 +304,7 @@ def _agrees(one: Number, other: Number) -> bool:
 def _expression(values: Sequence[int], probes: Sequence[dict[str, int]]) -> Expression | None:
     """How numbers follow from the named sizes: a line over a product of them, over two, or over a rounded quotient."""
     names = list(probes[0])
-    products = [names for degree in (1, 2, 3) for names in combinations_with_replacement(names, degree)]
+    products = [chosen for degree in (1, 2, 3) for chosen in combinations_with_replacement(names, degree)]
     terms = [(chosen, [prod([probe[name] for name in chosen]) for probe in probes]) for chosen in products]
     for chosen, at in terms:
         if line := _line(values, at):

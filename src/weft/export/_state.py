@@ -82,7 +82,7 @@ class NamedState:
 
     @contextmanager
     def preserved(self) -> Generator[None]:
-        """Undo the changes that the block makes to optimizers; `ProgramError` if a step made state that was not there."""
+        """Undo the changes that the block makes to optimizers; `ProgramError` if a step made new state."""
         groups = [(group, dict(group)) for one in self.optimizers.values() for group in one.param_groups]
         entries = [(one, {p: dict(entry) for p, entry in one.state.items()}) for one in self.optimizers.values()]
         try:

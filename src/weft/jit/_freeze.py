@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from weft.errors import ArgumentError, ModuleError
 from weft.nn._module import Module
@@ -22,8 +21,8 @@ def freeze(
         raise ArgumentError(f"jit.freeze: expected a module, got {type(mod).__name__}")
     if mod.training:
         raise ModuleError(
-            "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before "
-            "freezing."
+            "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module "
+            "before freezing."
         )
     return mod
 

@@ -54,7 +54,7 @@ def trace(
         raise ProgramError(
             "example_kwarg_inputs should be a dict or example_inputs a tuple of tensors, got None for both"
         )
-    if isinstance(func, ScriptFunction) or (isinstance(func, TopLevelTracedModule)):
+    if isinstance(func, (ScriptFunction, TopLevelTracedModule)):
         return func
     if not callable(func):
         raise ArgumentError(f"jit.trace: expected a function or a module, got {type(func).__name__}")
@@ -68,8 +68,8 @@ def trace_module(mod: Module, inputs: Mapping[str, Any], *args: Any, **kwargs: A
         raise NameKeyError("expected torch.nn.Module as the first argument")
     if set(inputs) != {"forward"}:
         raise ModuleError(
-            f"jit.trace_module: only 'forward' can be traced, got {sorted(inputs)}; trace other methods one by one with "
-            "weft.jit.trace(module.method, example_inputs)"
+            f"jit.trace_module: only 'forward' can be traced, got {sorted(inputs)}; trace other methods one by one "
+            "with weft.jit.trace(module.method, example_inputs)"
         )
     return trace(mod, inputs["forward"], *args, **kwargs)
 
@@ -83,8 +83,8 @@ def save(m: Any, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) 
     """Write a traced function or module to a path, or to a file open for binary writing."""
     if not isinstance(m, (ScriptFunction, ScriptModule)):
         raise ModuleError(
-            f"jit.save: expected what jit.trace returned, got {type(m).__name__}; there is no script compiler, so trace "
-            "it with example inputs: weft.jit.trace(module, example_inputs)"
+            f"jit.save: expected what jit.trace returned, got {type(m).__name__}; there is no script compiler, so "
+            "trace it with example inputs: weft.jit.trace(module, example_inputs)"
         )
     m.save(f, _extra_files)
 
