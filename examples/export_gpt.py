@@ -33,7 +33,7 @@ def main() -> None:
         return loss
 
     example = torch.zeros(4, 8, dtype=torch.long)
-    sizes = {0: Dim("batch", max=1024), 1: Dim("time", max=1024)}
+    sizes = {0: Dim("batch", min=2, max=1024), 1: Dim("time", min=2, max=1024)}
     program = export(
         step,
         (example, example),

@@ -98,6 +98,7 @@ class _Exporter:
         self.signature_of: Callable[..., Any] = mod.forward if isinstance(mod, Module) else mod
         self.name: str = type(mod).__name__ if isinstance(mod, Module) else getattr(mod, "__name__", type(mod).__name__)
         self._platforms = None if platforms is None else tuple(platforms)
+        self._recordings: dict[Any, Recording] = {}
         self.examples: list[Tensor] = []
         self._args: Structure = flatten(args, self.examples, "args")
         self._kwargs = flatten(kwargs, self.examples, "kwargs")
@@ -134,6 +135,13 @@ class _Exporter:
         return self._exported(spec, probes, from_two)
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
+        """The recording with these sizes of the named dims."""
+        key = tuple(spec.shapes_at(sizes))
+        if key not in self._recordings:
+            self._recordings[key] = self._record(spec, sizes)
+        return self._recordings[key]
+
+    def _record(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
         inputs: list[tuple[Aval, bool]] = [
             (with_shape(x._read().aval, shape), x.requires_grad)
             for x, shape in zip(self.examples, spec.shapes_at(sizes), strict=True)
@@ -149,7 +157,7 @@ class _Exporter:
         except Exception as error:
             if not sizes:
                 raise
-            text = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            text = _sizes_text(sizes)
             raise ProgramError(
                 f"{self.name}: with {text} it fails ({type(error).__name__}: {error}), so it cannot be exported for "
                 "all sizes; bound them by Dim(name, min=…, max=…), use a multiple such as 2 * Dim(name), or leave them "
@@ -159,15 +167,23 @@ class _Exporter:
     def _exported(
         self, spec: SizeSpec, probes: Sequence[dict[str, int]], bounds: dict[str, tuple[int, int]]
     ) -> ExportedProgram:
-        recordings = [self._recorded(spec, sizes) for sizes in probes]
-        first = recordings[0]
-        for other in recordings[1:]:
+        first = self._recorded(spec, probes[0])
+        recordings = [first]
+        for sizes in probes[1:]:
+            recordings.append(other := self._recorded(spec, sizes))
             if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
                 source.kind for source in other.sources
             ] != [source.kind for source in first.sources]:
                 raise ProgramError(
                     f"{self.name}: it cannot be exported for all sizes, as with other sizes it returns, writes or uses "
                     "other tensors; let fewer dims change"
+                )
+            counts = [len(one.closed.jaxpr.eqns) for one in (first, other)]
+            if counts[0] != counts[1]:  # before anything is recorded with larger sizes
+                raise ProgramError(
+                    f"{self.name}: it cannot be exported for all sizes, as the number of operators depends on them: "
+                    f"{counts[0]} for {_sizes_text(probes[0])}, {counts[1]} for {_sizes_text(sizes)}; let fewer dims "
+                    "change, or use operators in place of a Python loop"
                 )
         symbols = symbols_for(bounds, MOST)
         state = _Inputs(self._state, recordings)
@@ -275,6 +291,10 @@ def _compute(
     if first.draws:
         changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
     return tuple(results[: first.count]), changed
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def _entry(d: int | Dim) -> int | tuple[str, int, int]:

@@ -75,6 +75,7 @@ class ExportTrace(TensorTrace):
         self._state = state
         self.options: dict[Value, tuple[str, float]] = {}
         self.draw_sources: dict[Value, tuple[str, int]] = {}
+        self._made: list[Value] = []
 
     def draws(self, generator: RandomGenerator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
@@ -95,6 +96,10 @@ class ExportTrace(TensorTrace):
         if name is not None:
             self.options[value] = (name, float(getter()))
 
+    def creates_leaf(self, value: Value) -> None:
+        """The function makes a tensor of Python's data."""
+        self._made.append(value)
+
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
 
@@ -106,16 +111,18 @@ class ExportTrace(TensorTrace):
             "pass it as an argument"
         )
 
-    def restore(self) -> None:
+    def restore(self, region: Pending) -> None:
         """Set gradients as they were. Tensors that are no state have their values again."""
-        for tensor, old in self.written_outside():
+        for tensor, old in self.written_outside(region):
             set_value(tensor, old)
         for tape, before in self._grads.values():
             tape.grad = before
 
-    def written_outside(self) -> list[tuple[Tensor, Value]]:
-        """The tensors that were written in place and still exist, with their values before."""
-        return [(tensor, old) for ref, old in self._written.values() if (tensor := ref()) is not None]
+    def written_outside(self, region: Pending) -> list[tuple[Tensor, Value]]:
+        """The tensors that were written in place, and that the function has not made, with their values before."""
+        inside = {id(value) for value in (*region, *self._made)}
+        written = [(ref(), old) for ref, old in self._written.values() if id(old) not in inside]
+        return [(tensor, old) for tensor, old in written if tensor is not None]
 
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
@@ -157,7 +164,6 @@ def record(
             wrap(stand_in(aval, "input", at, Tape(leaf=True) if grad else None))
             for at, (aval, grad) in enumerate(inputs)
         ]
-        given = {id(tensor) for tensor in tensors}
         with _in_place(state, before):
             try:
                 args, kwargs = rebuilt(list(tensors))
@@ -165,9 +171,9 @@ def record(
                 outputs = flatten(function(*args, **kwargs), results, "the result")
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
-                _refuse_writes(trace, state, given, name)
+                _refuse_writes(trace, region, state, name)
             finally:
-                trace.restore()
+                trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
     _refuse_shared(state, changed, name)
     signature, needed = outline([*wanted, *[after[n] for n in changed]], region, f"export({name})")
@@ -209,9 +215,9 @@ def _leaf_tape(tensor: Tensor) -> Tape | None:
     return tape if tape is not None and tape.leaf else None
 
 
-def _refuse_writes(trace: ExportTrace, state: NamedState, given: set[int], name: str) -> None:
-    own = given | {id(tensor) for tensor in state.tensors.values()}
-    for tensor, _ in trace.written_outside():
+def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:
+    own = {id(tensor) for tensor in state.tensors.values()}
+    for tensor, _ in trace.written_outside(region):
         if id(tensor) not in own:
             raise ProgramError(
                 f"{name}: it writes to a tensor of shape {list(tensor.shape)} from outside, which is neither an "

@@ -98,14 +98,14 @@ def isinstance(obj: Any, target_type: Any) -> bool:
         return True
     if target_type is None:
         return obj is None
+    if target_type in (list, dict, tuple, typing.List, typing.Dict, typing.Tuple):  # noqa: UP006
+        raise ArgumentError(
+            f"Attempted to use {target_type} without a contained type. Please add a contained type, e.g. List[int]"
+        )
     origin, args = typing.get_origin(target_type), typing.get_args(target_type)
     if origin in (typing.Union, types.UnionType):
         return any(isinstance(obj, one) for one in args)
     if origin is None:
-        if target_type in (list, dict, tuple, typing.List, typing.Dict, typing.Tuple):  # noqa: UP006
-            raise ArgumentError(
-                f"Attempted to use {target_type} without a contained type. Please add a contained type, e.g. List[int]"
-            )
         return builtins.isinstance(obj, target_type)
     if not builtins.isinstance(obj, origin):
         return False
