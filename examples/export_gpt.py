@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from _gpt.model import GPT
 
 import weft as torch
+from _gpt.model import GPT
 from weft.export import Dim, export, save
 from weft.nn import functional as F
 

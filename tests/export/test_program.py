@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -255,9 +255,9 @@ def test_a_constant_that_differs():
 
 def test_arguments_of_export():
     with pytest.raises(ArgumentError, match=r"Expecting `args` to be a tuple of example positional inputs, got <class"):
-        export(network(), torch.ones(3, 4))
+        export(network(), cast("Any", torch.ones(3, 4)))
     with pytest.raises(ArgumentError, match=r"Expected `mod` to be an instance of `torch.nn.Module` or a function"):
-        export(3, ())
+        export(cast("Any", 3), ())
     with pytest.raises(ArgumentError, match=r"args\[0\] is a set: inputs and outputs of an exported program are"):
         export(lambda x: x, ({1},))
     with pytest.raises(ArgumentError, match=r"^the result\[0\] is a dtype: inputs and outputs of"):

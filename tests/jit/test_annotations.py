@@ -1,9 +1,11 @@
 """Annotated programs run as Python."""
 
+# ruff: noqa: UP006, UP007, UP035, UP045  types as annotated programs write them
+
 from __future__ import annotations
 
 import typing
-from typing import Dict, List, Optional, Tuple, Union  # noqa: UP035  as annotated programs write them
+from typing import Any, Dict, List, Optional, Tuple, Union, cast
 
 import pytest
 
@@ -19,7 +21,7 @@ def test_an_annotated_program_runs():
 
     class Net(jit.ScriptModule):
         count: jit.Final[int]
-        __constants__ = ["count"]
+        __constants__ = ("count",)
 
         def __init__(self):
             super().__init__()
@@ -91,16 +93,16 @@ def test_fork_and_wait():
 def test_what_is_refused():
     with pytest.raises(ArgumentError, match="expected a function, a module or a class, got int"):
         jit.script(3)
-    with pytest.raises(ArgumentError, match="Argument to @torch.jit.ignore must be a bool or a function but got 3"):
+    with pytest.raises(ArgumentError, match=r"Argument to @torch\.jit.ignore must be a bool or a function but got 3"):
         jit.ignore(3)
-    with pytest.raises(ArgumentError, match="without a contained type. Please add a contained type"):
+    with pytest.raises(ArgumentError, match=r"without a contained type\. Please add a contained type"):
         jit.isinstance([1], List)
     with pytest.raises(ModuleError, match="Freezing is currently only implemented for modules in eval mode"):
         jit.freeze(nn.Linear(1, 1))
     with pytest.raises(ArgumentError, match="expected a module, got int"):
-        jit.freeze(3)
-    with pytest.raises(ArgumentError, match="expected the future that jit.fork returned, got int"):
-        jit.wait(3)
+        jit.freeze(cast("Any", 3))
+    with pytest.raises(ArgumentError, match=r"expected the future that jit\.fork returned, got int"):
+        jit.wait(cast("Any", 3))
 
 
 def test_switches_without_effect():

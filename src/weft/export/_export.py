@@ -132,6 +132,12 @@ class _Exporter:
                     return self._exported(
                         spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}}
                     )
+        for name, (low, _) in from_two.items():
+            if spec.example[name] < low:
+                raise ProgramError(
+                    f"{self.name}: in the example {name!r} is {spec.example[name]}, which is a size of its own for the "
+                    f"function; export it with an example of {low} or more, or leave the size static"
+                )
         return self._exported(spec, probes, from_two)
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
@@ -171,19 +177,19 @@ class _Exporter:
         recordings = [first]
         for sizes in probes[1:]:
             recordings.append(other := self._recorded(spec, sizes))
-            if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
-                source.kind for source in other.sources
-            ] != [source.kind for source in first.sources]:
-                raise ProgramError(
-                    f"{self.name}: it cannot be exported for all sizes, as with other sizes it returns, writes or uses "
-                    "other tensors; let fewer dims change"
-                )
             counts = [len(one.closed.jaxpr.eqns) for one in (first, other)]
             if counts[0] != counts[1]:  # before anything is recorded with larger sizes
                 raise ProgramError(
                     f"{self.name}: it cannot be exported for all sizes, as the number of operators depends on them: "
                     f"{counts[0]} for {_sizes_text(probes[0])}, {counts[1]} for {_sizes_text(sizes)}; let fewer dims "
                     "change, or use operators in place of a Python loop"
+                )
+            if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
+                source.kind for source in other.sources
+            ] != [source.kind for source in first.sources]:
+                raise ProgramError(
+                    f"{self.name}: it cannot be exported for all sizes, as with other sizes it returns, writes or uses "
+                    "other tensors; let fewer dims change"
                 )
         symbols = symbols_for(bounds, MOST)
         state = _Inputs(self._state, recordings)

@@ -298,8 +298,8 @@ class ExportedProgram:
         platform = "cuda" if platform == "gpu" else platform
         if platform not in self.platforms:
             raise ProgramError(
-                f"{self._about.name}: it was exported for {', '.join(self.platforms)}, and its tensors are on {device}; "
-                "move them with .to(device), or export with platforms=('cpu', 'cuda', 'tpu')"
+                f"{self._about.name}: it was exported for {', '.join(self.platforms)}, and its tensors are on "
+                f"{device}; move them with .to(device), or export with platforms=('cpu', 'cuda', 'tpu')"
             )
 
 

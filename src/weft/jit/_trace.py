@@ -115,7 +115,7 @@ def _sizes(x: Any, count: int | None) -> Any:
     """That the first `count` dims of all tensors in an argument may change."""
     if isinstance(x, Tensor):
         dims = range(x.dim())[:count]
-        return {dim: Dim.AUTO for dim in dims if x.shape[dim] > 1}
+        return {dim: Dim.AUTO for dim in dims if dim == 0 or x.shape[dim] > 1}  # often a batch of one
     if isinstance(x, dict):
         return {key: _sizes(part, count) for key, part in x.items()}
     if isinstance(x, (list, tuple)):
@@ -125,7 +125,7 @@ def _sizes(x: Any, count: int | None) -> Any:
 
 def _has_sizes(x: Any) -> bool:
     if isinstance(x, Tensor):
-        return any(size > 1 for size in x.shape)
+        return x.dim() > 0
     parts: Sequence[Any] = list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
     return any(map(_has_sizes, parts))
 
