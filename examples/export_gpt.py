@@ -32,7 +32,7 @@ def main() -> None:
         optimizer.step()
         return loss
 
-    example = torch.zeros(4, 8, dtype=torch.long)
+    example = torch.zeros(4, 8, dtype=torch.int64)
     sizes = {0: Dim("batch", min=2, max=1024), 1: Dim("time", min=2, max=1024)}
     program = export(
         step,

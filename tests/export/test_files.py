@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from typing import Any, cast
 
 import jax
 import jax.export
@@ -31,7 +32,7 @@ def content(program):
 
 def test_what_is_loaded_is_what_was_saved(program, tmp_path):
     save(program, tmp_path / "program.pt2", extra_files={"note": "é"})
-    extra = {"note": ""}
+    extra: dict[str, Any] = {"note": ""}
     loaded = load(tmp_path / "program.pt2", extra_files=extra)
     assert extra["note"].decode() == "é"
     assert repr(loaded) == repr(program)
@@ -42,13 +43,18 @@ def test_what_is_loaded_is_what_was_saved(program, tmp_path):
         loaded(torch.ones(10, 4))
 
 
+def gradient_of(x):
+    assert x.grad is not None
+    return x.grad
+
+
 def test_gradients_are_saved_if_they_are_wanted(program, tmp_path):
     save(program, tmp_path / "plain.pt2")
     assert not load(tmp_path / "plain.pt2")(torch.ones(2, 4)).requires_grad
     save(program, tmp_path / "program.pt2", derivatives=1)
     loaded = load(tmp_path / "program.pt2")
     loaded(torch.ones(2, 4)).sum().backward()
-    assert loaded.state_dict["bias"].grad.tolist() == [2, 2]
+    assert torch.equal(gradient_of(loaded.state_dict["bias"]), torch.tensor([2.0, 2.0]))
     with pytest.raises(ProgramError, match="derivatives=1 is not possible"):
         save(load(tmp_path / "plain.pt2"), tmp_path / "other.pt2", derivatives=1)
 
@@ -147,4 +153,4 @@ def test_what_is_no_file(program):
     with pytest.raises(NoFileError, match="'f' must be a path or a file open for reading, got int"):
         load(3)
     with pytest.raises(ArgumentError, match="The 'ep' parameter must be an instance of 'ExportedProgram', got 'int'"):
-        save(3, "x")
+        save(cast("Any", 3), "x")

@@ -185,8 +185,8 @@ def test_a_derivative_by_the_user_is_part_of_it():
             return 2 * x
 
         @staticmethod
-        def backward(ctx, g):
-            return 7 * g
+        def backward(ctx, *grads):
+            return 7 * grads[0]
 
     x = torch.ones(3, requires_grad=True)
     program = export(lambda x: torch.autograd.grad(Twice.apply(x).sum(), x)[0], (x,))
