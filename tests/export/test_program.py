@@ -133,6 +133,42 @@ def test_buffers_that_are_written_are_state():
         same(value, after[name])
 
 
+def test_a_new_tensor_for_a_buffer_is_a_write():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen = self.seen + x.sum()
+            return self.seen * 2
+
+    model = Counted()
+    buffer = model.seen
+    program = export(model, (torch.ones(2),))
+    assert model.seen is buffer
+    assert buffer == 0
+    assert [program(torch.ones(2)).item() for _ in range(2)] == [4, 8]
+    assert model.seen == 4
+
+
+def test_tensors_that_are_kept():
+    class Keeping(nn.Module):
+        def forward(self, x):
+            self.last = x + 1
+            return x
+
+    model = Keeping()
+    with pytest.raises(ProgramError, match=r"The tensor attribute self\.last was assigned during export"):
+        export(model, (torch.ones(2),))
+    assert not hasattr(model, "last")
+    kept = []
+    export(lambda x: kept.append(x + 1), (torch.ones(2),))
+    with pytest.raises(ProgramError, match="made while a function was exported has no value; return it"):
+        kept[0].tolist()
+    kept.clear()
+
+
 def test_random_draws_are_those_of_the_generator():
     def function(x):
         return F.dropout(x, 0.5) + torch.randn(4)

@@ -126,7 +126,16 @@ class ExportTrace(TensorTrace):
 
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
-_NOT_THERE: Any = object()  # in place of an array
+
+
+class _NotThere:
+    """In place of an array."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ProgramError(
+            "a tensor that was made while a function was exported has no value; return it from the function, or write "
+            "to a buffer in place, instead of keeping it elsewhere"
+        )
 
 
 def record(
@@ -148,7 +157,7 @@ def record(
     leaves: list[Value] = []
 
     def stand_in(aval: Aval, kind: str, key: Any, tape: Tape | None) -> Value:
-        leaf = Value(aval, _NOT_THERE)
+        leaf = Value(aval, _NotThere())
         leaves.append(leaf)  # alive, so that its identity stands for it
         sources[id(leaf)] = (kind, key)
         value = apply(_ALIAS, (leaf,))[
@@ -168,7 +177,8 @@ def record(
             try:
                 args, kwargs = rebuilt(list(tensors))
                 results: list[Tensor] = []
-                outputs = flatten(function(*args, **kwargs), results, "the result")
+                with state.attributes_kept():
+                    outputs = flatten(function(*args, **kwargs), results, "the result")
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from weft._tensor.tensor import Tensor
+from weft._tensor.view import set_value
 from weft.errors import ArgumentError, ProgramError
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
@@ -25,6 +26,7 @@ class NamedState:
         self.tensors: dict[str, Tensor] = {}
         self.kinds: dict[str, str] = {}
         self.optimizers: dict[str, Optimizer] = {}
+        self._modules: dict[str, Module] = {}
         self._known: set[int] = set()
 
     def add(self, owner: Any, prefix: str) -> None:
@@ -32,6 +34,7 @@ class NamedState:
         if isinstance(owner, Tensor):
             self._add_tensor(prefix, owner, "parameter" if isinstance(owner, Parameter) else "tensor")
         elif isinstance(owner, Module):
+            self._modules.update({_joined(prefix, name): module for name, module in owner.named_modules()})
             for name, tensor in owner.named_parameters():
                 self._add_tensor(_joined(prefix, name), tensor, "parameter")
             for name, tensor in owner.named_buffers():
@@ -81,6 +84,39 @@ class NamedState:
         return None
 
     @contextmanager
+    def attributes_kept(self) -> Generator[None]:
+        """Undo what the block assigns to attributes of modules. A new tensor for a buffer counts as a write to it.
+
+        `ProgramError` for tensors that it assigns to other attributes.
+        """
+        buffers = {path: dict(module._buffers) for path, module in self._modules.items()}
+        plain = {path: _tensors_of(module) for path, module in self._modules.items()}
+        assigned: list[str] = []
+        try:
+            yield
+        finally:
+            for path, module in self._modules.items():
+                for name, old in buffers[path].items():
+                    new = module._buffers.get(name)
+                    if isinstance(new, Tensor) and isinstance(old, Tensor) and new is not old:
+                        value = new._read()
+                        if value.aval is old._read().aval:
+                            set_value(old, value)
+                        else:
+                            assigned.append(_joined(path, name))
+                    module._buffers[name] = old
+                for name, new in _tensors_of(module).items():
+                    if plain[path].get(name) is not new:
+                        assigned.append(_joined(path, name))
+                        del vars(module)[name]
+                vars(module).update(plain[path])
+        if assigned:
+            raise ProgramError(
+                f"The tensor attribute self.{assigned[0]} was assigned during export. Such attributes must be "
+                "registered as buffers using the `register_buffer` API, and keep their shape and dtype."
+            )
+
+    @contextmanager
     def preserved(self) -> Generator[None]:
         """Undo the changes that the block makes to optimizers; `ProgramError` if a step made new state."""
         groups = [(group, dict(group)) for one in self.optimizers.values() for group in one.param_groups]
@@ -103,6 +139,11 @@ class NamedState:
                 f"export: the step of {new[0]} makes its state while it is recorded; take one step with it first, so "
                 "that the state exists"
             )
+
+
+def _tensors_of(module: Module) -> dict[str, Tensor]:
+    """The attributes of a module that are tensors, and no parameters or buffers."""
+    return {name: x for name, x in vars(module).items() if isinstance(x, Tensor)}
 
 
 def _joined(prefix: str, name: str) -> str:
