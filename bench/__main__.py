@@ -88,7 +88,9 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "item": lambda: first.pattern([("item", "2,000 numbers read from tiny graphs")], 0.333),
     "mask": lambda: first.pattern([("mask", "`x[mask]`, 12 lengths")], 0.333),
     "grow": lambda: first.pattern([("grow", "`cat`, growing by a row, 20 times")], 0.333),
-    "shapes": lambda: first.pattern([(f"shapes {m}", f"64 lengths, training, {m}") for m in ("lstm", "gpt")], 1.0),
+    "shapes": lambda: first.pattern(
+        [(f"shapes {m}", f"64 lengths, training, {m}") for m in ("lstm", "gpt", "bucketed")], 1.0
+    ),
     "first-step": first.first_step,
     "save": checkpoints.save,
     "load": checkpoints.load,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from weft.utils.bucketing import bucketed
+
 Run = Callable[[], Any]
 
 
@@ -127,11 +129,44 @@ def lengths_gpt(torch: Any) -> Run:
     return run
 
 
+def lengths_bucketed(torch: Any) -> Run:
+    """The same with lengths padded to powers of two; PyTorch runs the lengths as they are."""
+    if torch.__name__ != "weft":
+        return lengths_gpt(torch)
+    nn, functional = torch.nn, torch.nn.functional
+
+    def run() -> None:
+        table, head = nn.Embedding(64, 64), nn.Linear(64, 64)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+        body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        optimizer = torch.optim.Adam([p for module in (table, body, head) for p in module.parameters()])
+
+        @bucketed({"ids": 1}, mask="real")
+        def step(ids: Any, real: Any) -> Any:
+            optimizer.zero_grad()
+            causal = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])  # no position sees what follows it
+            logits = head(body(table(ids), mask=causal))
+            losses = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none")
+            loss = (losses.view(ids.shape) * real).sum() / (real.sum() * ids.shape[0])
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        for n in range(64):
+            step(torch.randint(0, 64, (8, _length(n)))).item()
+
+    return run
+
+
+def _length(n: int) -> int:
+    return 5 + (n * 37) % 64
+
+
 def _train(torch: Any, modules: Sequence[Any], forward: Run, shape: Callable[[int], tuple[int, int]]) -> None:
     """Train modules on 64 batches of different lengths; `shape` is that of a batch of one length."""
     optimizer = torch.optim.Adam([p for module in modules for p in module.parameters()])
     for n in range(64):
-        ids = torch.randint(0, 64, shape(5 + (n * 37) % 64))
+        ids = torch.randint(0, 64, shape(_length(n)))
         _update(optimizer, torch.nn.functional.cross_entropy(forward(ids).flatten(0, 1), ids.flatten()))
 
 
@@ -154,4 +189,5 @@ PATTERNS: dict[str, Callable[[Any], Run]] = {
     "grow": grow,
     "shapes lstm": lengths_lstm,
     "shapes gpt": lengths_gpt,
+    "shapes bucketed": lengths_bucketed,
 }

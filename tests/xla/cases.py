@@ -159,6 +159,22 @@ def a_sum_has_a_derivative():
     assert not xm.all_reduce(xm.REDUCE_MAX, x).requires_grad
 
 
+@case
+def messages_by_channel():
+    x = here(2, 3)
+    if xr.global_ordinal() == 0:
+        assert xm.send(x, 7) is x
+        xm.send(x + 1, 7)
+        xm.send(x, 8)
+    else:
+        output = torch.zeros(2, 3)
+        assert xm.recv(output, 7) is output
+        equal(output, of_all(2, 3)[0])
+        equal(xm.recv(output, 7), of_all(2, 3)[0] + 1)
+        with pytest.raises(RuntimeError, match=r"^recv: channel 8 has sent 24 bytes, and a torch.float32 of size "):
+            xm.recv(torch.zeros(2), 8)
+
+
 # --- mistakes ---
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft as torch
+import weft.xla.core.xla_model as xm
 import weft.xla.distributed.xla_multiprocessing as xmp
 import weft.xla.runtime as xr
 from tests.xla import jobs
@@ -17,6 +18,11 @@ def test_one_replica_runs_in_this_process():
     xmp.launch(ordinals.append, debug_single_process=True)
     assert ordinals == [0, 0]
     assert xr.world_size() == 1
+
+
+def test_one_replica_has_nobody_to_send_to():
+    with pytest.raises(RuntimeError, match=r"^send: there is one replica; start several by xla_multiprocessing.spawn$"):
+        xm.send(torch.ones(2), 0)
 
 
 def test_the_number_of_replicas_is_at_least_one():

@@ -32,7 +32,7 @@ def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
 def _export(module: str, name: str, function: Callable[..., Any]) -> None:
     functions = PUBLIC.get(module)
     if functions is None:
-        modules = ", ".join(repr(known) for known in PUBLIC)
+        modules = ", ".join(map(repr, PUBLIC))
         raise TypeError(f"{name}: no module {module!r} exports rows; the modules are {modules}")
     if name in functions:
         raise TypeError(f"{module or 'the package'} has two functions {name!r}; keep one of them")

@@ -53,6 +53,7 @@ class XlaBackend(GroupBackend):
 
     def __init__(self, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, len(ranks), timeout)
+        self.store: Store = store
         _enter_runtime(store, rank, ranks, timeout.total_seconds())
         links = connect(store, rank, len(ranks), self._deadline(), address=_address(store), ranks=ranks)
         self._group = MessageGroup(links, rank, len(ranks), ranks)

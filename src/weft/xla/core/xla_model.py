@@ -40,6 +40,8 @@ from weft.xla._memory import MemoryInfo as MemoryInfo
 from weft.xla._memory import get_memory_info as get_memory_info
 from weft.xla._memory import unlazy as unlazy
 from weft.xla._memory import wait_device_ops as wait_device_ops
+from weft.xla._messages import recv as recv
+from weft.xla._messages import send as send
 from weft.xla._ordinals import get_local_ordinal as get_local_ordinal
 from weft.xla._ordinals import get_ordinal as get_ordinal
 from weft.xla._ordinals import is_master_ordinal as is_master_ordinal
