@@ -31,6 +31,6 @@ def require_gradient(grad: Any, tensor: TensorBase) -> None:
         )
     if theirs.names not in (None, ours.names):
         raise DimNameError(
-            f"attempting to assign a gradient with the names {list(theirs.names)} to {label_of(tensor)}. A gradient has "
-            "the names of its tensor, or none: rename it, or align it with align_as"
+            f"attempting to assign a gradient with the names {list(theirs.names)} to {label_of(tensor)}. A gradient "
+            "has the names of its tensor, or none: rename it, or align it with align_as"
         )
