@@ -7,7 +7,7 @@ from typing import Any
 
 MODULES = frozenset({
     "amp", "autograd", "backends", "cpu", "cuda", "distributed", "errors", "export", "func", "futures", "hub", "jit",
-    "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version",
+    "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version", "xla",
 })  # fmt: skip
 
 _NAMES = {
