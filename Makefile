@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
 	PYTHONDONTWRITEBYTECODE=
 
-# What is tested in the compiled tier, too.
-CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter \
+# What is tested in the compiled tier, too. That single operators compute the same in both is among the tests of the interpreter.
+CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
 .PHONY: demo check test test-all test-compiled bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean

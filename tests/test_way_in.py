@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft._api import MODULES
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -83,3 +84,5 @@ def test_every_package_is_on_the_map():
     here = Path(weft.__file__).parent
     packages = {path.stem for path in here.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert on_map == packages - {"__init__", "__main__"}
+    rows = {"ops"}  # exported by others
+    assert {name for name in packages if not name.startswith("_")} == MODULES | rows

@@ -35,9 +35,11 @@ from weft import cpu as cpu
 from weft import cuda as cuda
 from weft import distributed as distributed
 from weft import errors as errors
+from weft import export as export
 from weft import func as func
 from weft import futures as futures
 from weft import hub as hub
+from weft import jit as jit
 from weft import library as library
 from weft import linalg as linalg
 from weft import multiprocessing as multiprocessing

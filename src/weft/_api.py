@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "amp", "autograd", "backends", "cpu", "cuda", "distributed", "errors", "func", "futures", "hub", "library",
-    "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version",
+    "amp", "autograd", "backends", "cpu", "cuda", "distributed", "errors", "export", "func", "futures", "hub", "jit",
+    "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version", "xla",
 })  # fmt: skip
 
 _NAMES = {

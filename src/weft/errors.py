@@ -266,6 +266,10 @@ class XlaError(WeftError, RuntimeError):
     """What `weft.xla` is asked for cannot be done with these devices, tensors or closures."""
 
 
+class ProgramError(WeftError, RuntimeError):
+    """A function cannot be exported as asked, or an exported program does not take these inputs."""
+
+
 class DatasetError(WeftError, AssertionError):
     """Datasets or indices do not fit together; PyTorch asserts that they do."""
 

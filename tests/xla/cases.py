@@ -251,6 +251,18 @@ def replicas_train_as_one_process():
 
 
 @case
+def gradients_are_averaged_in_place():
+    weight = torch.ones(2).requires_grad_(True)
+    optimizer = torch.optim.SGD([weight, torch.ones(1).requires_grad_(True)], lr=0.5)
+    (weight * (xr.global_ordinal() + 1)).sum().backward()
+    (gradient,) = xm._fetch_gradients(optimizer)
+    xm.reduce_gradients(optimizer)
+    assert weight.grad.tolist() == gradient.tolist() == [1.5, 1.5]
+    xm.all_reduce_bucketized_gradients([weight.grad], 2.0, None, True)
+    assert weight.grad.tolist() == [6, 6]
+
+
+@case
 def buckets_of_gradients_change_nothing():
     plain, _ = trained(xr.global_ordinal(), SIZE)
     os.environ["ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"] = "1"

@@ -18,19 +18,19 @@ def require_gradient(grad: Any, tensor: TensorBase) -> None:
         raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
     if grad is tensor:
         raise GradientError("can't assign Variable as its own grad")
-    if grad.shape != tensor.shape:
+    ours, theirs = tensor._read().aval, grad._read().aval
+    if theirs.shape != ours.shape:
         raise ShapeError(
-            f"attempting to assign a gradient of size '{list(grad.shape)}' to a tensor of size "
-            f"'{list(tensor.shape)}'. Please ensure that the gradient and the tensor are the same size"
+            f"attempting to assign a gradient of size '{list(theirs.shape)}' to a tensor of size "
+            f"'{list(ours.shape)}'. Please ensure that the gradient and the tensor are the same size"
         )
     if grad.dtype is not tensor.dtype:
         raise DTypeError(
             f"attempting to assign a gradient with dtype '{c_name(grad.dtype)}' to a tensor with grad_dtype "
             f"'{scalar_name(tensor.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
         )
-    names = grad._read().aval.names
-    if names not in (None, tensor._read().aval.names):
+    if theirs.names not in (None, ours.names):
         raise DimNameError(
-            f"attempting to assign a gradient with the names {list(names)} to {label_of(tensor)}. A gradient has "
-            "the names of its tensor, or none: rename it, or align it with align_as"
+            f"attempting to assign a gradient with the names {list(theirs.names)} to {label_of(tensor)}. A gradient "
+            "has the names of its tensor, or none: rename it, or align it with align_as"
         )

@@ -39,6 +39,12 @@ class _Jvp(Protocol):
     def __call__(self, fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]: ...
 
 
+class _Collective(Protocol):
+    def __call__(
+        self, x: jax.Array, axis_name: str, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+    ) -> jax.Array: ...
+
+
 class _OptimizationBarrier(Protocol):
     def __call__(self, operand: T, /) -> T: ...
 
@@ -53,6 +59,7 @@ class _CustomVjp(Protocol):
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], /) -> object: ...
 
 
+all_gather: _Collective = lax.all_gather
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
 device_put: Callable[[Any, Any], jax.Array] = jax.device_put
@@ -62,5 +69,8 @@ jvp: _Jvp = jax.jvp
 live_arrays: _LiveArrays = jax.live_arrays
 make_jaxpr: Callable[..., Callable[..., Any]] = jax.make_jaxpr
 optimization_barrier: _OptimizationBarrier = lax.optimization_barrier
+pmax: _Collective = lax.pmax
+pmin: _Collective = lax.pmin
+psum: _Collective = lax.psum
 shard_map: Callable[..., Callable[..., Any]] = jax.shard_map
 update_config: Callable[[str, bool | int | float | str | None], None] = jax.config.update

@@ -17,7 +17,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from weft.errors import DistBackendError
-from weft.ops._jax import eval_shape, make_jaxpr
+from weft.ops._jax import all_gather, eval_shape, make_jaxpr, pmax, pmin, psum
 
 AXIS = "replicas"
 """The axis of the mesh."""
@@ -58,8 +58,8 @@ def _is_collective(equation: Any) -> bool:
     params = equation.params
     if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
         return True
-    inner = [part for value in params.values() for part in (value if isinstance(value, tuple) else (value,))]
-    return any(has_collectives(part) for part in inner if isinstance(part, ClosedJaxpr))
+    values: list[Any] = [value if isinstance(value, tuple) else (value,) for value in params.values()]
+    return any(has_collectives(part) for parts in values for part in parts if isinstance(part, ClosedJaxpr))
 
 
 def _axis_env() -> list[tuple[str, int]] | None:
@@ -84,7 +84,7 @@ def reduced(x: jax.Array, word: str, groups: Groups = None) -> jax.Array:
     """The reduction over all replicas of a group. 16-bit floats are added in float32."""
     if x.dtype != jnp.bool_ and word in _NATIVE:
         return _finished(_NATIVE[word](_wide(x, word), AXIS, axis_index_groups=groups), x, word, groups)
-    return folded(lax.all_gather(x, AXIS, axis_index_groups=groups), word, groups)
+    return folded(all_gather(x, AXIS, axis_index_groups=groups), word, groups)
 
 
 def folded(parts: jax.Array, word: str, groups: Groups = None) -> jax.Array:
@@ -98,7 +98,7 @@ def broadcast(x: jax.Array, root: int, groups: Groups = None) -> jax.Array:
     It is a sum of bit patterns that are all zero but one, since XLA:CPU has no broadcast.
     """
     bits = _bits(x)
-    chosen = lax.psum(
+    chosen = psum(
         jnp.where(lax.axis_index(AXIS) == root, bits, jnp.zeros_like(bits)), AXIS, axis_index_groups=groups
     )
     if x.dtype == jnp.bool_:
@@ -131,11 +131,11 @@ def _finished(total: jax.Array, like: jax.Array, word: str, groups: Groups) -> j
 
 
 _NATIVE: dict[str, Callable[..., jax.Array]] = {
-    "sum": lax.psum,
-    "avg": lax.psum,
-    "premul_sum": lax.psum,
-    "min": lax.pmin,
-    "max": lax.pmax,
+    "sum": psum,
+    "avg": psum,
+    "premul_sum": psum,
+    "min": pmin,
+    "max": pmax,
 }
 _PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "sum": jnp.add,

@@ -15,7 +15,7 @@ from weft.xla._replicas import replicas
 from weft.xla._steps import mark_step
 
 
-def fetch_gradients(optimizer: Optimizer) -> list[Tensor]:
+def _fetch_gradients(optimizer: Optimizer) -> list[Tensor]:
     """The gradients of all parameters of an optimizer that have one."""
     return [p.grad.detach() for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
@@ -31,7 +31,7 @@ def reduce_gradients(
     count = replicas().size
     if count == 1:
         return
-    gradients = fetch_gradients(optimizer)
+    gradients = _fetch_gradients(optimizer)
     cap = int(os.environ.get("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", "0") or 0)
     if cap > 0:
         all_reduce_bucketized_gradients(gradients[::-1], 1.0 / count, groups, pin_layout, bucket_cap_mb=cap)

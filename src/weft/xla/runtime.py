@@ -16,14 +16,14 @@ from weft.xla import _devices
 from weft.xla._replicas import replicas
 
 
-def device_type() -> str | None:
+def device_type() -> str:
     """The kind of devices: "CPU", "CUDA" or "TPU"; PJRT_DEVICE where that is set."""
-    return os.environ.get("PJRT_DEVICE", _platform()).split("_")[0]
+    return (os.environ.get("PJRT_DEVICE") or _platform()).split("_")[0]
 
 
 def _platform() -> str:
-    platform = jax_device(device("xla", 0)).platform
-    return {"gpu": "CUDA"}.get(platform, platform.upper())
+    platform: str = jax_device(device("xla", 0)).platform
+    return "CUDA" if platform == "gpu" else platform.upper()
 
 
 def set_device_type(pjrt_device: str) -> None:

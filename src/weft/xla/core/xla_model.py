@@ -29,6 +29,7 @@ from weft.xla._devices import parse_xla_device as parse_xla_device
 from weft.xla._devices import xla_device as xla_device
 from weft.xla._devices import xla_device_hw as xla_device_hw
 from weft.xla._devices import xla_real_devices as xla_real_devices
+from weft.xla._gradients import _fetch_gradients as _fetch_gradients
 from weft.xla._gradients import all_reduce_bucketized_gradients as all_reduce_bucketized_gradients
 from weft.xla._gradients import broadcast_master_param as broadcast_master_param
 from weft.xla._gradients import optimizer_step as optimizer_step

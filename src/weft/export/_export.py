@@ -1,0 +1,307 @@
+"""`weft.export.export`: a module or a function as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from weft._lazy.aval import Aval
+from weft._tensor.convert import from_jax_array
+from weft._tensor.convert import tensor as new_tensor
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeError, WeftError
+from weft.export._dims import MOST, Dim, SizeSpec, argument_names, size_spec
+from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
+from weft.export._record import GENERATOR, Recording, record, with_shape
+from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
+from weft.export._state import NamedState
+from weft.export._structure import Structure, flatten, paths, rebuild
+from weft.nn._module import Module
+
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+
+def export(
+    mod: Module | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    state: Any = None,
+    platforms: Sequence[str] | None = None,
+) -> ExportedProgram:
+    """Record `mod(*args, **kwargs)` as a program that runs without Python, and without this package.
+
+    The values of the tensors among the arguments do not matter, and nothing is computed. Their sizes are those of the
+    program, except where `dynamic_shapes` has a `Dim`: it is a dict by argument name, or a tuple or list in the order
+    of the arguments, with a dict from dims to `Dim` (or a sequence over all dims) for each tensor. Arguments that are
+    no tensors are constants.
+
+    Parameters and buffers of a module are inputs of the program. So is what `state` names: modules, optimizers and
+    tensors, in lists or dicts. A function may write to all of these (a step of training writes to parameters and to the
+    optimizer's state); other tensors from outside are constants. Numbers in an optimizer's groups, such as the learning
+    rate, become state. Gradients are None when the function begins, and are dropped when it ends.
+
+    `platforms`, such as ("cpu", "cuda", "tpu"), are the kinds of devices that the program will run on; by default that
+    of this process. `strict` and `preserve_module_call_signature` are accepted and ignored.
+
+    `CompileError` if the function reads a value; `ProgramError` if it cannot be recorded for all sizes, or writes to
+    a tensor from outside. Index checks do not run in a program.
+    """
+    del strict, preserve_module_call_signature
+    if not callable(mod):
+        raise ArgumentError(
+            f"export: Expected `mod` to be an instance of `torch.nn.Module` or a function, got {type(mod)}"
+        )
+    if not isinstance(args, tuple):
+        raise ArgumentError(f"export: Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if platforms is not None and not set(platforms) <= set(_PLATFORMS):
+        raise ValueRangeError(f"export: platforms must be among {', '.join(_PLATFORMS)}, got {tuple(platforms)}")
+    exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
+    spec = size_spec(exporter.signature_of, args, exporter.kwargs, dynamic_shapes)
+    try:
+        return exporter.program(spec)
+    except WeftError:
+        if not spec.guessed:
+            raise
+    return exporter.program(_without_guesses(spec, exporter.examples))
+
+
+def _without_guesses(spec: SizeSpec, examples: Sequence[Tensor]) -> SizeSpec:
+    """Sizes for which `Dim.AUTO` was given, as those of the example."""
+    shapes = [
+        tuple([n if isinstance(d, Dim) and d.__name__ in spec.guessed else d for d, n in zip(s, x.shape, strict=True)])
+        for s, x in zip(spec.shapes, examples, strict=True)
+    ]
+    symbols = {name: dim for name, dim in spec.symbols.items() if name not in spec.guessed}
+    return SizeSpec(shapes, symbols, spec.example, frozenset())
+
+
+class _Exporter:
+    """One export: the function, its example arguments and its state."""
+
+    def __init__(
+        self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, platforms: Sequence[str] | None
+    ) -> None:
+        self.function = mod
+        self.kwargs = kwargs
+        self.signature_of: Callable[..., Any] = mod.forward if isinstance(mod, Module) else mod
+        self.name: str = type(mod).__name__ if isinstance(mod, Module) else getattr(mod, "__name__", type(mod).__name__)
+        self._platforms = None if platforms is None else tuple(platforms)
+        self._recordings: dict[Any, Recording] = {}
+        self.examples: list[Tensor] = []
+        self._args: Structure = flatten(args, self.examples, "args")
+        self._kwargs = flatten(kwargs, self.examples, "kwargs")
+        names: list[str] = []
+        named = argument_names(self.signature_of, args, kwargs)
+        for name, thing in named:
+            names.extend(paths(flatten(thing, [], name), name))
+        self._names = tuple(names)
+        self._state = NamedState()
+        owner = getattr(mod, "__self__", None)
+        for module in (mod, owner):
+            if isinstance(module, Module):
+                self._state.add(module, "")
+        if state is not None:
+            self._state.add(state, "")
+
+    # --- recording ----------------------------------------------------------------------------------------------
+
+    def program(self, spec: SizeSpec) -> ExportedProgram:
+        """The program for these sizes."""
+        if not spec.symbols:
+            return self._exported(spec, [{}], {})
+        bounds = {name: (dim.min, dim.max) for name, dim in spec.symbols.items()}
+        least = [name for name, (low, _) in bounds.items() if low == 1]
+        from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
+        probes = examples_of(from_two, spec.example)
+        if least:
+            for names in (least, *[[name] for name in least if len(least) > 1]):
+                ones = [{**probes[0], name: 1} for name in names]
+                with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
+                    return self._exported(
+                        spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}}
+                    )
+        for name, (low, _) in from_two.items():
+            if spec.example[name] < low:
+                raise ProgramError(
+                    f"{self.name}: in the example {name!r} is {spec.example[name]}, which is a size of its own for the "
+                    f"function; export it with an example of {low} or more, or leave the size static"
+                )
+        return self._exported(spec, probes, from_two)
+
+    def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
+        """The recording with these sizes of the named dims."""
+        key = tuple(spec.shapes_at(sizes))
+        if key not in self._recordings:
+            self._recordings[key] = self._record(spec, sizes)
+        return self._recordings[key]
+
+    def _record(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
+        inputs: list[tuple[Aval, bool]] = [
+            (with_shape(x._read().aval, shape), x.requires_grad)
+            for x, shape in zip(self.examples, spec.shapes_at(sizes), strict=True)
+        ]
+
+        def rebuilt(tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return rebuild(self._args, tensors), rebuild(self._kwargs, tensors)
+
+        try:
+            return record(self.function, inputs, rebuilt, self._state, self.name)
+        except (CompileError, ProgramError):
+            raise
+        except Exception as error:
+            if not sizes:
+                raise
+            text = _sizes_text(sizes)
+            raise ProgramError(
+                f"{self.name}: with {text} it fails ({type(error).__name__}: {error}), so it cannot be exported for "
+                "all sizes; bound them by Dim(name, min=…, max=…), use a multiple such as 2 * Dim(name), or leave them "
+                "static"
+            ) from error
+
+    def _exported(
+        self, spec: SizeSpec, probes: Sequence[dict[str, int]], bounds: dict[str, tuple[int, int]]
+    ) -> ExportedProgram:
+        first = self._recorded(spec, probes[0])
+        recordings = [first]
+        for sizes in probes[1:]:
+            recordings.append(other := self._recorded(spec, sizes))
+            counts = [len(one.closed.jaxpr.eqns) for one in (first, other)]
+            if counts[0] != counts[1]:  # before anything is recorded with larger sizes
+                raise ProgramError(
+                    f"{self.name}: it cannot be exported for all sizes, as the number of operators depends on them: "
+                    f"{counts[0]} for {_sizes_text(probes[0])}, {counts[1]} for {_sizes_text(sizes)}; let fewer dims "
+                    "change, or use operators in place of a Python loop"
+                )
+            if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
+                source.kind for source in other.sources
+            ] != [source.kind for source in first.sources]:
+                raise ProgramError(
+                    f"{self.name}: it cannot be exported for all sizes, as with other sizes it returns, writes or uses "
+                    "other tensors; let fewer dims change"
+                )
+        symbols = symbols_for(bounds, MOST)
+        state = _Inputs(self._state, recordings)
+        core = partial(_compute, recordings, Sizes(probes, symbols, self.name), state)
+        shapes = [
+            tuple([d.factor * symbols[d.__name__] + d.offset if isinstance(d, Dim) else d for d in shape])
+            for shape in spec.shapes
+        ]
+        structs = [jax.ShapeDtypeStruct(shape, x.dtype.numpy) for shape, x in zip(shapes, self.examples, strict=True)]
+        program = self._lowered(core, state.structs(), structs)
+        types = [
+            ArrayType(x.dtype.name, tuple(map(_entry, shape)))
+            for shape, x in zip(spec.shapes, self.examples, strict=True)
+        ]
+        changes = (*first.changed, *([GENERATOR] if first.draws else []))
+        about = About(
+            self.name, self._args, self._kwargs, self._names, tuple(types), first.outputs, state.types(), state.kinds,
+            changes, first.draws, bounds, isinstance(self.function, Module),
+        )  # fmt: skip
+        return ExportedProgram(program, about, state.tensors)
+
+    def _lowered(self, core: Callable[..., Any], state: Any, structs: Sequence[Any]) -> jax.export.Exported:
+        def function(state: Any, *inputs: Any) -> Any:
+            return core(state, inputs)
+
+        function.__name__ = self.name if self.name.isidentifier() else "function"
+        try:
+            return jax.export.export(jax.jit(function), platforms=self._platforms)(state, *structs)
+        except WeftError as error:
+            vars(error).pop("__notes__", None)  # jax's notes about its own frames
+            raise
+        except Exception as error:
+            what = "for all sizes" if any(not isinstance(n, int) for s in structs for n in s.shape) else ""
+            on = f"for {', '.join(self._platforms)}" if self._platforms else ""
+            raise ProgramError(f"{self.name}: it cannot be exported {what or on} ({reason_of(error)})") from error
+
+
+class _Inputs:
+    """The state of a program: that of the function, options of optimizers, constants, and the generator."""
+
+    def __init__(self, state: NamedState, recordings: Sequence[Recording]) -> None:
+        first = recordings[0]
+        self.tensors = dict(state.tensors)
+        self.kinds = dict(state.kinds)
+        self.names: dict[int, str] = {}  # of inputs of the jaxpr that are options or lifted constants
+        self.draws = first.draws
+        for at, source in enumerate(first.sources):
+            if source.kind == "option":
+                name, number = source.key
+                self._add(at, name, "option", new_tensor(number, dtype=source.aval.dtype))
+            elif (
+                source.kind == "constant"
+                and source.aval.shape
+                and all(r.sources[at].key is source.key for r in recordings)
+            ):
+                self._add(at, f"{CONSTANTS}{len(self.names)}", "constant", from_jax_array(source.key))
+
+    def _add(self, at: int, name: str, kind: str, tensor: Tensor) -> None:
+        self.names[at] = name
+        self.tensors.setdefault(name, tensor)
+        self.kinds[name] = kind
+
+    def structs(self) -> dict[str, Any]:
+        """jax's types of the state, by name."""
+        structs: dict[str, Any] = {
+            name: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype.numpy) for name, x in self.tensors.items()
+        }
+        if self.draws:
+            structs[GENERATOR] = jax.ShapeDtypeStruct((2,), np.int64)
+            self.kinds[GENERATOR] = "generator"
+        return structs
+
+    def types(self) -> dict[str, ArrayType]:
+        """The types of the state, by name."""
+        return {name: ArrayType(str(s.dtype), tuple(s.shape)) for name, s in self.structs().items()}
+
+
+def _compute(
+    recordings: Sequence[Recording], sizes: Sizes, state: _Inputs, arrays: dict[str, Any], inputs: Sequence[Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The outputs, and the state that has changed."""
+    first = recordings[0]
+    operands: list[Any] = []
+    for at, sources in enumerate(zip(*[r.sources for r in recordings], strict=True)):
+        source = sources[0]
+        dtype = source.aval.dtype.numpy
+        if source.kind == "number":
+            operands.append(sizes.scalar([one.key for one in sources], dtype, "a number"))
+        elif at in state.names:
+            operands.append(arrays[state.names[at]])
+        elif source.kind == "state":
+            operands.append(arrays[source.key])
+        elif source.kind == "input":
+            operands.append(inputs[source.key])
+        elif source.kind == "constant":
+            operands.append(sizes.constant([one.key for one in sources]))
+        else:
+            seed, draw = arrays[GENERATOR]
+            operands.append((seed if source.kind == "seed" else draw + source.key).astype(dtype))
+    if len(recordings) == 1:
+        results: Sequence[Any] = jaxpr_as_fun(first.closed)(*operands)
+    else:
+        results = sizes.evaluate([one.closed for one in recordings], operands)
+    changed = dict(zip(first.changed, results[first.count :], strict=True))
+    if first.draws:
+        changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
+    return tuple(results[: first.count]), changed
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _entry(d: int | Dim) -> int | tuple[str, int, int]:
+    return (d.__name__, d.factor, d.offset) if isinstance(d, Dim) else d

@@ -1,0 +1,179 @@
+"""Files of exported programs: zip archives with the program, what is known of it, and its tensors.
+
+`about.json`   the structure of inputs and outputs, and the types and kinds of the state
+`program`      the bytes of `jax.export.Exported.serialize`
+`state/*.npy`  the state; types that NumPy does not have, such as bfloat16, as unsigned integers of their size
+
+NumPy and jax read them without this package: `numpy.load` opens such archives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import jax.export
+import numpy as np
+
+from weft._base.device import DeviceLike
+from weft._base.dtype import dtype_named
+from weft._checkpoint.archive import Member, Reader, opened, write, write_to_path
+from weft._tensor.convert import from_host
+from weft._tensor.generator import default_generator
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
+from weft.export._program import About, ArrayType, ExportedProgram
+from weft.export._record import GENERATOR
+from weft.nn._parameter import Parameter
+
+_FORMAT = "weft.export"
+_VERSION = 1
+_NEEDS_FLATBUFFERS = "jax writes and reads programs with the package flatbuffers: pip install 'weft[export]'"
+
+
+def save(
+    ep: ExportedProgram, f: Any, *, extra_files: Mapping[str, str | bytes] | None = None, derivatives: int = 0
+) -> None:
+    """Write a program and its tensors to a path (completely or not at all), or to a file open for binary writing.
+
+    `extra_files` are put under `extra/` in the archive, by name. With `derivatives=1` the file also holds the program's
+    derivative, so that gradients flow through it when it is loaded; with 2 that of the derivative, and so on.
+    """
+    if not isinstance(ep, ExportedProgram):
+        raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
+    content = _serialized(ep, derivatives)
+    if hasattr(f, "write"):
+        write(f, _members(ep, content, extra_files or {}))
+    elif isinstance(f, (str, os.PathLike)):
+        write_to_path(Path(f), lambda file: write(file, _members(ep, content, extra_files or {})))
+    else:
+        raise NoFileError(f"export.save: 'f' must be a path or a file open for writing, got {type(f).__name__}")
+
+
+def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
+    try:
+        return bytes(ep._exported.serialize(vjp_order=derivatives))
+    except ImportError as error:
+        raise ProgramError(_NEEDS_FLATBUFFERS) from error
+    except ValueError as error:  # a program that was loaded without its derivative
+        raise ProgramError(f"export.save: derivatives={derivatives} is not possible ({error})") from error
+
+
+def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, str | bytes]) -> Iterator[Member]:
+    about = {"format": _FORMAT, "version": _VERSION, **asdict(ep._about)}
+    about["requires_grad"] = [name for name, x in ep._tensors.items() if x.requires_grad]
+    yield "about.json", json.dumps(about, indent=1).encode()
+    yield "program", content
+    for name, tensor in ep._tensors.items():
+        yield f"state/{name}.npy", _npy(tensor.detach().numpy())
+    if ep._about.draws:
+        yield f"state/{GENERATOR}.npy", _npy(np.array(default_generator.state()))
+    for name, text in extra.items():
+        yield f"extra/{name}", text.encode() if isinstance(text, str) else text
+
+
+def _npy(array: np.ndarray[Any, Any]) -> bytes:
+    out = BytesIO()
+    plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+    np.lib.format.write_array(out, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
+    return out.getvalue()
+
+
+def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu") -> ExportedProgram:
+    """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it cannot be read.
+
+    `extra_files` gets, for each of its names, the content of the extra file. Nothing in the file is run as Python code.
+    """
+    with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
+        if "about.json" not in reader or "program" not in reader:
+            raise CheckpointError("it is no exported program: it has no members 'about.json' and 'program'")
+        table = json.loads(reader.read("about.json"))
+        if not isinstance(table, dict) or table.get("format") != _FORMAT:
+            raise CheckpointError("it is no exported program of this package")
+        if table.get("version") != _VERSION:
+            raise CheckpointError(
+                f"it has version {table.get('version')} of the format, and this package reads version {_VERSION}"
+            )
+        about = _about(table)
+        program = _deserialized(reader.read("program"))
+        trained = set(table["requires_grad"])
+        tensors = {n: _tensor(reader, n, about, n in trained, device) for n in about.state if n != GENERATOR}
+        for extra in extra_files or {}:
+            if f"extra/{extra}" in reader:
+                extra_files[extra] = reader.read(f"extra/{extra}")  # pyright: ignore[reportOptionalSubscript]
+    return ExportedProgram(program, about, tensors)
+
+
+def _deserialized(content: bytes) -> jax.export.Exported:
+    try:
+        return jax.export.deserialize(bytearray(content))
+    except ImportError as error:
+        raise ProgramError(_NEEDS_FLATBUFFERS) from error
+    except Exception as error:  # flatbuffers raises what it happens to meet
+        raise CheckpointError(
+            f"jax {jax.__version__} cannot read the program ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _about(table: dict[str, Any]) -> About:
+    return About(
+        table["name"],
+        table["args"],
+        table["kwargs"],
+        tuple(table["names"]),
+        tuple([_type(entry) for entry in table["inputs"]]),
+        table["outputs"],
+        {name: _type(entry) for name, entry in table["state"].items()},
+        dict(table["kinds"]),
+        tuple(table["changes"]),
+        int(table["draws"]),
+        {name: (int(low), int(high)) for name, (low, high) in table["sizes"].items()},
+        bool(table["of_module"]),
+    )
+
+
+def _type(entry: dict[str, Any]) -> ArrayType:
+    return ArrayType(entry["dtype"], tuple([_size(size) for size in entry["shape"]]))
+
+
+def _size(size: int | Sequence[Any]) -> int | tuple[str, int, int]:
+    return size if isinstance(size, int) else (str(size[0]), int(size[1]), int(size[2]))
+
+
+def _tensor(reader: Reader, name: str, about: About, trained: bool, device: DeviceLike) -> Tensor:
+    array = np.lib.format.read_array(BytesIO(reader.read(f"state/{name}.npy")), allow_pickle=False)
+    expected = about.state[name]
+    own = np.dtype(dtype_named(expected.dtype).numpy)
+    if array.shape != expected.shape or array.dtype.itemsize != own.itemsize:
+        raise CheckpointError(f"the tensor {name!r} is {array.dtype}{list(array.shape)} instead of {expected}")
+    tensor = from_host(array.view(own), device)
+    return Parameter(tensor, requires_grad=trained) if about.kinds[name] == "parameter" else tensor
+
+
+@contextmanager
+def _opened(f: Any) -> Generator[tuple[IO[bytes], str]]:
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            yield file, os.fspath(f)
+    elif hasattr(f, "read") and hasattr(f, "seek"):
+        yield f, getattr(f, "name", "the file")
+    else:
+        raise NoFileError(f"export.load: 'f' must be a path or a file open for reading, got {type(f).__name__}")
+
+
+@contextmanager
+def _refusals(name: str) -> Generator[None]:
+    """Say of any fault of the file which file it is."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"cannot load {name}: {error}; export and save the program again") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # what it says fits nowhere
+        raise CheckpointError(f"cannot load {name}: it is damaged ({type(error).__name__}: {error})") from error

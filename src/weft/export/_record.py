@@ -1,0 +1,254 @@
+"""Recording a function for export: what it computes from its inputs and its state, and which state it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr
+
+from weft._base.site import user_site
+from weft._base.state import Pending, ambient, using
+from weft._dispatch import apply
+from weft._interop.trace import NeedsValueError, TensorTrace
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
+from weft._lazy.outline import outline
+from weft._lazy.realize import array_of
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
+from weft._tensor.alias import owner_of
+from weft._tensor.generator import Generator as RandomGenerator
+from weft._tensor.generator import default_generator
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import set_value
+from weft.errors import CompileError, ProgramError
+from weft.export._state import NamedState
+from weft.export._structure import Structure, flatten
+from weft.ops._table import TABLE
+
+GENERATOR = "generator"
+"""The name in the state of the random generator's (seed, number of the next draw)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input of the recorded computation comes from.
+
+    kind   "state", "input", "option" (a number of an optimizer), "seed", "draw", "number", "constant"
+    key    the name in the state, the number of the input or of the draw, the number, or the array
+    """
+
+    kind: str
+    key: Any
+    aval: Aval
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a function has recorded.
+
+    closed    its operators, as a jaxpr; the results are the outputs, then the new values of `changed`
+    sources   of the jaxpr's inputs
+    outputs   the structure of the result
+    changed   names of state that it writes
+    draws     how many random draws it takes
+    """
+
+    closed: ClosedJaxpr
+    sources: tuple[Source, ...]
+    outputs: Structure
+    count: int
+    changed: tuple[str, ...]
+    draws: int
+
+
+class ExportTrace(TensorTrace):
+    """The ambient `capture` while a function is recorded for export."""
+
+    def __init__(self, name: str, state: NamedState) -> None:
+        super().__init__(name, None)
+        self._state = state
+        self.options: dict[Value, tuple[str, float]] = {}
+        self.draw_sources: dict[Value, tuple[str, int]] = {}
+        self._made: list[Value] = []
+
+    def draws(self, generator: RandomGenerator) -> tuple[Value, Value]:
+        """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
+        if generator is not default_generator:
+            raise CompileError(
+                f"{self.name}: it draws from a generator of its own at {user_site()}; an exported program draws from "
+                "the default generator, so leave out `generator=`"
+            )
+        at = len(self.draw_sources) // 2
+        seed, offset = number(0), number(at)
+        self.draw_sources[seed] = ("seed", at)
+        self.draw_sources[offset] = ("draw", at)
+        return seed, offset
+
+    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+        """A number of an optimizer, which becomes state, so that a schedule can change it."""
+        name = self._state.option_name(getter)
+        if name is not None:
+            self.options[value] = (name, float(getter()))
+
+    def creates_leaf(self, value: Value) -> None:
+        """The function makes a tensor of Python's data."""
+        self._made.append(value)
+
+    def user_derivative(self, name: str) -> None:
+        """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
+
+    def needs_value(self, what: str = "a tensor's value") -> None:
+        """The function reads a value: `CompileError`, as there is none before the program runs."""
+        raise NeedsValueError(
+            f"{self.name}: it needs {what} at {user_site()}, and there is none while a function is exported; use "
+            "operators such as where() in place of Python's control flow, or compute it outside of the function and "
+            "pass it as an argument"
+        )
+
+    def restore(self, region: Pending) -> None:
+        """Set gradients as they were. Tensors that are no state have their values again."""
+        for tensor, old in self.written_outside(region):
+            set_value(tensor, old)
+        for tape, before in self._grads.values():
+            tape.grad = before
+
+    def written_outside(self, region: Pending) -> list[tuple[Tensor, Value]]:
+        """The tensors that were written in place, and that the function has not made, with their values before."""
+        inside = {id(value) for value in (*region, *self._made)}
+        written = [(ref(), old) for ref, old in self._written.values() if id(old) not in inside]
+        return [(tensor, old) for tensor, old in written if tensor is not None]
+
+
+_ALIAS = call_of(TABLE["alias"], (ONE,))
+
+
+class _NotThere:
+    """In place of an array."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ProgramError(
+            "a tensor that was made while a function was exported has no value; return it from the function, or write "
+            "to a buffer in place, instead of keeping it elsewhere"
+        )
+
+
+def record(
+    function: Callable[..., Any],
+    inputs: Sequence[tuple[Aval, bool]],
+    rebuilt: Callable[[list[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
+    state: NamedState,
+    name: str,
+) -> Recording:
+    """Run a function on stand-ins for its inputs, given by types and whether they require gradients, and its state.
+
+    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins.
+    `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
+    """
+    trace = ExportTrace(name, state)
+    region = Pending()
+    region.limit = 1 << 62
+    sources: dict[int, tuple[str, Any]] = {}
+    leaves: list[Value] = []
+
+    def stand_in(aval: Aval, kind: str, key: Any, tape: Tape | None) -> Value:
+        leaf = Value(aval, _NotThere())
+        leaves.append(leaf)  # alive, so that its identity stands for it
+        sources[id(leaf)] = (kind, key)
+        value = apply(_ALIAS, (leaf,))[
+            0
+        ]  # unlike a leaf, it can be written to, and has no array that a check could read
+        value.tape = tape
+        return value
+
+    modes = {"inference": False, "anomaly": False, "eager": False, "autocast": ambient().autocast.apart()}
+    with state.preserved(), using(pending=region, capture=trace, **modes):
+        before = {n: stand_in(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
+        tensors = [
+            wrap(stand_in(aval, "input", at, Tape(leaf=True) if grad else None))
+            for at, (aval, grad) in enumerate(inputs)
+        ]
+        with _in_place(state, before):
+            try:
+                args, kwargs = rebuilt(list(tensors))
+                results: list[Tensor] = []
+                with state.attributes_kept():
+                    outputs = flatten(function(*args, **kwargs), results, "the result")
+                wanted = [result._read() for result in results]
+                after = {n: tensor._read() for n, tensor in state.tensors.items()}
+                _refuse_writes(trace, region, state, name)
+            finally:
+                trace.restore(region)
+    changed = [n for n, value in after.items() if value is not before[n]]
+    _refuse_shared(state, changed, name)
+    signature, needed = outline([*wanted, *[after[n] for n in changed]], region, f"export({name})")
+    found: list[Source] = []
+    for value in needed:
+        kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
+        if value in trace.options:
+            kind, key = "option", trace.options[value]
+        elif not kind:
+            kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
+        found.append(Source(kind, key, value.aval))
+    draws = len(trace.draw_sources) // 2
+    return Recording(signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws)
+
+
+@contextmanager
+def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
+    """Give the tensors of the state other values for the block. In it views are no views, and no `.grad` is set."""
+    held = [(tensor, tensor._alias, tensor._read(), values[name]) for name, tensor in state.tensors.items()]
+    grads = [(tape, tape.grad) for tensor in state.tensors.values() if (tape := _leaf_tape(tensor)) is not None]
+    for tape, _ in grads:
+        tape.grad = None
+    for tensor, _, _, value in held:
+        tensor._alias = None
+        set_value(tensor, value)
+    try:
+        yield
+    finally:
+        for tensor, alias, old, _ in held:
+            set_value(tensor, old)
+            tensor._alias = alias
+        for tape, grad in grads:
+            tape.grad = grad
+
+
+def _leaf_tape(tensor: Tensor) -> Tape | None:
+    """What a leaf collects its gradient in."""
+    tape = tensor._read().tape
+    return tape if tape is not None and tape.leaf else None
+
+
+def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:
+    own = {id(tensor) for tensor in state.tensors.values()}
+    for tensor, _ in trace.written_outside(region):
+        if id(tensor) not in own:
+            raise ProgramError(
+                f"{name}: it writes to a tensor of shape {list(tensor.shape)} from outside, which is neither an "
+                "argument nor state; name what owns it, as in export(step, args, state={'model': model, 'optimizer': "
+                "optimizer}), or register it as a buffer"
+            )
+
+
+def _refuse_shared(state: NamedState, changed: Sequence[str], name: str) -> None:
+    owners: dict[int, list[str]] = {}
+    for n, tensor in state.tensors.items():
+        owners.setdefault(id(owner_of(tensor)), []).append(n)
+    for names in owners.values():
+        written = [n for n in names if n in changed]
+        if written and len(names) > 1:
+            raise ProgramError(
+                f"{name}: it writes to {written[0]!r}, which shares its elements with "
+                f"{next(n for n in names if n != written[0])!r}; an exported program shares nothing, so clone one"
+            )
+
+
+def with_shape(aval: Aval, shape: Sequence[int]) -> Aval:
+    """The type with another shape."""
+    return aval_of(tuple(shape), aval.dtype, device=aval.device)

@@ -1,0 +1,150 @@
+"""The tensors that an exported function reads and writes besides its arguments, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import set_value
+from weft.errors import ArgumentError, ProgramError
+from weft.nn._module import Module
+from weft.nn._parameter import Parameter
+from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Optimizer
+
+
+class NamedState:
+    """Tensors by name, and the optimizers among their owners.
+
+    kinds   of each name: "parameter", "buffer", "optimizer" or "tensor"
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.kinds: dict[str, str] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        self._modules: dict[str, Module] = {}
+        self._known: set[int] = set()
+
+    def add(self, owner: Any, prefix: str) -> None:
+        """Add a module, an optimizer, a tensor, or a container of these; a tensor has the first name it is found by."""
+        if isinstance(owner, Tensor):
+            self._add_tensor(prefix, owner, "parameter" if isinstance(owner, Parameter) else "tensor")
+        elif isinstance(owner, Module):
+            self._modules.update({_joined(prefix, name): module for name, module in owner.named_modules()})
+            for name, tensor in owner.named_parameters():
+                self._add_tensor(_joined(prefix, name), tensor, "parameter")
+            for name, tensor in owner.named_buffers():
+                self._add_tensor(_joined(prefix, name), tensor, "buffer")
+        elif isinstance(owner, Optimizer):
+            self._add_optimizer(owner, prefix)
+        elif isinstance(owner, Mapping):
+            for name, inner in cast("Mapping[Any, Any]", owner).items():
+                self.add(inner, _joined(prefix, str(name)))
+        elif isinstance(owner, (list, tuple)):
+            for at, inner in enumerate(cast("Sequence[Any]", owner)):
+                self.add(inner, _joined(prefix, str(at)))
+        else:
+            raise ArgumentError(
+                f"export: state must be modules, optimizers, tensors, or lists and dicts of these, but "
+                f"{prefix or 'it'} is a {type(owner).__name__}"
+            )
+
+    def _add_tensor(self, name: str, tensor: Tensor, kind: str) -> None:
+        if id(tensor) not in self._known:
+            self._known.add(id(tensor))
+            self.tensors[name] = tensor
+            self.kinds[name] = kind
+
+    def _add_optimizer(self, optimizer: Optimizer, prefix: str) -> None:
+        self.optimizers[prefix] = optimizer
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        if isinstance(optimizer, FusedOptimizer):
+            for group in optimizer.param_groups:  # what the first step would make; it must exist before it is recorded
+                optimizer._begin(group, group["params"])
+        for at, param in enumerate(params):
+            self._add_tensor(_joined(prefix, f"params.{at}"), param, "parameter")
+            for key, entry in optimizer.state.get(param, {}).items():
+                if isinstance(entry, Tensor):
+                    self._add_tensor(_joined(prefix, f"state.{at}.{key}"), entry, "optimizer")
+
+    def option_name(self, getter: Callable[[], Any]) -> str | None:
+        """The name of an optimizer's number, such as a learning rate, from the function that reads it."""
+        if not isinstance(getter, partial) or len(getter.args) != 3:
+            return None
+        table, option, at = getter.args
+        for prefix, optimizer in self.optimizers.items():
+            for number, group in enumerate(optimizer.param_groups):
+                if group is table:
+                    name = f"param_groups.{number}.{option}"
+                    return _joined(prefix, name if at is None else f"{name}.{at}")
+        return None
+
+    @contextmanager
+    def attributes_kept(self) -> Generator[None]:
+        """Undo what the block assigns to attributes of modules. A new tensor for a buffer counts as a write to it.
+
+        `ProgramError` for tensors that it assigns to other attributes.
+        """
+        buffers = {path: dict(module._buffers) for path, module in self._modules.items()}
+        plain = {path: _tensors_of(module) for path, module in self._modules.items()}
+        assigned: list[str] = []
+        try:
+            yield
+        finally:
+            for path, module in self._modules.items():
+                for name, old in buffers[path].items():
+                    new = module._buffers.get(name)
+                    if isinstance(new, Tensor) and isinstance(old, Tensor) and new is not old:
+                        value = new._read()
+                        if value.aval is old._read().aval:
+                            set_value(old, value)
+                        else:
+                            assigned.append(_joined(path, name))
+                    module._buffers[name] = old
+                for name, new in _tensors_of(module).items():
+                    if plain[path].get(name) is not new:
+                        assigned.append(_joined(path, name))
+                        del vars(module)[name]
+                vars(module).update(plain[path])
+        if assigned:
+            raise ProgramError(
+                f"The tensor attribute self.{assigned[0]} was assigned during export. Such attributes must be "
+                "registered as buffers using the `register_buffer` API, and keep their shape and dtype."
+            )
+
+    @contextmanager
+    def preserved(self) -> Generator[None]:
+        """Undo the changes that the block makes to optimizers; `ProgramError` if a step made new state."""
+        groups = [(group, dict(group)) for one in self.optimizers.values() for group in one.param_groups]
+        entries = [(one, {p: dict(entry) for p, entry in one.state.items()}) for one in self.optimizers.values()]
+        try:
+            yield
+        finally:
+            for group, before in groups:
+                group.clear()
+                group.update(before)
+            new: list[str] = []
+            for optimizer, before in entries:
+                for param, entry in list(optimizer.state.items()):
+                    old = before.get(param, {})
+                    if any(isinstance(x, Tensor) and old.get(key) is not x for key, x in entry.items()):
+                        new.append(type(optimizer).__name__)
+                    optimizer.state[param] = old
+        if new:
+            raise ProgramError(
+                f"export: the step of {new[0]} makes its state while it is recorded; take one step with it first, so "
+                "that the state exists"
+            )
+
+
+def _tensors_of(module: Module) -> dict[str, Tensor]:
+    """The attributes of a module that are tensors, and no parameters or buffers."""
+    return {name: x for name, x in vars(module).items() if isinstance(x, Tensor)}
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix and name else prefix or name

@@ -1,0 +1,113 @@
+"""Structures of arguments and results as JSON: containers, tensors by number, and constants.
+
+A file holds them, so that a program's results have their form again in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ProgramError
+
+Structure = dict[str, Any]
+"""One of {"tensor": number}, {"value": constant}, {"list": parts}, {"tuple": parts}, {"dict": [[key, part], …]}."""
+
+_CONSTANTS = (bool, int, float, str, type(None))
+
+
+def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
+    """The structure of nested containers, whose tensors are appended to `tensors`.
+
+    Named tuples become tuples, and dataclasses dicts. `path` is the name of the whole in errors.
+    """
+    if isinstance(thing, Tensor):
+        tensors.append(thing)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(thing, _CONSTANTS):
+        return {"value": thing}
+    if isinstance(thing, (list, tuple)):
+        items = cast("Sequence[Any]", thing)
+        kind = "list" if isinstance(thing, list) else "tuple"
+        return {kind: [flatten(item, tensors, f"{path}[{at}]") for at, item in enumerate(items)]}
+    if is_dataclass(thing) and not isinstance(thing, type):
+        thing = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    if isinstance(thing, dict):
+        content = cast("dict[Any, Any]", thing)
+        if all(isinstance(key, (str, int)) for key in content):
+            return {"dict": [[key, flatten(item, tensors, f"{path}[{key!r}]")] for key, item in content.items()]}
+    raise ArgumentError(
+        f"{path} is a {type(thing).__name__}: inputs and outputs of an exported program are tensors, numbers, strings, "
+        "None, and lists, tuples, dicts and dataclasses of these"
+    )
+
+
+def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
+    """The containers of a structure around these tensors."""
+    [(kind, content)] = structure.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "value":
+        return content
+    if kind == "dict":
+        return {key: rebuild(part, tensors) for key, part in content}
+    parts = [rebuild(part, tensors) for part in content]
+    return parts if kind == "list" else tuple(parts)
+
+
+def matched(expected: Structure, given: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
+    """Append the tensors of `given`, each with its path, by their numbers; `ProgramError` if it has another form."""
+    [(kind, content)] = expected.items()
+    if kind == "tensor":
+        if not isinstance(given, Tensor):
+            raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(given).__name__}")
+        tensors.append((path, given))
+    elif kind == "value":
+        if type(given) is not type(content) or (given != content and given == given):
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be equal to {content!r}, but got {_short(given)}; what is no "
+                "tensor is a constant of an exported program, so pass a tensor where it was exported, or export again"
+            )
+    elif kind == "dict":
+        keys = [key for key, _ in content]
+        if not isinstance(given, dict) or {*cast("dict[Any, Any]", given)} != {*keys}:
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(given)}"
+            )
+        for key, part in content:
+            matched(part, given[key], tensors, f"{path}[{key!r}]", name)
+    else:
+        wanted = list if kind == "list" else tuple
+        if not isinstance(given, wanted) or len(cast("Sequence[Any]", given)) != len(content):
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be a {kind} of {len(content)} items, but got {_form(given)}"
+            )
+        for at, part in enumerate(content):
+            matched(part, given[at], tensors, f"{path}[{at}]", name)
+
+
+def paths(structure: Structure, path: str) -> Iterator[str]:
+    """The path of each tensor, in order."""
+    [(kind, content)] = structure.items()
+    if kind == "tensor":
+        yield path
+    elif kind == "dict":
+        for key, part in content:
+            yield from paths(part, f"{path}.{key}" if path else str(key))
+    elif kind != "value":
+        for at, part in enumerate(content):
+            yield from paths(part, f"{path}.{at}" if path else str(at))
+
+
+def _short(thing: Any) -> str:
+    return f"a tensor of shape {list(thing.shape)}" if isinstance(thing, Tensor) else repr(thing)[:60]
+
+
+def _form(thing: Any) -> str:
+    if isinstance(thing, dict):
+        return f"one with keys {list(cast('dict[Any, Any]', thing))}"
+    if isinstance(thing, (list, tuple)):
+        return f"a {type(cast('Sequence[Any]', thing)).__name__} of {len(cast('Sequence[Any]', thing))} items"
+    return _short(thing)
