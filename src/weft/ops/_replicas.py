@@ -98,9 +98,7 @@ def broadcast(x: jax.Array, root: int, groups: Groups = None) -> jax.Array:
     It is a sum of bit patterns that are all zero but one, since XLA:CPU has no broadcast.
     """
     bits = _bits(x)
-    chosen = psum(
-        jnp.where(lax.axis_index(AXIS) == root, bits, jnp.zeros_like(bits)), AXIS, axis_index_groups=groups
-    )
+    chosen = psum(jnp.where(lax.axis_index(AXIS) == root, bits, jnp.zeros_like(bits)), AXIS, axis_index_groups=groups)
     if x.dtype == jnp.bool_:
         return chosen.astype(jnp.bool_)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
