@@ -54,6 +54,7 @@ from weft._tensor.legacy_types import CharTensor as CharTensor
 from weft._tensor.legacy_types import DoubleTensor as DoubleTensor
 from weft._tensor.legacy_types import FloatTensor as FloatTensor
 from weft._tensor.generator import Generator as Generator
+from weft.amp.grad_scaler import GradScaler as GradScaler
 from weft._tensor.legacy_types import HalfTensor as HalfTensor
 from weft._tensor.legacy_types import IntTensor as IntTensor
 from weft._tensor.legacy_types import LongTensor as LongTensor
