@@ -119,7 +119,7 @@ NAMES = [
     ("nc[1:]", "N C"),
     ("nc[None]", "- N C"),
     ("nc[..., 0]", "N"),
-    ("nc[weft.tensor([0, 1])]", "- C"),
+    ("nc[weft.tensor([0, 1])]", "N C"),
     ('nc[integers("K", 2)]', "K C"),
     ('nc[:, integers("K L", 2, 2)]', "N K L"),
     ("nc[nc > 0.5]", "-"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.errors import DimNameError
-from weft.ops._dims import Called, Factors, Names, Sizes, name_letter, pointwise
+from weft.ops._dims import Called, Else, Factors, Letters, Names, Sizes, name_letter, pointwise
 from weft.ops._table import OpDef
 
 
@@ -25,11 +25,31 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     if factors.product:
         for result in results:
             _require_distinct(result, names)
-    return [distinct(result) for result in results]
+    return [_kept(factors, letters, result) for letters, result in zip(factors.outs, results, strict=True)]
 
 
 def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
-    return letter.name if isinstance(letter, Called) else carried.get(name_letter(letter))
+    if isinstance(letter, Called):
+        return letter.name
+    return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))
+
+
+def _chosen(letter: Else, carried: Mapping[Any, str]) -> Any:
+    return letter.letter if letter.letter in carried else letter.other
+
+
+def _kept(factors: Factors, letters: Letters, result: Names) -> Names:
+    """The names, each only once: where it comes from the first input, else where it comes first."""
+    if distinct(result) == result:
+        return result
+    first = {name_letter(letter) for letter in factors.ins[0]} - {None}
+    own = {name for letter, name in zip(letters, result, strict=True) if name_letter(letter) in first}
+    return distinct(
+        tuple(
+            None if name in own and name_letter(letter) not in first else name
+            for letter, name in zip(letters, result, strict=True)
+        )
+    )
 
 
 def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, str]:
@@ -46,8 +66,24 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
                 place = [name_letter(x) for x in factors.ins[first]].index(letter)
                 raise _mismatch(op, names[first], place, own, dim)
             sources.setdefault(letter, at)
+    _require_choices(op, factors, names, carried, sources)
     _require_aligned(op, factors, names)
     return carried
+
+
+def _require_choices(
+    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Any, str], sources: Mapping[Any, int]
+) -> None:
+    """Raises where a dim with the letter `Else` has another name than what it chooses."""
+    for letters, own in zip(factors.ins, names, strict=True):
+        for dim, (letter, name) in enumerate(zip(letters, own, strict=True)):
+            if not isinstance(letter, Else) or name is None:
+                continue
+            chosen = _chosen(letter, carried)
+            if carried.get(chosen, name) != name:
+                first = sources[chosen]
+                place = [name_letter(x) for x in factors.ins[first]].index(chosen)
+                raise _mismatch(op, names[first], place, own, dim)
 
 
 def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
