@@ -166,7 +166,9 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
 def _static(param: Param, name: str, module: str, first: str) -> str:
     """Source of the static entry of a parameter that is not an input."""
     may_be_none = param.optional or param.default in (None, ())
-    if param.kind in _BY_NAME and param.text != "IntDim":
+    if param.text.startswith("OwnDim"):
+        return arguments.converted(param.name, name, param.text, first=first)
+    if param.kind in _BY_NAME:
         return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
     base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":
