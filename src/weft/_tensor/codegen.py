@@ -404,7 +404,11 @@ def _bound(
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     first = next(iter(inspect.signature(body).parameters), "")
+    only_by_place = False
     for p in inspect.signature(body).parameters.values():
+        if only_by_place and p.kind is not p.POSITIONAL_ONLY:
+            head.append("/")
+        only_by_place = p.kind is p.POSITIONAL_ONLY
         if p.kind is p.KEYWORD_ONLY and not has_star:
             head.append("*")
         has_star = has_star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
