@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from weft.ops._table import OpDef
 def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], names: Sequence[Names]) -> list[Names]:
     """The names of the results on tensors with these shapes and names; `DimNameError` where names do not fit."""
     if op.dims is None:
+        rule = "Please give it one by `custom_op(..., dims=...)`, or" if "::" in op.name else "Please"
         raise DimNameError(
-            f"{op.name}() has no rule for names of dims. Please drop the names via `tensor = tensor.rename(None)`, "
+            f"{op.name}() has no rule for names of dims. {rule} drop the names via `tensor = tensor.rename(None)`, "
             "call it with an unnamed tensor, and set names on the result."
         )
     if op.dims is pointwise:  # names are compared before sizes
@@ -86,6 +88,14 @@ def _require_choices(
                 raise _mismatch(op, names[first], place, own, dim)
 
 
+_PARTS = re.compile(r"_(train|eval|layer|losses|values|with_indices|dims?|to|src|from|all|number|step|loss)$")
+
+
+def _public_name(op: OpDef) -> str:
+    """What errors call a row: one that is a part of a function, by that function."""
+    return op.name if op.function or op.method else _PARTS.sub("", op.name)
+
+
 def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
     a, b = names[dim], others[other_dim]
     if op.dims is pointwise:
@@ -94,7 +104,7 @@ def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) 
             f"{b!r} are at the same position from the right but do not match."
         )
     return DimNameError(
-        f"{op.name}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
+        f"{_public_name(op)}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
         f"{list(others)}) but they do not match."
     )
 
@@ -103,7 +113,7 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names]) -> Non
     """Raises where two inputs that are lined up by position have one name at two positions."""
     if len(names) < 2:
         return
-    action = "broadcast" if op.dims is pointwise else op.name
+    action = "broadcast" if op.dims is pointwise else _public_name(op)
     positions: dict[str, tuple[int, int]] = {}  # by name, its position and the input that has it
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for letter, name in zip(letters, own, strict=True):
