@@ -192,8 +192,8 @@ def weight_norm(module: M, name: str = "weight", dim: int | str | None = 0) -> M
 
     There is one length for each slice along `dim`, or a single one if it is None (Salimans and Kingma, 2016).
     """
-    dim = without_names(dim, _tensor_of(module, name))
-    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    parametrization = _WeightNorm(without_names(dim, _tensor_of(module, name)))
+    register_parametrization(module, name, parametrization, unsafe=True)
     module._register_load_state_dict_pre_hook(partial(_from_hooks, name))
     return module
 
@@ -249,5 +249,5 @@ def spectral_norm(
     that indexes outputs: 0, or 1 in transposed convolutions. A vector is divided by its length.
     """
     weight = _tensor_of(module, name)
-    dim = default_dim(module) if dim is None else without_names(dim, weight)
-    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+    at = default_dim(module) if dim is None else without_names(dim, weight)
+    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, at, eps))
