@@ -93,6 +93,8 @@ _PARTS = re.compile(r"_(train|eval|layer|losses|values|with_indices|dims?|to|src
 
 def _public_name(op: OpDef) -> str:
     """What errors call a row: one that is a part of a function, by that function."""
+    if op.name.startswith("attention"):
+        return "scaled_dot_product_attention"
     return op.name if op.function or op.method else _PARTS.sub("", op.name)
 
 
