@@ -98,7 +98,5 @@ def squared(x: weft.Tensor) -> weft.Tensor:
 
 
 def test_an_operator_of_ones_own_without_a_rule_says_how_to_give_one():
-    with pytest.raises(
-        RuntimeError, match=r"^docs::squared\(\) has no rule for names of dims. Please give it one"
-    ):
+    with pytest.raises(RuntimeError, match=r"^docs::squared\(\) has no rule for names of dims. Please give it one"):
         squared(weft.ones(2, names=("n",)))
