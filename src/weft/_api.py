@@ -33,6 +33,7 @@ _NAMES = {
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
     "weft.amp.autocast_mode": ("autocast",),
+    "weft.amp.grad_scaler": ("GradScaler",),
     "weft.amp._state": (
         "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
         "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",

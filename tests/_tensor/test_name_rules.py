@@ -181,10 +181,10 @@ def test_names_of_results(call, names, result):
 def test_losses_and_attention_compare_names(x):
     with pytest.raises(RuntimeError, match=r"^mse_loss: Expected 'N' \(index 0 of \['N', 'C'\]\) to match 'B' "):
         F.mse_loss(x, x.rename(N="B"))
-    with pytest.raises(RuntimeError, match=r"^cross_entropy_loss: Expected 'N' \(index 0 of \['N', 'C'\]\) to match "):
+    with pytest.raises(RuntimeError, match=r"^cross_entropy: Expected 'N' \(index 0 of \['N', 'C'\]\) to match "):
         F.cross_entropy(x, weft.zeros(2, dtype=weft.int64, names=("B",)))
     q = _numbered((2, 3, 4), "N", "T", "D")
-    with pytest.raises(RuntimeError, match=r"^attention: Expected 'N' "):
+    with pytest.raises(RuntimeError, match=r"^scaled_dot_product_attention: Expected 'N' "):
         F.scaled_dot_product_attention(q, q.rename(N="B"), q)
     assert F.scaled_dot_product_attention(q, q.rename(T="S"), q.rename(T="S")).names == ("N", "T", "D")
 

@@ -90,7 +90,7 @@ def _distinct(names: Names) -> Names:
 
 
 def _first_of_each(names: Names) -> Names:
-    """A name that two dims of a result would have goes to the first."""
+    """A name that two dims would have goes to the first, in the order of the tensors that they come from."""
     return tuple(None if name in names[:dim] else name for dim, name in enumerate(names))
 
 
@@ -262,7 +262,9 @@ def _einsum(choose: Choose, pool: list[Twin]) -> Step | None:
     if not pairs:
         return None
     x, y = choose(pairs)
-    return Step(lambda x, y: weft.einsum("ij,kj->ki", x, y), (x, y), lambda: _first_of_each((y.names[0], x.names[0])))
+    return Step(
+        lambda x, y: weft.einsum("ij,kj->ki", x, y), (x, y), lambda: _first_of_each((x.names[0], y.names[0]))[::-1]
+    )
 
 
 def _linear(choose: Choose, pool: list[Twin]) -> Step | None:

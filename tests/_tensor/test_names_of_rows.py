@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -119,7 +120,7 @@ NAMES = [
     ("nc[1:]", "N C"),
     ("nc[None]", "- N C"),
     ("nc[..., 0]", "N"),
-    ("nc[weft.tensor([0, 1])]", "- C"),
+    ("nc[weft.tensor([0, 1])]", "N C"),
     ('nc[integers("K", 2)]', "K C"),
     ('nc[:, integers("K L", 2, 2)]', "N K L"),
     ("nc[nc > 0.5]", "-"),
@@ -317,3 +318,28 @@ def test_gradients_have_the_names_of_what_they_belong_to(loss):
     (grad,) = weft.autograd.grad(loss(x), x)
     assert grad is not None
     assert grad.names == x.names
+
+
+def _attended(query="N T E", source="N S E", **masks):
+    layer = weft.nn.MultiheadAttention(4, 2, batch_first=True)
+    key = T(source, 2, 3, 4)
+    return layer(T(query, 2, 3, 4), key, key, **masks)
+
+
+def test_attention_layers_compare_names():
+    output, weights = _attended()
+    assert (written(output), written(weights)) == ("N T -", "N T S")
+    assert written(_attended("- - -")) == "N - -, N - S"
+    plain, padding = weft.zeros(3, 3, dtype=weft.bool), weft.zeros(2, 3, dtype=weft.bool)
+    assert written(_attended(attn_mask=plain.rename("T", "S"), key_padding_mask=padding.rename("N", "S"))[1]) == "N T S"
+    assert written(_attended(source="N T E", attn_mask=plain.rename("T", "S"))[0]) == "N T -"  # to itself
+    for options, what in (
+        ({"source": "M S E"}, "batch to have one name, but it is 'N' (query, which has dims ['N', 'T', 'E']) and 'M'"),
+        ({"attn_mask": plain.rename("S", "T")}, "queries"),
+        ({"attn_mask": plain.rename("T", "Z")}, "keys"),
+        ({"source": "N T E", "attn_mask": plain.rename("S", "T")}, "queries"),
+        ({"key_padding_mask": padding.rename("S", "N")}, "batch"),
+        ({"key_padding_mask": padding.rename("N", "T")}, "keys"),
+    ):
+        with pytest.raises(DimNameError, match=re.escape(f"Expected the dim of the {what}")):
+            _attended(**options)

@@ -404,3 +404,55 @@ def test_a_function_that_saved_nothing_is_passed_again(x):
     loss.backward()
     loss.backward()
     assert x.grad.tolist() == [6, 6]
+
+
+class ByContext(Function):
+    """Twice its argument, as a function without `ctx`."""
+
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        assert g.names == ("N", "C")
+        return g * 2
+
+
+class Same(ByContext):
+    """Its argument."""
+
+    @staticmethod
+    def forward(x):
+        return x.view_as(x)
+
+
+class Swapped(ByContext):
+    """Its argument with the dims swapped, and its sum."""
+
+    @staticmethod
+    def forward(x):
+        return x.transpose(0, 1), x.sum(0)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        assert (g.names, h.names) == (("C", "N"), ("C",))
+        return g.transpose(0, 1)
+
+
+@pytest.mark.parametrize("function", [ByContext, Same, Swapped])
+def test_results_keep_their_names_when_they_are_differentiated(function):
+    def names(results):
+        return [r.names for r in (results if isinstance(results, tuple) else (results,))]
+
+    x = weft.ones(2, 3, names=("N", "C"))
+    plain = names(function.apply(x))
+    results = function.apply(x.requires_grad_())
+    assert names(results) == plain
+    first = results[0] if isinstance(results, tuple) else results
+    first.sum().backward()
+    assert x.grad.names == ("N", "C")

@@ -193,3 +193,23 @@ def test_ranks_draw_their_own_random_numbers():
     found = dist.run_threads(body, nprocs=4)
     assert found[0] == found[1] != found[2] == found[3]
     assert weft.get_rng_state().tolist() == before
+
+
+def test_results_have_the_names_of_what_this_rank_has_given():
+    def body(rank):
+        dist.init_process_group("threads")
+        x = weft.ones(2, 3, names=("row", "column"))
+        gathered = [weft.zeros(2, 3) for _ in range(2)]
+        dist.all_gather(gathered, x)
+        whole, stacked, reduced = weft.zeros(4, 3), weft.zeros(2, 2, 3), weft.zeros(1, 3)
+        dist.all_gather_into_tensor(whole, x)
+        dist.all_gather_into_tensor(stacked, x)
+        work = dist.reduce_scatter_tensor(reduced, x, async_op=True)
+        work.wait()
+        dist.all_reduce(x)
+        kept = weft.zeros(2, 3, names=("a", "b"))
+        dist.all_gather([kept, weft.zeros(2, 3)], x)
+        return [t.names for t in (*gathered, whole, stacked, reduced, x, kept)]
+
+    two = ("row", "column")
+    assert dist.run_threads(body) == [[two, two, two, (None, *two), two, two, ("a", "b")]] * 2

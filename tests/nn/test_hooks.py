@@ -247,3 +247,26 @@ def test_hooks_of_unpickled_modules_keep_their_places(monkeypatch):
     other(weft.ones(1))
     assert other.notes == 2
     assert list(other._forward_pre_hooks.values()) == [noted, noted]
+
+
+def test_backward_hooks_see_names_and_may_drop_them():
+    layer = nn.Linear(3, 4)
+    seen = []
+
+    def before(module, grad_output):
+        seen.append(grad_output[0].names)
+
+    def after(module, grad_input, grad_output):
+        seen.extend((grad_input[0].names, grad_output[0].names))
+        return (grad_input[0].rename(None),)
+
+    layer.register_full_backward_pre_hook(before)
+    layer.register_full_backward_hook(after)
+    x = weft.ones(2, 3, names=("N", "C"), requires_grad=True)
+    layer(x).sum().backward()
+    assert seen == [("N", None), ("N", "C"), ("N", None)]
+    assert x.grad.names == ("N", "C")
+
+    layer.register_full_backward_hook(lambda module, grad_input, _: (grad_input[0].rename("C", "N"),))
+    with pytest.raises(RuntimeError, match=r"^Mismatch in names: the result of a hook has dims \['C', 'N'\]"):
+        layer(x).sum().backward()

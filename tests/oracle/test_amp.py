@@ -88,3 +88,48 @@ def test_results_have_pytorchs_types(op, dtype):
         with framework.autocast("cpu"):
             types.append(str(call(*tensors).dtype))
     assert types[0] == types[1]
+
+
+LOSSES = [
+    "cross_entropy(x, labels)",
+    "cross_entropy(x, y.softmax(1), label_smoothing=0.1)",
+    "nll_loss(x, labels)",
+    "l1_loss(x, y)",
+    "mse_loss(x, y)",
+    "smooth_l1_loss(x, y)",
+    "huber_loss(x, y)",
+    "binary_cross_entropy(x, y)",
+    "binary_cross_entropy_with_logits(x, y)",
+    "poisson_nll_loss(x, y, full=True)",
+    "hinge_embedding_loss(x, y)",
+    "margin_ranking_loss(x, y, y)",
+    "soft_margin_loss(x, y)",
+    "triplet_margin_loss(x, y, y + 1)",
+    "triplet_margin_with_distance_loss(x, y, y + 1)",
+    "multi_margin_loss(x, labels)",
+    "multilabel_margin_loss(x, places)",
+    "multilabel_soft_margin_loss(x, y)",
+    "cosine_embedding_loss(x, y, ones)",
+    "kl_div(x, y, reduction='batchmean')",
+    "gaussian_nll_loss(x, y, y)",
+    "log_softmax(x, 1)",
+    "prelu(x, ones[:1])",
+    "cosine_similarity(x, y)",
+    "pairwise_distance(x, y)",
+    "layer_norm(x, (3,))",
+]
+
+
+@pytest.mark.parametrize("lower", ["bfloat16", "float16"])
+@pytest.mark.parametrize("given", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("expression", LOSSES)
+def test_losses_have_pytorchs_types(expression, given, lower):
+    types = []
+    for framework in (weft, torch):
+        x, y = (framework.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, at]]).to(getattr(framework, given)) for at in (0.6, 0.7))
+        scope = {"x": x, "y": y, "ones": y[:, 0] * 0 + 1, "labels": framework.tensor([0, 2])}
+        scope["places"] = framework.zeros(2, 3, dtype=framework.int64)
+        with framework.autocast("cpu", dtype=getattr(framework, lower)):
+            result = eval(f"framework.nn.functional.{expression}", {"framework": framework, **scope})
+        types.append(str(result.dtype))
+    assert types[0] == types[1]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.errors import DimNameError
-from weft.ops._dims import Called, Factors, Names, Sizes, name_letter, pointwise
+from weft.ops._dims import Called, Else, Factors, Letters, Names, Sizes, name_letter, pointwise
 from weft.ops._table import OpDef
 
 
 def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], names: Sequence[Names]) -> list[Names]:
     """The names of the results on tensors with these shapes and names; `DimNameError` where names do not fit."""
     if op.dims is None:
+        rule = "Please give it one by `custom_op(..., dims=...)`, or" if "::" in op.name else "Please"
         raise DimNameError(
-            f"{op.name}() has no rule for names of dims. Please drop the names via `tensor = tensor.rename(None)`, "
+            f"{op.name}() has no rule for names of dims. {rule} drop the names via `tensor = tensor.rename(None)`, "
             "call it with an unnamed tensor, and set names on the result."
         )
     if op.dims is pointwise:  # names are compared before sizes
@@ -25,11 +27,31 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     if factors.product:
         for result in results:
             _require_distinct(result, names)
-    return [distinct(result) for result in results]
+    return [_kept(factors, letters, result) for letters, result in zip(factors.outs, results, strict=True)]
 
 
 def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
-    return letter.name if isinstance(letter, Called) else carried.get(name_letter(letter))
+    if isinstance(letter, Called):
+        return letter.name
+    return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))
+
+
+def _chosen(letter: Else, carried: Mapping[Any, str]) -> Any:
+    return letter.letter if letter.letter in carried else letter.other
+
+
+def _kept(factors: Factors, letters: Letters, result: Names) -> Names:
+    """The names, each only once: where it comes from the first input, else where it comes first."""
+    if distinct(result) == result:
+        return result
+    first = {name_letter(letter) for letter in factors.ins[0]} - {None}
+    own = {name for letter, name in zip(letters, result, strict=True) if name_letter(letter) in first}
+    return distinct(
+        tuple(
+            None if name in own and name_letter(letter) not in first else name
+            for letter, name in zip(letters, result, strict=True)
+        )
+    )
 
 
 def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, str]:
@@ -46,8 +68,34 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
                 place = [name_letter(x) for x in factors.ins[first]].index(letter)
                 raise _mismatch(op, names[first], place, own, dim)
             sources.setdefault(letter, at)
+    _require_choices(op, factors, names, carried, sources)
     _require_aligned(op, factors, names)
     return carried
+
+
+def _require_choices(
+    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Any, str], sources: Mapping[Any, int]
+) -> None:
+    """Raises where a dim with the letter `Else` has another name than what it chooses."""
+    for letters, own in zip(factors.ins, names, strict=True):
+        for dim, (letter, name) in enumerate(zip(letters, own, strict=True)):
+            if not isinstance(letter, Else) or name is None:
+                continue
+            chosen = _chosen(letter, carried)
+            if carried.get(chosen, name) != name:
+                first = sources[chosen]
+                place = [name_letter(x) for x in factors.ins[first]].index(chosen)
+                raise _mismatch(op, names[first], place, own, dim)
+
+
+_PARTS = re.compile(r"_(train|eval|layer|losses|values|with_indices|dims?|to|src|from|all|number|step|loss)$")
+
+
+def _public_name(op: OpDef) -> str:
+    """What errors call a row: one that is a part of a function, by that function."""
+    if op.name.startswith("attention"):
+        return "scaled_dot_product_attention"
+    return op.name if op.function or op.method else _PARTS.sub("", op.name)
 
 
 def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
@@ -58,7 +106,7 @@ def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) 
             f"{b!r} are at the same position from the right but do not match."
         )
     return DimNameError(
-        f"{op.name}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
+        f"{_public_name(op)}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
         f"{list(others)}) but they do not match."
     )
 
@@ -67,7 +115,7 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names]) -> Non
     """Raises where two inputs that are lined up by position have one name at two positions."""
     if len(names) < 2:
         return
-    action = "broadcast" if op.dims is pointwise else op.name
+    action = "broadcast" if op.dims is pointwise else _public_name(op)
     positions: dict[str, tuple[int, int]] = {}  # by name, its position and the input that has it
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for letter, name in zip(letters, own, strict=True):

@@ -263,6 +263,13 @@ def dim(x: Any, name: str, op: str, of: Any) -> int:
     return integer(without_names(x, of), name, op)
 
 
+def own_dim(x: Any, name: str, op: str, of: Any) -> int:
+    """A dim: an integer, or a name of `of`, as a number from the back."""
+    if isinstance(x, str) and (tensor := _named(of)) is not None:
+        return position(tensor, x) - tensor.ndim
+    return integer(x, name, op)
+
+
 def dims(x: Any, name: str, op: str, of: Any) -> Any:
     """A dim or several: integers, or names of `of`."""
     return one_or_more_ints(without_names(x, of), name, op)
@@ -331,11 +338,16 @@ Dim = int
 """A dim of the tensor that comes first, by number or by name; the function gets the number."""
 Dims = int | Sequence[int]
 """A dim or several, likewise."""
+OwnDim = int
+"""As `Dim`, but the function gets a name's number from the back."""
 AnyDims = Any
 """Anything; names in it, alone or in a sequence, are dims."""
 
+_DIMS = {"Dim": "_dim", "Dims": "_dims", "OwnDim": "_own_dim"}
+"""How generated source calls the converters of dims, by annotation."""
+
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
-SCOPE |= {"_dim": dim, "_dims": dims, "_without_names": without_names}
+SCOPE |= {"_dim": dim, "_own_dim": own_dim, "_dims": dims, "_without_names": without_names}
 SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
 
 
@@ -347,9 +359,9 @@ def converted(
     `first` is the parameter whose tensor may have names of dims.
     """
     base = annotation.removesuffix(" | None")
-    if base in ("Dim", "Dims"):
+    if base in _DIMS:
         unless = f"type({name}) is int" + f" or {name} is None" * (base != annotation)
-        return f"{name} if {unless} else _{base.lower()}({name}, {name!r}, {op!r}, {first})"
+        return f"{name} if {unless} else {_DIMS[base]}({name}, {name!r}, {op!r}, {first})"
     if base == "AnyDims":
         return f"_without_names({name}, {first})"
     if base not in kinds:

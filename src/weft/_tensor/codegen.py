@@ -166,7 +166,9 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
 def _static(param: Param, name: str, module: str, first: str) -> str:
     """Source of the static entry of a parameter that is not an input."""
     may_be_none = param.optional or param.default in (None, ())
-    if param.kind in _BY_NAME and param.text != "IntDim":
+    if param.text.startswith("OwnDim"):
+        return arguments.converted(param.name, name, param.text, first=first)
+    if param.kind in _BY_NAME:
         return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
     base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":
@@ -402,7 +404,11 @@ def _bound(
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     first = next(iter(inspect.signature(body).parameters), "")
+    only_by_place = False
     for p in inspect.signature(body).parameters.values():
+        if only_by_place and p.kind is not p.POSITIONAL_ONLY:
+            head.append("/")
+        only_by_place = p.kind is p.POSITIONAL_ONLY
         if p.kind is p.KEYWORD_ONLY and not has_star:
             head.append("*")
         has_star = has_star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)

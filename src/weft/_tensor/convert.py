@@ -32,7 +32,7 @@ from weft._base.dtype import (
 from weft._base.limits import limits
 from weft._base.state import ambient, default_device, default_dtype
 from weft._lazy import metrics
-from weft._lazy.aval import Aval, aval_of, marked
+from weft._lazy.aval import Aval, aval_of, marked, named
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.signature import Signature
@@ -328,7 +328,7 @@ def moved(source: Tensor, target: device_class) -> Tensor:
 
 def _moved_value(value: Value, target: device_class) -> Value:
     depends_on("to move a tensor to another device")
-    aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
+    aval = named(aval_of(value.aval.shape, value.aval.dtype, device=target), value.aval.names)
     result = Value(aval, _put(array_of(value), target))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)

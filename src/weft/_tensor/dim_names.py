@@ -43,6 +43,8 @@ def position(tensor: TensorBase, name: str | None) -> int:
 
 def checked_names(names: Sequence[Any], ndim: int) -> Names:
     """Names for the dims of a tensor; `RuntimeError` for some that are no names, come twice, or are too few or many."""
+    if isinstance(names, str):
+        raise ArgumentError(f"names must be a tuple or a list of names, such as ({names!r},), not the str {names!r}")
     for name in names:
         if name is not None and not isinstance(name, str):
             raise ArgumentError(f"names must be str or None, not {type(name).__name__}: {list(names)}")
@@ -69,7 +71,10 @@ def renamed_view(result: T, tensor: TensorBase, names: Names) -> T:
 
 
 def set_names(tensor: T, names: Names) -> T:
-    """Give the dims of a tensor other names. Its elements, its gradient and its views stay."""
+    """Give the dims of a tensor, and of its gradient, other names. Its elements and its views stay."""
+    tape = tensor._tape
+    if tape is not None and tape.grad is not None and tape.grad._read().aval.names is not None:
+        tape.grad = with_names(tape.grad, names)
     value = tensor._read()
     aval = named(value.aval, names)
     if aval is value.aval:

@@ -37,13 +37,14 @@ class IndexPlan:
     """View steps in order, then `index(x, indices, spec)` if there are indices.
 
     `spec` has the indexed dim of each of `indices`, counted after the steps. `masks` are the masks from which some of
-    the indices were made.
+    the indices were made, `mask_dims` the first dim of each, counted likewise.
     """
 
     steps: list[ViewStep] = field(default_factory=list)
     indices: list[Any] = field(default_factory=list)
     spec: tuple[int, ...] = ()
     masks: list[Any] = field(default_factory=list)
+    mask_dims: list[int] = field(default_factory=list)
 
 
 def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> IndexPlan:
@@ -224,6 +225,7 @@ class _Walk:
             self._truth(bool(mask))
             return
         self.plan.masks.append(mask)
+        self.plan.mask_dims.append(self.dim)
         for places in self.nonzero(mask):
             self._index(places)
         self.source += len(mask.shape)

@@ -13,12 +13,13 @@ from weft._base.state import ambient
 from weft._tensor.alias import owner_of
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, tensor
+from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_writable, write
-from weft.errors import ArgumentError, DTypeError
+from weft.errors import ArgumentError, DimNameError, DTypeError
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -27,13 +28,26 @@ def _make(item: Any) -> Tensor:
 
 
 def nonzero_dims(mask: Tensor) -> tuple[Tensor, ...]:
-    """For each dim of a mask, the coordinates of its nonzero elements.
+    """For each dim of a mask, the coordinates of its nonzero elements; they have the name of a mask's only dim.
 
     Waits for the elements, since their number is the size of the result.
     """
     if mask.dtype is uint8:
         warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
-    return tuple(from_host(places.astype(np.int64), mask.device) for places in np.nonzero(mask.detach()._host()))
+    places = tuple(from_host(places.astype(np.int64), mask.device) for places in np.nonzero(mask.detach()._host()))
+    return tuple(set_names(place, names_of(mask)) for place in places) if len(places) == 1 else places
+
+
+def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) -> None:
+    """Raise `RuntimeError` where a mask has another name than the dim of `x` that it covers, from each of `dims` on."""
+    for mask, first in zip(masks, dims, strict=True):
+        covered = names_of(x)[first : first + mask.ndim]
+        for own, other in zip(covered, names_of(mask), strict=True):
+            if own is not None and other is not None and own != other:
+                raise DimNameError(
+                    f"The names of the mask {list(names_of(mask))} do not match those of the dims {list(covered)} of "
+                    f"the indexed {label_of(x)}"
+                )
 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
@@ -43,6 +57,7 @@ def _plan(x: Tensor, index: Any) -> IndexPlan:
 def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
     for step in plan.steps:
         x = getattr(op, step.row)(x, **step.static, **step.scalars)
+    require_mask_names(x, plan.masks, plan.mask_dims)
     return x
 
 

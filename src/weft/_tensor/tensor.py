@@ -24,7 +24,7 @@ from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
-from weft._tensor.dim_names import position
+from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
@@ -277,7 +277,11 @@ class Tensor(TensorBase):
     def data(self, source: Tensor) -> None:
         if not isinstance(source, Tensor):
             raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{array_hint(source)}")
+        names = self._read().aval.names
         sharing.set_data(self, source)
+        aval = self._read().aval
+        if names is not None and aval.names is None and len(names) == len(aval.shape):
+            set_names(self, names)
 
     @data.deleter
     def data(self) -> None:

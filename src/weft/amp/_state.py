@@ -18,12 +18,17 @@ def is_autocast_available(device_type: str) -> bool:
     return _known(device_type, "is_autocast_available") in DEFAULT_TYPES
 
 
-def place_of(device_type: Any, function: str) -> int:
-    """Where a type of device stands among those that have autocast; `RuntimeError` for others."""
+def type_of(device_type: Any, function: str) -> str:
+    """The type in a type of device, or in a device such as "cpu:0"; `RuntimeError` for those without autocast."""
     known = _known(device_type, function)
     if known not in PLACES:
         raise AmpError(f"User specified an unsupported autocast device_type '{device_type}'")
-    return PLACES[known]
+    return known
+
+
+def _place_of(device_type: Any, function: str) -> int:
+    """Where a type of device stands among those that have autocast."""
+    return PLACES[type_of(device_type, function)]
 
 
 def _known(device_type: Any, function: str) -> str:
@@ -34,8 +39,7 @@ def _known(device_type: Any, function: str) -> str:
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether operators on devices of this type are cast here."""
-    place_of(device_type, "is_autocast_enabled")
-    return device_type in ambient().autocast.enabled
+    return type_of(device_type, "is_autocast_enabled") in ambient().autocast.enabled
 
 
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
@@ -44,14 +48,13 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
     kind, on = ("cuda", device_type) if enabled is None else (device_type, enabled)
     if not isinstance(on, bool):
         raise ArgumentError(f"{name}(): argument 'enabled' must be bool, not {type(on).__name__}")
-    place_of(kind, name)
-    state = ambient().autocast
+    kind, state = type_of(kind, name), ambient().autocast
     change(enabled=state.enabled | {kind} if on else state.enabled - {kind})
 
 
 def get_autocast_dtype(device_type: str) -> DType:
     """The lower precision type of devices of a type."""
-    return ambient().autocast.dtypes[place_of(device_type, "get_autocast_dtype")]
+    return ambient().autocast.dtypes[_place_of(device_type, "get_autocast_dtype")]
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
@@ -59,7 +62,7 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     if not isinstance(dtype, DType):
         raise ArgumentError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     dtypes = list(ambient().autocast.dtypes)
-    dtypes[place_of(device_type, "set_autocast_dtype")] = dtype
+    dtypes[_place_of(device_type, "set_autocast_dtype")] = dtype
     change(dtypes=tuple(dtypes))
 
 

@@ -15,7 +15,7 @@ from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._lazy.autocast import is_eligible
 from weft._tensor.tensor import Tensor
-from weft.amp._state import change, get_autocast_dtype, is_autocast_available, is_autocast_enabled, place_of
+from weft.amp._state import change, get_autocast_dtype, is_autocast_available, is_autocast_enabled, type_of
 from weft.cuda._devices import is_available, is_bf16_supported
 from weft.errors import AmpError, ArgumentError, ValueRangeError
 
@@ -40,12 +40,11 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        place = PLACES[_required_type(device_type)]
-        self.device = device_type
+        self.device = device_type = _required_type(device_type)
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         if not isinstance(self.fast_dtype, DType):
             raise ArgumentError(f"autocast: dtype must be a torch.dtype, not {type(dtype).__name__}")
-        self._place = place
+        self._place = PLACES[device_type]
         self._enabled = bool(enabled) and _is_possible(device_type, self.fast_dtype)
         self._cache_enabled = ambient().autocast.caches if cache_enabled is None else bool(cache_enabled)
         self._before: list[Autocast] = []
@@ -104,8 +103,7 @@ def autocast_decorator(autocast_instance: autocast, func: Callable[..., Any]) ->
 def _required_type(device_type: Any) -> str:
     if not isinstance(device_type, str):
         raise ValueRangeError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-    place_of(device_type, "autocast")
-    return device_type
+    return type_of(device_type, "autocast")
 
 
 def _is_possible(device_type: str, dtype: DType) -> bool:
@@ -137,7 +135,7 @@ def custom_fwd(
     With `cast_inputs`, floating tensors on devices of the type are cast to it in a region, and `forward` then runs with
     autocast off. Without, its operators are cast as anywhere in the region.
     """
-    _required_type(device_type)
+    device_type = _required_type(device_type)
     if fwd is None:
         return partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -156,7 +154,7 @@ def custom_fwd(
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
     """Decorates `backward` of an `autograd.Function`, which then runs in the autocast state of its `forward`."""
-    _required_type(device_type)
+    device_type = _required_type(device_type)
     if bwd is None:
         return partial(custom_bwd, device_type=device_type)
 

@@ -174,9 +174,10 @@ def _linked(
     key = (cls.__qualname__, count, avals)
     signature = _signatures.get(key)
     if signature is None:
+        names = [aval.names or (None,) * len(aval.shape) for aval in avals[:count]]
         signature = _signatures[key] = Signature(
             cls.__name__, lambda *arrays: arrays[:count], avals, device=operands[0].aval.device
-        )
+        ).with_names(names)
     values = record(signature, operands, ambient())
     custom = _custom(cls, ctx, args, results, [any(r is s for s in smooth) for r in results])
     raw = [id(value) for value in operands[:count]]

@@ -14,7 +14,7 @@ from typing import Any
 from weft._tensor.codegen import op as rows
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
-from weft.distributed._group import ProcessGroup
+from weft.distributed._group import ProcessGroup, give_names
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
 from weft.distributed._work import Work
 from weft.distributed._world import member_of, require_timedelta
@@ -249,6 +249,7 @@ def all_gather_into_tensor(
     process_group = member_of(group, name)
     if process_group is None:
         return None
+    give_names([source], [target])
     parts = _parts(target, source, process_group, "output_tensor", name)
     return process_group.run(name, process_group._backend.all_gather, [source], parts, async_op=async_op)
 
@@ -430,6 +431,7 @@ def all_to_all_single(
     if process_group is None:
         return None
     _same_type(target, source, "output", name)
+    give_names([source], [target])
     return _exchange(
         process_group,
         name,

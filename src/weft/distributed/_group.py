@@ -23,6 +23,7 @@ from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, raw_array
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
+from weft._tensor.dim_names import take_names
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.distributed._debug_level import DebugLevel, get_debug_level
@@ -266,6 +267,7 @@ class ProcessGroup(GroupCollectives):
 
         With `async_op` this returns at once: the group's own thread waits for the arrays and calls `call`.
         """
+        give_names(inputs, results)
         block = self._block
         if block.calls is not None:
             block.calls.append((call, inputs, results))
@@ -379,6 +381,19 @@ class ProcessGroup(GroupCollectives):
 
 
 _GRACE_SECONDS = 5.0
+
+
+def give_names(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Give results without names those of this rank's inputs, if these agree; a result may have one more dim."""
+    found = {names for tensor in inputs if (names := tensor._read().aval.names) is not None}
+    if len(found) != 1:
+        return
+    (names,) = found
+    for result in results:
+        if result.ndim == len(names):
+            take_names(result, names)
+        elif result.ndim == len(names) + 1:
+            take_names(result, (None, *names))
 
 
 def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:

@@ -11,6 +11,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
+from weft._tensor.view import renamed, without_names
 from weft.errors import GradientError, ModuleError
 
 
@@ -314,10 +315,15 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
         del outputs
         grads: list[Tensor | None] = [None] * len(passed)
         for index, grad in by_index.items():
-            grads[at[index]] = wrap(grad)
+            names = avals[index].names
+            grads[at[index]] = wrap(grad if names is None else renamed(grad, names))
         replacements = hook(tuple(grads))
-        return [None if replacements[i] is None else replacements[i]._read() for i in at]
+        return [
+            None if replacements[i] is None else without_names(replacements[i]._read(), aval, "the result of a hook")
+            for i, aval in zip(at, avals, strict=True)
+        ]
 
+    avals = [items[i]._read().aval for i in at]
     behind = op.pass_through([items[i] for i in at])
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()

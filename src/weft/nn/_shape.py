@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import REQUIRED, layer
 from weft.ops._neural import ntuple
 
+
+def _flatten(input: Tensor, start_dim: Any, end_dim: Any, out_dim: str | None) -> Tensor:
+    if isinstance(start_dim, (list, tuple)):
+        return input.flatten(dims=start_dim, out_dim=out_dim)
+    return input.flatten(start_dim, end_dim, out_dim)
+
+
 Flatten = layer(
     "Flatten",
     __name__,
-    op.flatten,
-    "Dims from `start_dim` to `end_dim` as one.",
+    _flatten,
+    "Dims from `start_dim` to `end_dim`, or the consecutive ones in a list, as one with the name `out_dim`.",
     "start_dim={start_dim}, end_dim={end_dim}",
     start_dim=1,
     end_dim=-1,
+    out_dim=None,
 )
+Flatten.out_dim = None  # for layers that were pickled without it
 
 
 def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from weft._base.state import using
+from weft._tensor.dim_names import names_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
@@ -206,11 +207,23 @@ def plan_tensors(
                 f"current model is {tensor.shape}."
             )
             continue
-        if local.get("assign_to_params_buffers"):
+        assigned = local.get("assign_to_params_buffers")
+        if not (lazy or is_lazy(source) or assigned) and not _may_be_copied(source, tensor):
+            errors.append(
+                f"names mismatch for {key}: copying a param with names {list(names_of(source))} from checkpoint, the "
+                f"names in current model are {list(names_of(tensor))}."
+            )
+            continue
+        if assigned:
             writes.append(_assignment(module, name, tensor, source))
         elif not is_lazy(source):
             writes.append(_copy(tensor, source))
     return missing
+
+
+def _may_be_copied(source: Tensor, tensor: Tensor) -> bool:
+    """Whether names of dims allow it: one of the two has none, or both have the same."""
+    return not (source.has_names() and tensor.has_names()) or names_of(source) == names_of(tensor)
 
 
 def _copy(tensor: Any, source: Any) -> Callable[[], None]:

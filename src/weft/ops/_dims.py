@@ -43,10 +43,19 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class Else:
+    """A dim with the name of the dims with this letter or, if that has none, of `other`; split with the former."""
+
+    letter: Any
+    other: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Factors:
     """Letters of the dims of each input and output. `whole` letters may not be split over a mesh axis.
 
-    Where two dims of a result would have one name, only the first has it; for `product`, that is an error.
+    Where two dims of a result would have one name, the one that comes from the first input keeps it, else the first;
+    for `product`, that is an error.
     """
 
     ins: tuple[Letters, ...]
@@ -86,16 +95,16 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 def shared_letter(letter: Any) -> Any:
     """The letter that dims which are split together have in common; None for a dim that is split by itself alone."""
-    if isinstance(letter, PartOf | Called):
+    if isinstance(letter, PartOf | Called | Else):
         return letter.letter
     return None if isinstance(letter, NameOf) else letter
 
 
 def name_letter(letter: Any) -> Any:
-    """The letter that dims with one name have in common; None for a dim whose name is nobody else's."""
+    """The letter that dims with one name have in common; None for a dim whose name is nobody else's, and for `Else`."""
     if isinstance(letter, NameOf):
         return letter.letter
-    return None if isinstance(letter, PartOf | Called) else letter
+    return None if isinstance(letter, PartOf | Called | Else) else letter
 
 
 def require_sizes(sizes: Sequence[int]) -> None:

@@ -15,9 +15,9 @@ from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
 from weft.ops._table import (
     ACCELERATOR_FLOAT32,
-    ACCELERATOR_LOWER,
     Arithmetic,
     Array,
+    Cast,
     Dim,
     DTypeArg,
     Key,
@@ -233,7 +233,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=ACCELERATOR_LOWER, method=True, also=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, IndexDomainError, IndexRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, pointwise, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
@@ -302,13 +302,21 @@ def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
     return jnp.where(mask, _real_into(input, value, _overflow(input)), input)
 
 
+def _masked_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The mask broadcasts with the input; elements of the source have no place of their own. All dims are whole."""
+    both = pointwise(shapes[:2], static)
+    source = tuple(PartOf(f"source:{d}") for d in range(len(shapes[2])))
+    whole = frozenset({*both.outs[0], *map(shared_letter, source)})
+    return Factors((*both.ins, source), both.outs, whole)
+
+
 def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
     return namespace(mask).broadcast_to(mask, broadcast_shapes(input.shape, mask.shape)).sum() > source.size
 
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=flat_write,
+    dims=_masked_write,
     check=_masked_scatter_check,
     inplace=True,
     check_text="Number of elements of source < number of ones in mask",

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
-from weft.ops._dims import Factors, NameOf, PartOf, Sizes, broadcast_shapes
+from weft.ops._dims import Else, Factors, NameOf, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
@@ -21,7 +21,6 @@ from weft.ops._index import (
     UNCHECKED,
     added,
     cells,
-    flat_write,
     isolated,
     outside,
     outside_dim,
@@ -87,7 +86,10 @@ def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
 
 
 def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Indexed dims are whole; the dims of the broadcast indices are placed as in NumPy."""
+    """Indexed dims are whole; the dims of the broadcast indices are placed as in NumPy.
+
+    An index of one dim, alone, chooses places along the indexed dim, whose name stays unless the index has one.
+    """
     dims = static["spec"]
     ins = tuple(range(len(shapes[0])))
     ndim = len(_index_shape(shapes[1:]))
@@ -95,8 +97,21 @@ def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     kept = [d for d in ins if d not in dims]
     adjacent = dims[-1] - dims[0] + 1 == len(dims)
     at = dims[0] if adjacent else 0
-    out = (*kept[:at], *(f"index:{d}" for d in range(ndim)), *kept[at:])
-    return Factors((ins, *indices), (out,), frozenset(dims))
+    chosen: list[Any] = [f"index:{d}" for d in range(ndim)]
+    if ndim == len(dims) == 1:
+        chosen = [Else(chosen[0], dims[0])]
+    return Factors((ins, *indices), ((*kept[:at], *chosen, *kept[at:]),), frozenset(dims))
+
+
+def _advanced_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """All dims are whole; those of the values, counted from the back, are compared with those of what is read there."""
+    count = len(static["spec"])
+    read = _advanced_read(shapes[: count + 1], static)
+    values, target = shapes[count + 1], read.outs[0]
+    spare = max(len(values) - len(target), 0)
+    letters = (*[f"value:{d}" for d in range(spare)], *target[max(len(target) - len(values), 0) :])
+    whole = frozenset(letter for dims in (*read.ins, letters) for letter in map(shared_letter, dims))
+    return Factors((*read.ins, letters), read.ins[:1], whole)
 
 
 # Advanced indexing
@@ -166,7 +181,7 @@ def _index_put_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=flat_write,
+    dims=_advanced_write,
     cast=ACCELERATOR_PROMOTE,
     vjp=_index_put_vjp,
     check=_index_put_check,

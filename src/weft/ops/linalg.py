@@ -25,6 +25,7 @@ from weft.ops._table import (
     Arrays,
     Cast,
     DTypeArg,
+    OwnDim,
     PerDevice,
     Promote,
     defop,
@@ -143,7 +144,7 @@ def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(dims=_cross_dims, cast=ACCELERATOR_PROMOTE, linear="each")
-def cross(input: Array, other: Array, dim: int | None = None) -> Array:
+def cross(input: Array, other: Array, dim: OwnDim | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)
     if input.dtype != other.dtype:

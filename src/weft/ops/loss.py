@@ -13,7 +13,7 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeErro
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._neural import reduced, reduction_name, require_float, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Cast, defop
+from weft.ops._table import Arithmetic, Array, Cast, defop
 from weft.ops._type_names import scalar_name
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
@@ -163,7 +163,7 @@ def _bad_cross_entropy(
 @defop(
     grad_name="NllLoss",
     dims=_class_dims,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     aux=1,
     vjp=_cross_entropy_vjp,
     partial="sum",
@@ -215,7 +215,7 @@ def _bad_nll(
 
 @defop(
     dims=_class_dims,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     partial="sum",
     module="nn.functional",
     check=_bad_nll,
@@ -258,7 +258,7 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 
 @defop(
     dims=_class_dims,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     partial="sum",
     module="nn.functional",
     check=_bad_multi_margin,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
 from weft.ops._neural import element_loss, reduced, vector_norms
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Promote, Scalar, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Scalar, defop
 
 
 def _hinge(x: Array) -> Array:
@@ -31,7 +31,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 
 @defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, also="nn.functional")
-def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
+def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: float = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
     axis = wrap_dim(dim, len(shape))
@@ -72,9 +72,7 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
         )
 
 
-@defop(
-    dims=_whole_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional"
-)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def cosine_embedding_loss(
     input1: Array,
     input2: Array,
@@ -96,7 +94,7 @@ def cosine_embedding_loss(
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.FLOAT,
     partial="sum",
     method=False,
@@ -123,7 +121,7 @@ def margin_ranking_loss(
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.FLOAT,
     partial="sum",
     method=False,
@@ -144,9 +142,7 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
-@defop(
-    dims=_whole_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional"
-)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def triplet_margin_loss(
     anchor: Array,
     positive: Array,

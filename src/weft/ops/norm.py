@@ -141,7 +141,7 @@ def _rms_norm_vjp(
     return g_input.astype(input.dtype), _sum_to(g * normal, weight, tuple(range(axes[0])))
 
 
-@defop(dims=_trailing, aux=1, vjp=_rms_norm_vjp, method=False, also="nn.functional")
+@defop(dims=_trailing, cast=ACCELERATOR_FLOAT32, aux=1, vjp=_rms_norm_vjp, method=False, also="nn.functional")
 def rms_norm(
     input: Array, normalized_shape: Shape, weight: Array | None = None, eps: float | None = None
 ) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._neural import element_loss, reduced, reduction_name, require_float, size_of, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Banned, Cast, Operand, PerDevice, Promote, defop
+from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -79,7 +79,7 @@ def mse_loss(
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.COMMON,
     partial="sum",
     module=_FUNCTIONAL,
@@ -109,7 +109,7 @@ def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.COMMON,
     partial="sum",
     module=_FUNCTIONAL,
@@ -133,7 +133,14 @@ def smooth_l1_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL, warning=_broadcast)
+@defop(
+    dims=element_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.COMMON,
+    partial="sum",
+    module=_FUNCTIONAL,
+    warning=_broadcast,
+)
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
@@ -210,7 +217,7 @@ def binary_cross_entropy(
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.COMMON,
     partial="sum",
     method=False,
@@ -259,7 +266,7 @@ def kl_div(
 
 @defop(
     dims=element_loss,
-    cast=ACCELERATOR_FLOAT32,
+    cast=Cast.FLOAT32,
     promote=Promote.FLOAT,
     partial="sum",
     method=False,
@@ -317,7 +324,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@defop(dims=element_loss, cast=ACCELERATOR_FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
 def soft_margin_loss(
     input: Array,
     target: Array,

@@ -15,7 +15,7 @@ from weft.ops._memory import require_room
 from weft.ops._neural import like, require_space, wide
 from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
-from weft.ops._table import Arithmetic, Array, Cast, Scalar, Shape, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Scalar, Shape, defop
 
 _FUNCTIONAL = "nn.functional"
 
@@ -216,7 +216,7 @@ def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
         raise ShapeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")
 
 
-@defop("interpolate_to", dims=_space_whole, cast=Cast.NONE, function=False, method=False)
+@defop("interpolate_to", dims=_space_whole, cast=ACCELERATOR_FLOAT32, function=False, method=False)
 def interpolate(
     input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
 ) -> Array:

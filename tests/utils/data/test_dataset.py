@@ -98,3 +98,30 @@ REFUSED = [
 def test_what_does_not_fit_is_refused(text, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
         eval(text, vars(data) | {"weft": weft, "Counting": Counting, "AtOnce": AtOnce, "Half": Half})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_samples_keep_the_names_of_their_dims(shuffle, workers):
+    x = weft.arange(12.0).reshape(4, 3).rename("row", "column")
+    whole = data.TensorDataset(x, weft.arange(4, names=("row",)))
+    assert [t.names for t in whole[0]] == [("column",), ()]
+    assert [t.names for t in whole[[0, 2]]] == [("row", "column"), ("row",)]
+    for dataset in (
+        whole,
+        data.Subset(whole, [3, 1]),
+        data.random_split(whole, [2, 2])[0],
+        data.StackDataset(whole, whole),
+    ):
+        batch = next(iter(data.DataLoader(dataset, batch_size=2, shuffle=shuffle, num_workers=workers)))
+        first = batch[0][0] if isinstance(dataset, data.StackDataset) else batch[0]
+        assert first.names == (None, "column")
+        assert first.refine_names("row", ...).names == ("row", "column")
+
+
+def test_padded_batches_keep_the_names_of_samples():
+    samples = [weft.ones(n, 2, names=("time", "width")) for n in (1, 3)]
+    assert data.pad_to_buckets([4])(samples).names == (None, "time", "width")
+    samples[0] = samples[0].rename("width", "time")
+    with pytest.raises(RuntimeError, match="names"):
+        data.pad_to_buckets([4])(samples)

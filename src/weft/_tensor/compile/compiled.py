@@ -150,8 +150,13 @@ class Compiled:
         snapshot = capture.snapshot
         if snapshot.opaque:
             capture.prevent(f"reads {snapshot.opaque}")
-        if any(tensor._alias is not None for tensor in capture.written.values()):
-            capture.prevent("makes a tensor from outside a view of another one")
+        for alias in [tensor._alias for tensor in capture.written.values() if tensor._alias is not None]:
+            is_renamed = bool(alias.steps) and alias.steps[-1][0].op.name == "renamed"
+            capture.prevent(
+                "gives other names to the dims of a tensor from outside"
+                if is_renamed
+                else "makes a tensor from outside a view of another one"
+            )
         if capture.prevented or has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
             return
         results: list[Tensor] = []

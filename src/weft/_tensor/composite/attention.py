@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
-from weft.errors import PreconditionError, ShapeError
+from weft.errors import DimNameError, PreconditionError, ShapeError
+from weft.ops._dims import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ def attend(
     only for the queries. So all is computed by position.
     """
     _check_inputs(query, key, value, projections)
-    batch, length = names_of(query)[:2]
-    weights_names = (batch, length, names_of(key)[1]) if average else (batch, None, length, names_of(key)[1])
+    batch, length, source = _names(query, key, value, key_padding_mask, attn_mask)
+    weights_names = (batch, length, source) if average else (batch, None, length, source)
     bare = {id(x): unnamed(x) for x in (query, key, value)}
     query, key, value = (bare[id(x)] for x in (query, key, value))
     key_padding_mask, attn_mask = (None if mask is None else unnamed(mask) for mask in (key_padding_mask, attn_mask))
@@ -78,6 +79,37 @@ def attend(
         output = scaled_dot_product_attention(q, k, v, bias, dropout_p)
     result = op.linear(output.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias)
     return with_names(result, (batch, length, names_of(result)[2])), weights
+
+
+def _names(
+    query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None
+) -> tuple[str | None, str | None, str | None]:
+    """The names of the batch, of queries and of keys; `RuntimeError` where inputs or masks disagree."""
+    inputs = {"query": query, "key": key, "value": value, "key_padding_mask": padding, "attn_mask": mask}
+    own = {name: names_of(x) for name, x in inputs.items() if x is not None}
+    source = own["key"][1] or own["value"][1]
+    itself = source is not None and own["query"][1] == source  # no mask can have this name for queries and for keys
+    of_queries, of_keys = {"attn_mask": -2}, {"value": 1, "key_padding_mask": 1} | ({} if itself else {"attn_mask": -1})
+    return (
+        _one_name(own, "batch", {"query": 0, "key": 0, "value": 0, "key_padding_mask": 0}),
+        _one_name(own, "queries", {"query": 1, **of_queries}),
+        _one_name(own, "keys", {"key": 1, **of_keys}),
+    )
+
+
+def _one_name(own: Mapping[str, Names], what: str, dims: Mapping[str, int]) -> str | None:
+    """The name that all of these dims have that have one."""
+    found: dict[str, str] = {}
+    for x, dim in dims.items():
+        if x in own and (name := own[x][dim]) is not None:
+            found.setdefault(name, f"'{name}' ({x}, which has dims {list(own[x])})")
+    if len(found) > 1:
+        first, second, *_ = found.values()
+        raise DimNameError(
+            f"multi_head_attention_forward: Expected the dim of the {what} to have one name, but it is {first} and "
+            f"{second}."
+        )
+    return next(iter(found), None)
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
-from weft._tensor.arguments import Dim, sizes
-from weft._tensor.codegen import composite, op
+from weft._tensor.arguments import Dim, sizes, without_names
+from weft._tensor.codegen import COMPOSITES, composite, op
 from weft._tensor.composite import shape
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
@@ -25,7 +25,8 @@ View = Callable[..., Any]
 
 
 def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
-    return input[(slice(None),) * (dim % max(input.ndim, 1)) + (slice(start, end, step),)]
+    at = wrap_dim(without_names(dim, input), input.ndim)
+    return input[(slice(None),) * at + (slice(start, end, step),)]
 
 
 def _itself(input: Tensor) -> Tensor:
@@ -67,8 +68,14 @@ def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], stora
 
 # ---- copies
 
+
+def _public(name: str) -> View:
+    """The function that users call, which accepts names of dims."""
+    return COMPOSITES["", name].function if ("", name) in COMPOSITES else getattr(op, name)
+
+
 _COPIED: dict[str, View] = {
-    name: getattr(shape, name, None) or getattr(op, name)
+    name: _public(name)
     for name in (
         "diagonal",
         "expand",
@@ -124,7 +131,7 @@ def _writing(name: str, view: View) -> None:
 
 
 for _name, _view in (
-    ("select", shape.select),
+    ("select", _public("select")),
     ("slice", _sliced),
     ("diagonal", op.diagonal),
     ("as_strided", as_strided),

@@ -12,7 +12,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.codegen import composite, op
-from weft._tensor.dim_names import take_names
+from weft._tensor.dim_names import checked_names, set_names, take_names
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.tensor import Tensor
@@ -38,7 +38,7 @@ def create(
     result = getattr(op, row)(size, *args, dtype=dtype, **options)
     if out is not None:
         return replace(out, result)
-    return result if names is None else result.rename_(*names)
+    return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
-from weft._tensor.subscript import as_filling, nonzero_dims
+from weft._tensor.subscript import as_filling, nonzero_dims, require_mask_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
 from weft.ops._table import OTHER_OUT
@@ -41,9 +41,11 @@ def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumula
     """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim."""
     places: list[Tensor] = []
     masks: list[Tensor] = []
+    starts: list[int] = []
     for index in indices:
         if index.dtype in (bool_, uint8):
             masks.append(index)
+            starts.append(len(places))
             places.extend(nonzero_dims(index))
         else:
             places.append(index)
@@ -51,4 +53,5 @@ def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumula
         values = as_filling(input, masks, len(places), values)
     if len(places) > input.ndim:
         raise IndexRangeError(f"too many indices for tensor of dimension {input.ndim} (got {len(places)})")
+    require_mask_names(input, masks, starts)
     return op.index_put(input, tuple(places), values, tuple(range(len(places))), accumulate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.arguments import Dim, sizes
+from weft._tensor.arguments import Dim, dim_list
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
@@ -68,7 +68,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
             "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, "
             f"but got dims={dims}"
         )
-    first, second = (sizes(d, "dims", "tensordot") for d in dims)
+    first, second = (dim_list(d, "dims", "tensordot", of) for d, of in zip(dims, (a, b), strict=True))
     if len(first) != len(second):
         raise ShapeError("both dimension lists should have same length")
     return [d % a.ndim for d in first], [d % b.ndim for d in second]

@@ -13,6 +13,7 @@ from typing import Any
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.names import align_to, flatten, rename, unflatten
 from weft._tensor.dim_names import label_of, names_of, position
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimNameError, ValueRangeError
 
@@ -24,11 +25,23 @@ def _split(input: Tensor, splits: Mapping[str, Any]) -> Tensor:
     return input
 
 
-def _entries(entries: Sequence[Any], function: str) -> list[tuple[str | None, tuple[str, ...]]]:
-    """Each entry as (new name, or None where one dim stays as it is; names of dims)."""
-    result: list[tuple[str | None, tuple[str, ...]]] = []
-    for entry in entries:
-        parts: list[Any] = list(entry) if isinstance(entry, (tuple, list)) else []
+Entry = tuple[str | None, tuple[str, ...]]
+"""A new name, or None where one dim stays as it is, and the names of dims that become it."""
+
+
+def _entries(input: Tensor, entries: Sequence[Any], function: str) -> list[Entry]:
+    """The entries of a result; `...` stands for the dims of the tensor that are in no entry."""
+    if len(entries) == 1 and isinstance(entries[0], list):
+        entries = entries[0]
+    flat = [part for entry in entries for part in (entry if isinstance(entry, (tuple, list)) else (entry,))]
+    if flat.count(...) > 1:
+        raise DimNameError(f"{function}(): more than one Ellipsis ('...') in {list(entries)}. Please use one.")
+    rest = [name for name in names_of(input) if name not in flat]
+    if ... in flat and None in rest:
+        raise DimNameError(f"{function}(): '...' stands for dims with names, and {label_of(input)} has one without")
+    result: list[Entry] = []
+    for entry in _with_rest(entries, rest):
+        parts: list[Any] = _with_rest(entry, rest) if isinstance(entry, (tuple, list)) else []
         if isinstance(entry, str):
             result.append((None, (entry,)))
         elif len(parts) > 1 and all(isinstance(name, str) for name in parts):
@@ -41,12 +54,23 @@ def _entries(entries: Sequence[Any], function: str) -> list[tuple[str | None, tu
     return result
 
 
-def _arranged(input: Tensor, entries: Sequence[Any], function: str) -> Tensor:
-    """The dims in the order of the entries, those of a tuple as one; all dims have to be in some entry."""
-    result = _entries(entries, function)
-    names = [name for _, group in result for name in group]
+def _with_rest(parts: Sequence[Any], rest: Sequence[str | None]) -> list[Any]:
+    return [name for part in parts for name in (rest if part is ... else (part,))]
+
+
+def _dims_in(input: Tensor, entries: Sequence[Entry], function: str) -> list[str]:
+    """The dims in the entries; `RuntimeError` where one is not there, or comes twice."""
+    names = [name for _, group in entries for name in group]
     for name in names:
         position(input, name)
+        if names.count(name) > 1:
+            raise DimNameError(f"{function}(): dim {name!r} of {label_of(input)} is in two entries")
+    return names
+
+
+def _arranged(input: Tensor, result: Sequence[Entry], function: str) -> Tensor:
+    """The dims in the order of the entries, those of a tuple as one; all dims have to be in some entry."""
+    names = _dims_in(input, result, function)
     for name in names_of(input):
         if name not in names:
             raise DimNameError(
@@ -60,18 +84,29 @@ def _arranged(input: Tensor, entries: Sequence[Any], function: str) -> Tensor:
 
 
 @composite(function=False)
-def rearrange(input: Tensor, *entries: Any, **splits: Any) -> Tensor:
+def rearrange(input: Tensor, /, *entries: Any, **splits: Any) -> Tensor:
     """The dims in another order, some of them joined or split.
 
     `x.rearrange("N", ("features", "C", "H", "W"))` joins three dims to one; `x.rearrange("N", "head", "D",
-    F=(("head", 8), ("D", 64)))` splits one. `RuntimeError` where a dim of the tensor is in no entry.
+    F=(("head", 8), ("D", 64)))` splits one. `...` stands for the other dims. `RuntimeError` where a dim of
+    the tensor is in no entry.
     """
-    return _arranged(_split(input, splits), entries, "rearrange")
+    input = _split(input, splits)
+    return _arranged(input, _entries(input, entries, "rearrange"), "rearrange")
+
+
+def _product(x: Tensor, dims: Sequence[int]) -> Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = op.prod(x, dim)
+    return x
 
 
 _REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "sum": lambda x, dims: op.sum(x, dims),
     "mean": lambda x, dims: op.mean(x, dims),
+    "prod": _product,
+    "var": lambda x, dims: op.var_dims(x, dims),
+    "std": lambda x, dims: op.std_dims(x, dims),
     "max": lambda x, dims: op.amax(x, dims),
     "min": lambda x, dims: op.amin(x, dims),
     "any": lambda x, dims: op.any(x, dims),
@@ -80,18 +115,24 @@ _REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 
 
 @composite(function=False)
-def reduce(input: Tensor, *entries: Any, by: str, **splits: Any) -> Tensor:
-    """`rearrange`, after a reduction `by` "sum", "mean", "max", "min", "any" or "all" over the dims in no entry."""
+def reduce(input: Tensor, /, *entries: Any, by: Any, **splits: Any) -> Tensor:
+    """`rearrange`, after a reduction over the dims in no entry.
+
+    It is `by` "sum", "mean", "prod", "var", "std", "max", "min", "any" or "all".
+    """
+    if not isinstance(by, str):
+        raise ArgumentError(f"reduce(): `by` is the name of a reduction, such as 'sum', not {kind_of(by)}")
     if by not in _REDUCTIONS:
         raise ValueRangeError(f"reduce(): `by` is one of {', '.join(map(repr, _REDUCTIONS))}, not {by!r}")
     input = _split(input, splits)
-    kept = {name for _, group in _entries(entries, "reduce") for name in group}
+    result = _entries(input, entries, "reduce")
+    kept = _dims_in(input, result, "reduce")
     gone = tuple([at for at, name in enumerate(names_of(input)) if name not in kept])
-    return _arranged(_REDUCTIONS[by](input, gone) if gone else input, entries, "reduce")
+    return _arranged(_REDUCTIONS[by](input, gone) if gone else input, result, "reduce")
 
 
 @composite(over=True, function=False)
-def repeat(input: Tensor, *sizes: Any, **counts: Any) -> Tensor:
+def repeat(input: Tensor, /, *sizes: Any, **counts: Any) -> Tensor:
     """Copies along the dims: a number for each, new dims first; or by name, `x.repeat(N=2)`.
 
     A name that no dim has makes a new first dim of so many copies.

@@ -57,13 +57,13 @@ def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], 
 
 
 @composite(function=False)
-def rename(input: Tensor, *names: Any, **rename_map: Any) -> Tensor:
+def rename(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
     """A view whose dims have other names: all of them in order, pairs `old="new"`, or None for no names at all."""
     return renamed_view(object.__new__(Tensor), input, _new_names(input, names, rename_map, "rename"))
 
 
 @composite("rename_", function=False)
-def rename_(input: Tensor, *names: Any, **rename_map: Any) -> Tensor:
+def rename_(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
     """Give the dims of the tensor itself other names, as `rename` does."""
     return set_names(input, _new_names(input, names, rename_map, "rename_"))
 

@@ -1,4 +1,4 @@
 """Older spellings of `weft.amp` for "cpu"."""
 
-from weft.cpu.amp._older import GradScaler as GradScaler
-from weft.cpu.amp._older import autocast as autocast
+from weft.cpu.amp.autocast_mode import autocast as autocast
+from weft.cpu.amp.grad_scaler import GradScaler as GradScaler

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from weft._base.limits import finfo
 from weft._base.state import using
+from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
+from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, ValueRangeError
 from weft.nn import functional as F
@@ -76,11 +78,12 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, X: Tensor) -> Tensor:
+        names, X = names_of(X), unnamed(X)
         wide = X.shape[-2] < X.shape[-1]
         result = self._map(X.mT if wide else X)
         if hasattr(self, "base"):
             result = self.base @ result
-        return result.mT if wide else result
+        return with_names(result.mT if wide else result, names)
 
     def _map(self, X: Tensor) -> Tensor:
         rows, columns = X.shape[-2:]
@@ -105,12 +108,13 @@ class _Orthogonal(Module):
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
             )
         with using(grad=False):
+            names, Q = names_of(Q), unnamed(Q)
             wide = Q.shape[-2] < Q.shape[-1]
             if not hasattr(self, "base"):
                 result = self._reflectors(Q.mT if wide else Q)
-                return result.mT if wide else result
+                return with_names(result.mT if wide else result, names)
             self.base = self._based_on(Q.mT if wide else Q)
-            return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
+            return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone().rename(*names)
 
     def _reflectors(self, Q: Tensor) -> Tensor:
         """The reflectors that the Householder map turns into `Q`."""
@@ -183,12 +187,13 @@ def _from_hooks(
             state_dict[f"{prefix}parametrizations.{name}.original{at}"] = state_dict.pop(key)
 
 
-def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
+def weight_norm(module: M, name: str = "weight", dim: int | str | None = 0) -> M:
     """Compute a parameter from lengths, `original0`, and directions, `original1`; returns the module.
 
     There is one length for each slice along `dim`, or a single one if it is None (Salimans and Kingma, 2016).
     """
-    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    parametrization = _WeightNorm(without_names(dim, _tensor_of(module, name)))
+    register_parametrization(module, name, parametrization, unsafe=True)
     module._register_load_state_dict_pre_hook(partial(_from_hooks, name))
     return module
 
@@ -236,7 +241,7 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | str | None = None
 ) -> M:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 
@@ -244,5 +249,5 @@ def spectral_norm(
     that indexes outputs: 0, or 1 in transposed convolutions. A vector is divided by its length.
     """
     weight = _tensor_of(module, name)
-    dim = default_dim(module) if dim is None else dim
-    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+    at = default_dim(module) if dim is None else without_names(dim, weight)
+    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, at, eps))

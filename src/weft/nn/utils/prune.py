@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import default_dtype
+from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like
 from weft._tensor.tensor import Tensor
@@ -294,9 +295,9 @@ class RandomStructured(_Structured):
         self.dim = dim
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: int | float, dim: int = -1) -> Any:
+    def apply(cls, module: Module, name: str, amount: int | float, dim: int | str = -1) -> Any:
         """Prune a parameter; returns the hook."""
-        return super().apply(module, name, amount=amount, dim=dim)
+        return super().apply(module, name, amount=amount, dim=without_names(dim, getattr(module, name)))
 
     def _scores(self, t: Tensor) -> Tensor:
         return op.rand((t.shape[self.dim],), dtype=default_dtype(), device=t.device)
@@ -317,10 +318,11 @@ class LnStructured(_Structured):
         name: str,
         amount: int | float,
         n: int | float | str,
-        dim: int,
+        dim: int | str,
         importance_scores: Tensor | None = None,
     ) -> Any:
         """Prune a parameter; returns the hook."""
+        dim = without_names(dim, getattr(module, name))
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
     def _scores(self, t: Tensor) -> Tensor:
@@ -371,7 +373,7 @@ def l1_unstructured(module: M, name: str, amount: int | float, importance_scores
     return module
 
 
-def random_structured(module: M, name: str, amount: int | float, dim: int) -> M:
+def random_structured(module: M, name: str, amount: int | float, dim: int | str) -> M:
     """Prune slices along a dim at random; returns the module."""
     RandomStructured.apply(module, name, amount, dim)
     return module
@@ -382,7 +384,7 @@ def ln_structured(
     name: str,
     amount: int | float,
     n: int | float | str,
-    dim: int,
+    dim: int | str,
     importance_scores: Tensor | None = None,
 ) -> M:
     """Prune the slices along a dim that have the smallest norm of order `n`; returns the module."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import using
+from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
@@ -93,11 +94,10 @@ class SpectralNorm(AttributeHook):
         setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
 
     @staticmethod
-    def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+    def apply(module: Module, name: str, n_power_iterations: int, dim: int | str, eps: float) -> SpectralNorm:
         """Normalise a parameter; returns the hook."""
         if attribute_hooks(module, SpectralNorm, name):
             raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
-        hook = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
         if weight is None:
             raise ValueRangeError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
@@ -106,6 +106,7 @@ class SpectralNorm(AttributeHook):
                 "The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to run the dummy "
                 "forward before applying spectral normalization"
             )
+        hook = SpectralNorm(name, n_power_iterations, without_names(dim, weight), eps)
         height, width = hook.reshape_weight_to_matrix(weight.detach()).shape
         delattr(module, name)
         module.register_parameter(name + "_orig", weight)
@@ -165,7 +166,7 @@ class SpectralNormLoadStateDictPreHook:
 
 
 def spectral_norm(
-    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | str | None = None
 ) -> M:
     """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
 

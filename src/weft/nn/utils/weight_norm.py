@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
@@ -52,7 +53,7 @@ class WeightNorm(AttributeHook):
         return scaled(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     @staticmethod
-    def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
+    def apply(module: Module, name: str, dim: int | str | None) -> WeightNorm:
         """Replace a parameter by its lengths and directions; returns the hook."""
         warnings.warn(
             "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
@@ -61,13 +62,13 @@ class WeightNorm(AttributeHook):
         )
         if attribute_hooks(module, WeightNorm, name):
             raise ModuleError(f"Cannot register two weight_norm hooks on the same parameter {name}")
-        hook = WeightNorm(name, dim)
         weight = getattr(module, name)
         if is_lazy(weight):
             raise ValueRangeError(
                 "The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run the dummy "
                 "forward before applying weight normalization"
             )
+        hook = WeightNorm(name, without_names(dim, weight))
         lengths = norm_except_dim(weight.detach(), hook.dim)
         del module._parameters[name]
         module.register_parameter(name + "_g", Parameter(lengths))
@@ -88,7 +89,7 @@ class WeightNorm(AttributeHook):
         setattr(module, self.name, self.compute_weight(module))
 
 
-def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
+def weight_norm(module: M, name: str = "weight", dim: int | str | None = 0) -> M:
     """Split a parameter into lengths `name_g` and directions `name_v` (Salimans and Kingma, 2016); returns the module.
 
     There is one length for each slice along `dim`, or a single one if it is None.

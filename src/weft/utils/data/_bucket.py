@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from weft._tensor.convert import as_tensor
+from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.generator import Generator
 from weft._tensor.packing import padded_rows
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import DimNameError, ShapeError, ValueRangeError
+from weft.ops._dims import Names
 from weft.utils.data._utils.collate import collate, default_collate_fn_map
 from weft.utils.data._utils.draw import host_generator
 from weft.utils.data.sampler import Sampler
@@ -108,11 +110,24 @@ class _Padding:
             if any(len(sample) != len(value) for sample in batch):
                 raise ShapeError(f"padding_value has {len(value)} entries, but samples have {len(batch[0])}")
             return [self._padded([sample[at] for sample in batch], one) for at, one in enumerate(value)]
-        return self._rows([_host(sample) for sample in batch], value)
+        padded = self._rows([_host(sample) for sample in batch], value)
+        return set_names(padded, (None, *_common_names(batch, padded.ndim - 1)))
 
     def _rows(self, rows: list[np.ndarray[Any, Any]], value: float) -> Tensor:
         width = self._boundaries[_bucket_of(max(map(len, rows)), self._boundaries)]
         return as_tensor(padded_rows(rows, width, value))
+
+
+def _common_names(batch: Sequence[Any], ndim: int) -> Names:
+    """The names of the dims of all samples; `RuntimeError` if they differ."""
+    names = {names_of(sample) if isinstance(sample, Tensor) else (None,) * ndim: at for at, sample in enumerate(batch)}
+    first, *others = names
+    if others:
+        raise DimNameError(
+            f"cannot pad samples with different names: sample {names[first]} of the batch has dims {list(first)}, and "
+            f"sample {names[others[0]]} has dims {list(others[0])}"
+        )
+    return first
 
 
 def _host(sample: Any) -> np.ndarray[Any, Any]:

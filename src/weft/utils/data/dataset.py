@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from weft._tensor.convert import from_host
+from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor
 from weft.errors import DatasetError, ValueRangeError
@@ -55,8 +56,12 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     def __getitems__(self, indices: list[Any]) -> list[tuple[Any, ...]]:
         if any(tensor.device.type != "cpu" for tensor in self.tensors):
             return samples_at(self, indices)
-        columns = [tensor.detach()._host() for tensor in self.tensors]  # indexing without XLA: nothing is compiled
-        return [tuple(from_host(np.asarray(column[index])) for column in columns) for index in indices]
+        # indexing without XLA: nothing is compiled
+        columns = [(tensor.detach()._host(), names_of(tensor)[1:]) for tensor in self.tensors]
+        return [
+            tuple(set_names(from_host(np.asarray(column[index])), names) for column, names in columns)
+            for index in indices
+        ]
 
     def __len__(self) -> int:
         return len(self.tensors[0])

@@ -11,6 +11,7 @@ import numpy as np
 from weft._base.dtype import float64
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, room_like, tensor
+from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.utils.data._utils.info import get_worker_info
@@ -127,9 +128,10 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
 def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
-    if get_worker_info() is None or any(sample.has_names() for sample in batch):
+    names = names_of(batch[0])
+    if get_worker_info() is None or any(names_of(sample) != names for sample in batch):
         return op.stack(list(batch), 0)
-    return stacked([sample.detach()._host() for sample in batch])
+    return set_names(stacked([sample.detach()._host() for sample in batch]), (None, *names))
 
 
 def _collate_arrays(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import amp
 from weft._base.dtype import DType, bfloat16
-from weft.amp._older import OlderGradScaler, warn_deprecated
+from weft.amp._older import warn_deprecated
 
 
 class autocast(amp.autocast):
@@ -13,9 +13,3 @@ class autocast(amp.autocast):
     def __init__(self, enabled: bool = True, dtype: DType = bfloat16, cache_enabled: bool = True) -> None:
         warn_deprecated("cpu", "autocast", "autocast('cpu', args...)")
         super().__init__("cpu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
-
-
-class GradScaler(OlderGradScaler):
-    """`amp.GradScaler("cpu", ...)`."""
-
-    _device_type = "cpu"

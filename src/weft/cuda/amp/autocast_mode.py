@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import amp
 from weft._base.dtype import DType, float16
-from weft.amp._older import OlderGradScaler, warn_deprecated
+from weft.amp._older import warn_deprecated
 
 
 class autocast(amp.autocast):
@@ -16,12 +16,6 @@ class autocast(amp.autocast):
     def __init__(self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> None:
         warn_deprecated("cuda", "autocast", "autocast('cuda', args...)")
         super().__init__("cuda", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
-
-
-class GradScaler(OlderGradScaler):
-    """`amp.GradScaler("cuda", ...)`."""
-
-    _device_type = "cuda"
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: DType | None = None) -> Callable[..., Any]:
