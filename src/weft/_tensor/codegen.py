@@ -168,7 +168,7 @@ def _static(param: Param, name: str, module: str, first: str) -> str:
     may_be_none = param.optional or param.default in (None, ())
     if param.text.startswith("OwnDim"):
         return arguments.converted(param.name, name, param.text, first=first)
-    if param.kind in _BY_NAME:
+    if param.kind in _BY_NAME and param.text != "IntDim":
         return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
     base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":

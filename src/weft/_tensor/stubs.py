@@ -29,7 +29,7 @@ _TYPES = {
     Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
 }
-_BY_TEXT = {"DimList": "Sequence[int | str]", "OwnDim": "int | str", "OwnDim | None": "int | str"}
+_BY_TEXT = {"DimList": "Sequence[int | str]", "IntDim": "int", "OwnDim": "int | str", "OwnDim | None": "int | str"}
 _STATIC = {
     **{text: text for text in ("bool", "int", "float", "str", "int | float")},
     "Ints": "int | Sequence[int]",

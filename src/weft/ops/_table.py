@@ -12,7 +12,8 @@ annotations say what they are:
     Arrays           a sequence of tensors
     Key              a jax random key, supplied by the generator and absent from the public signature
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
-    OwnDim           likewise, but the body gets it as given; a name as a negative number, from the first input's back
+    IntDim           a dim that is not accepted by name
+    OwnDim           as Dim, but the body gets it as given; a name as a negative number, from the first input's back
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
     DimList          likewise, but dims, also accepted by name
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
@@ -47,6 +48,7 @@ Scalar = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
 Dim = Any
+IntDim = Any
 OwnDim = Any
 Dims = Any
 Shape = tuple[int, ...]
@@ -156,6 +158,7 @@ _KINDS: dict[str, Kind] = {
     "Arrays": Kind.ARRAYS,
     "Key": Kind.KEY,
     "Dim": Kind.DIM,
+    "IntDim": Kind.DIM,
     "OwnDim": Kind.STATIC,
     "OwnDim | None": Kind.STATIC,
     "Dims": Kind.DIMS,

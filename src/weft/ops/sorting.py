@@ -19,7 +19,7 @@ from weft.ops._reduce import (
     scattered_vjp,
     twice,
 )
-from weft.ops._table import Arithmetic, Array, Dim, Operand, defop
+from weft.ops._table import Arithmetic, Array, Dim, IntDim, Operand, defop
 from weft.ops._type_names import scalar_name
 
 _along_twice = twice(along)
@@ -79,7 +79,7 @@ def _topk_vjp(
 
 @defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
 @lifted
-def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
+def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
     if is_complex(input.dtype) or input.dtype == jnp.bool_:
         kind = "complex" if is_complex(input.dtype) else "bool"

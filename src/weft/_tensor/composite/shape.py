@@ -41,7 +41,7 @@ def select(input: Tensor, dim: Dim, index: int) -> Tensor:
 
 
 @composite()
-def narrow(input: Tensor, dim: Dim, start: int | Tensor, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices along `dim` from `start` on, which may be a tensor of one integer."""
     if input.ndim == 0:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
@@ -79,7 +79,7 @@ def _even_sizes(size: int, step: int) -> list[int]:
 
 
 @composite()
-def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: Dim = 0) -> Tensors:
+def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
     """Pieces along `dim`, of one size except for the last, or of the given sizes."""
     if input.ndim == 0:
         raise ShapeError("split expects at least a 1-dimensional tensor")
@@ -112,7 +112,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: Dim = 0) ->
 
 
 @composite()
-def chunk(input: Tensor, chunks: int, dim: Dim = 0) -> Tensors:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
     """At most `chunks` pieces along `dim`, of one size except for the last."""
     if input.ndim == 0:
         raise ShapeError("chunk expects at least a 1-dimensional tensor")

@@ -1,1 +1,3 @@
-"""core"""
+"""`torch_xla.core`."""
+
+from weft.xla.core import xla_model as xla_model

@@ -1,1 +1,3 @@
-"""debug"""
+"""`torch_xla.debug`."""
+
+from weft.xla.debug import metrics as metrics
