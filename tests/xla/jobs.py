@@ -15,6 +15,12 @@ def differ(ordinal: int) -> None:
     (xm.all_reduce(xm.REDUCE_SUM, x) if ordinal else xm.all_gather(x)).tolist()
 
 
+def end_early(ordinal: int) -> None:
+    """Return on one replica, while the other waits in a collective."""
+    if not ordinal:
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2)).tolist()
+
+
 def fail(ordinal: int) -> None:
     """Raise on one replica, while the other waits in a collective."""
     if ordinal:

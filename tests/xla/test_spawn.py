@@ -25,13 +25,25 @@ def test_one_replica_has_nobody_to_send_to():
         xm.send(torch.ones(2), 0)
 
 
+def test_arguments_of_spawn_are_checked_before_processes_start():
+    with pytest.raises(TypeError, match=r"^spawn: args must be a tuple of arguments, got int$"):
+        xmp.spawn(print, args=3, nprocs=2)
+    with pytest.raises(ValueError, match=r"^spawn: XLA does not survive a fork; use start_method='spawn' or"):
+        xmp.spawn(print, nprocs=2, start_method="fork")
+
+
+def test_a_replica_that_ends_early_is_told():
+    with pytest.raises(ProcessRaisedException, match=r"rank 1 called the end of its function"):
+        xmp.spawn(jobs.end_early, nprocs=2)
+
+
 def test_the_number_of_replicas_is_at_least_one():
     with pytest.raises(ValueError, match=r"^spawn: nprocs must be at least 1, got 0$"):
         xmp.spawn(print, nprocs=0)
 
 
 def test_replicas_that_differ_are_told():
-    with pytest.raises(ProcessRaisedException, match="rank 0 called a program with replica_gather of float"):
+    with pytest.raises(ProcessRaisedException, match=r"rank 0 called a program with all_gather\(0, 2\) of "):
         xmp.spawn(jobs.differ, nprocs=2)
 
 

@@ -15,6 +15,7 @@ from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.signature import Signature
 from weft.ops._jax import device_put, jit, shard_map
 from weft.ops._replicas import AXIS, set_replica_count
+from weft.ops._table import Many
 
 _MOST_NAMED = 3  # collectives in the text of a program
 _LONGEST_TEXT = 120  # characters
@@ -126,8 +127,15 @@ def _split(mesh: Mesh) -> NamedSharding:
 
 def _text(signatures: Sequence[Signature]) -> str:
     """A program's collectives, which must be equal on all replicas: the first of them, and a checksum of all."""
-    calls = [f"{s.name} of {s.avals[0].dtype.name}{list(s.avals[0].shape)}" for s in signatures]
+    calls = [f"{_call_text(s)} of {s.avals[0].dtype.name}{list(s.avals[0].shape)}" for s in signatures]
     checksum = crc32("\n".join(f"{s.name} {s.avals} {s.call.static if s.call else ''}" for s in signatures).encode())
     names = ", ".join(calls[:_MOST_NAMED])
     more = f" and {len(calls) - _MOST_NAMED} more" if len(calls) > _MOST_NAMED else ""
     return f"a program with {names[:_LONGEST_TEXT]}{more} ({checksum:08x})"
+
+
+def _call_text(signature: Signature) -> str:
+    """The name of a collective, with its arguments that are no tensors."""
+    call = signature.call
+    static = () if call is None else [x for x in call.static if x is not None and not isinstance(x, Many)]
+    return f"{signature.name}({', '.join(map(str, static))})" if static else signature.name

@@ -24,12 +24,12 @@ def is_linear(op: Reduction) -> bool:
 
 def all_reduce(x: Tensor, op: Reduction) -> Tensor:
     """The reduction of the tensors of all ranks."""
-    return rows.replica_reduce(*_operands(x, op, "all_reduce", ValueRangeError))
+    return rows.all_reduce(*_operands(x, op, "all_reduce", ValueRangeError))
 
 
 def reduce_scatter(x: Tensor, op: Reduction, dim: int, size: int) -> Tensor:
     """This rank's part, along a dim, of the reduction of the tensors of all ranks."""
-    return rows.replica_scatter(*_operands(x, op, "reduce_scatter"), dim, size)
+    return rows.reduce_scatter(*_operands(x, op, "reduce_scatter"), dim, size)
 
 
 def reduce_scatter_all(xs: Sequence[Tensor], op: Reduction) -> Tensor:
@@ -39,7 +39,7 @@ def reduce_scatter_all(xs: Sequence[Tensor], op: Reduction) -> Tensor:
 
 def all_gather(x: Tensor, dim: int, size: int) -> Tensor:
     """The tensors of all ranks, joined along a dim."""
-    return rows.replica_gather(x, dim, size)
+    return rows.all_gather(x, dim, size)
 
 
 def all_gather_parts(x: Tensor, size: int) -> tuple[Tensor, ...]:
@@ -50,12 +50,12 @@ def all_gather_parts(x: Tensor, size: int) -> tuple[Tensor, ...]:
 
 def all_to_all(x: Tensor, size: int) -> Tensor:
     """Equal parts along the first dim go to the ranks; the parts received, joined."""
-    return rows.replica_exchange(x, 0, 0, size)
+    return rows.all_to_all(x, 0, 0, size)
 
 
 def broadcast(x: Tensor, root: int) -> Tensor:
     """The tensor of the rank `root`."""
-    return rows.replica_broadcast(x, root)
+    return rows.collective_broadcast(x, root)
 
 
 def _operands(x: Tensor, op: Reduction, name: str, error: type[WeftError] = DTypeError) -> tuple[Tensor, str]:

@@ -44,7 +44,7 @@ def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: An
 
 
 @defop(dims=pointwise, arithmetic=Arithmetic.OWN, function=False, method=False, vjp=_reduce_vjp)
-def replica_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
+def all_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
     """The reduction ("sum", "prod", "min", "max", "band", "bor", "bxor", "avg") of the tensors of a group."""
     return input if runs_alone() else reduced(input, reduce_type, groups)
 
@@ -55,14 +55,14 @@ def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups:
 
 
 @defop(dims=_resized("dim"), arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_gather_vjp)
-def replica_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
+def all_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
     """The tensors of a group, joined along a dim: (…, n, …) -> (…, size * n, …)."""
     del size
     return input if runs_alone() else lax.all_gather(input, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
 
 
 @defop(dims=_resized("dim"), arithmetic=Arithmetic.OWN, function=False, method=False)
-def replica_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
+def reduce_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
     """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
     _require_parts("reduce_scatter", input, dim, size)
     return input if runs_alone() else _scattered(input, reduce_type, dim, size, groups)
@@ -83,7 +83,7 @@ def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any)
 
 
 @defop(dims=_resized("split_dim", "concat_dim"), arithmetic=Arithmetic.NONE, function=False, method=False)
-def replica_exchange(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Any = None) -> Array:
+def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Any = None) -> Array:
     """Part i along `split_dim` goes to member i of the group; received parts are joined along `concat_dim`."""
     _require_parts("all_to_all", input, split_dim, size)
     if runs_alone():
@@ -92,7 +92,7 @@ def replica_exchange(input: Array, split_dim: Dim, concat_dim: Dim, size: int, g
 
 
 @defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False)
-def replica_permute(input: Array, pairs: Any) -> Array:
+def collective_permute(input: Array, pairs: Any) -> Array:
     """The tensor of the source of a pair (source, target); zeros on replicas that are no target."""
     if runs_alone():
         return input if pairs else jnp.zeros_like(input)
@@ -108,6 +108,6 @@ def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Any) -
 
 
 @defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_broadcast_vjp)
-def replica_broadcast(input: Array, root: int, groups: Any = None) -> Array:
+def collective_broadcast(input: Array, root: int, groups: Any = None) -> Array:
     """The tensor of one replica; zeros in groups without it."""
     return input if runs_alone() else broadcast(input, root, groups)

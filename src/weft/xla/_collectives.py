@@ -40,10 +40,10 @@ def all_reduce(
     word, members = _word(reduce_type), _members(groups)
     alone = replicas().size == 1 and os.environ.get("XLA_ALWAYS_ALLREDUCE", "0") in ("0", "", "false", "False")
     if isinstance(inputs, Tensor):
-        return inputs.clone() if alone else _scaled(op.replica_reduce(_source(inputs, word), word, members), scale)
+        return inputs.clone() if alone else _scaled(op.all_reduce(_source(inputs, word), word, members), scale)
     if not alone:
         for tensor in inputs:
-            _overwrite(tensor, _scaled(op.replica_reduce(tensor.detach(), word, members), scale))
+            _overwrite(tensor, _scaled(op.all_reduce(tensor.detach(), word, members), scale))
     return inputs
 
 
@@ -58,12 +58,12 @@ def all_gather(
     members = _members(groups)
     size = _size(members)
     if isinstance(value, Tensor):
-        return _written(op.replica_gather(value, dim, size, members), output)
+        return _written(op.all_gather(value, dim, size, members), output)
     if not isinstance(value, list) or not all(isinstance(x, Tensor) for x in value):
         raise ArgumentError(f"`value` needs to be a Tensor or a list of Tensors, but given {type(value)}.")
     if pin_layout:
         raise XlaError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
-    return _all_written([op.replica_gather(x, dim, size, members) for x in value], output)
+    return _all_written([op.all_gather(x, dim, size, members) for x in value], output)
 
 
 def all_gather_bucketized(
@@ -100,7 +100,7 @@ def reduce_scatter(
     _require_count("reduce_scatter", "shard_count", shard_count, _size(members))
 
     def part(x: Tensor) -> Tensor:
-        return _scaled(op.replica_scatter(_source(x, word), word, scatter_dim, shard_count, members), scale)
+        return _scaled(op.reduce_scatter(_source(x, word), word, scatter_dim, shard_count, members), scale)
 
     if isinstance(input, Tensor):
         return _written(part(input), output)
@@ -140,7 +140,7 @@ def all_to_all(
     del pin_layout
     members = _members(groups)
     _require_count("all_to_all", "split_count", split_count, _size(members))
-    return op.replica_exchange(value, split_dimension, concat_dimension, split_count, members)
+    return op.all_to_all(value, split_dimension, concat_dimension, split_count, members)
 
 
 def collective_permute(value: Tensor, pairs: Sequence[Sequence[int]]) -> Tensor:
@@ -152,7 +152,7 @@ def collective_permute(value: Tensor, pairs: Sequence[Sequence[int]]) -> Tensor:
                 f"collective_permute: each ordinal from 0 to {replicas().size - 1} may be a source once and a target "
                 f"once, got {[list(route) for route in routes]}"
             )
-    return op.replica_permute(value, routes)
+    return op.collective_permute(value, routes)
 
 
 def collective_broadcast(
@@ -167,7 +167,7 @@ def collective_broadcast(
         raise ValueRangeError(f"collective_broadcast: there is no ordinal {root_ordinal} among {replicas().size}")
     members = _members(groups)
     for tensor in tensors:
-        _overwrite(tensor, op.replica_broadcast(tensor.detach(), root_ordinal, members))
+        _overwrite(tensor, op.collective_broadcast(tensor.detach(), root_ordinal, members))
 
 
 # --- arguments ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ T = TypeVar("T")
 def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None) -> list[bytes]:
     """Wait until all replicas have called this; returns the payload of each one, in order of ordinals.
 
-    It ends the step. `ordinals`, if given, must be all replicas; `tag` is for readers only.
+    It ends the step. `ordinals`, if given, must be all replicas; `tag` is for readers only, and is not compared.
     """
     del tag
     here = replicas()
@@ -27,7 +27,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
     if not isinstance(payload, bytes):
         raise ArgumentError(f"`payload` must be bytes, not {type(payload)}")
     mark_step()
-    return here.gather(payload)
+    return here.gather(payload, "rendezvous")
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:

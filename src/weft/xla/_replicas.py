@@ -28,10 +28,14 @@ class Replicas:
     local_size: int = 1
     backend: XlaBackend | None = None
 
-    def gather(self, payload: bytes) -> list[bytes]:
-        """The bytes that each replica has given, in order of ordinals; returns when all have come."""
+    def gather(self, payload: bytes, what: str) -> list[bytes]:
+        """The bytes that each replica has given, in order of ordinals; returns when all have come.
+
+        `what` says in errors what a replica waits for; it must be equal on all.
+        """
         if self.backend is None:
             return [payload]
+        self.backend.barrier(operation=what)
         sizes = [int(size) for size in self.backend.all_gather(np.asarray(len(payload)))]
         padded = np.zeros(max(*sizes, 1), np.uint8)
         padded[: len(payload)] = np.frombuffer(payload, np.uint8)

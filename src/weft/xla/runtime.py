@@ -137,6 +137,7 @@ def use_spmd(auto: bool = False) -> None:
     """Set XLA_USE_SPMD: `xla_device()` is the first device, and is used by default."""
     if auto:
         warnings.warn("use_spmd: auto-sharding is XLA's on TPUs only; programs are sharded as they say", stacklevel=2)
+    warnings.warn("use_spmd: tensors are not split over devices yet; use replicas", stacklevel=2)
     os.environ["XLA_USE_SPMD"] = "1"
 
 

@@ -39,6 +39,10 @@ def spawn(
     fails, the others are ended, and `ProcessRaisedException` has its traceback.
     """
     count = _device_count() if nprocs is None else nprocs
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(f"spawn: args must be a tuple of arguments, got {type(args).__name__}")
+    if start_method == "fork":
+        raise ValueRangeError("spawn: XLA does not survive a fork; use start_method='spawn' or 'forkserver'")
     if count < 1:
         raise ValueRangeError(f"spawn: nprocs must be at least 1, got {count}")
     if replicas().size > 1:
@@ -109,7 +113,7 @@ def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: 
     backend = join_group(PrefixStore("replicas", store), ordinal, range(count), default_pg_timeout)
     try:
         fn(ordinal, *args)
-        replicas().gather(b"")  # nobody leaves before all are done
+        replicas().gather(b"", "the end of its function")  # nobody leaves before all are done
     finally:
         backend.close()
         store.close()
@@ -136,5 +140,5 @@ class MpSerialExecutor:
         for ordinal in range(job.size):
             if ordinal == job.ordinal:
                 result.append(fn())
-            job.gather(b"")
+            job.gather(b"", f"the end of the function of replica {ordinal}")
         return result[0]
