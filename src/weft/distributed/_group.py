@@ -385,10 +385,10 @@ _GRACE_SECONDS = 5.0
 
 def give_names(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
     """Give results without names those of this rank's inputs, if these agree; a result may have one more dim."""
-    found = {names for tensor in inputs if (names := tensor._read().aval.names) is not None}
-    if len(found) != 1:
+    distinct = {names for tensor in inputs if (names := tensor._read().aval.names) is not None}
+    if len(distinct) != 1:
         return
-    (names,) = found
+    (names,) = distinct
     for result in results:
         if result.ndim == len(names):
             take_names(result, names)

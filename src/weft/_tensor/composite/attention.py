@@ -99,17 +99,17 @@ def _names(
 
 def _one_name(own: Mapping[str, Names], what: str, dims: Mapping[str, int]) -> str | None:
     """The name that all of these dims have that have one."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for x, dim in dims.items():
         if x in own and (name := own[x][dim]) is not None:
-            found.setdefault(name, f"'{name}' ({x}, which has dims {list(own[x])})")
-    if len(found) > 1:
-        first, second, *_ = found.values()
+            places.setdefault(name, f"'{name}' ({x}, which has dims {list(own[x])})")
+    if len(places) > 1:
+        first, second, *_ = places.values()
         raise DimNameError(
             f"multi_head_attention_forward: Expected the dim of the {what} to have one name, but it is {first} and "
             f"{second}."
         )
-    return next(iter(found), None)
+    return next(iter(places), None)
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:
