@@ -260,6 +260,29 @@ def test_a_write_to_something_from_outside():
     assert total.tolist() == [0, 0]
 
 
+def added(x):
+    x["a"].add_(1)
+    return x["a"] * 2
+
+
+def through_a_view(x):
+    x["a"][0].mul_(2)
+    return x["a"].sum()
+
+
+@pytest.mark.parametrize("function", [added, through_a_view, lambda x: F.relu(x["a"], inplace=True)])
+def test_a_write_to_an_argument(function):
+    a = torch.ones(2)
+    with pytest.raises(ProgramError, match="it writes to its argument 'x.a', and a program leaves .* return the new"):
+        export(function, ({"a": a},))
+    assert a.tolist() == [1, 1]
+
+
+def test_a_write_to_a_copy_of_an_argument():
+    program = export(lambda x: x.clone().add_(1) + x.requires_grad_(False), (torch.ones(2),))
+    assert program(torch.ones(2)).tolist() == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [

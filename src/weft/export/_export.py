@@ -56,7 +56,7 @@ def export(
     of this process. `strict` and `preserve_module_call_signature` are accepted and ignored.
 
     `CompileError` if the function reads a value; `ProgramError` if it cannot be recorded for all sizes, or writes to
-    a tensor from outside. Index checks do not run in a program.
+    an argument or a tensor from outside. Index checks do not run in a program.
     """
     del strict, preserve_module_call_signature
     if not callable(mod):
@@ -157,7 +157,7 @@ class _Exporter:
             return rebuild(self._args, tensors), rebuild(self._kwargs, tensors)
 
         try:
-            return record(self.function, inputs, rebuilt, self._state, self.name)
+            return record(self.function, inputs, rebuilt, self._state, self.name, self._names)
         except (CompileError, ProgramError):
             raise
         except Exception as error:

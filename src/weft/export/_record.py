@@ -136,6 +136,10 @@ class ExportTrace(TensorTrace):
         for stepper in self._steppers:
             stepper.restore()
 
+    def has_written(self, tensor: Tensor) -> bool:
+        """Whether a tensor was written in place."""
+        return id(tensor) in self._written
+
     def written_outside(self, region: Pending) -> list[tuple[Tensor, Value]]:
         """The tensors that were written in place, and that the function has not made, with their values before."""
         inside = {id(value) for value in (*region, *self._made)}
@@ -162,11 +166,12 @@ def record(
     rebuilt: Callable[[list[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
     state: NamedState,
     name: str,
+    names: Sequence[str],
 ) -> Recording:
     """Run a function on stand-ins for its inputs, given by types and whether they require gradients, and its state.
 
-    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins.
-    `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
+    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins,
+    which have `names`. `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
     """
     trace = ExportTrace(name, state)
     region = Pending()
@@ -200,6 +205,12 @@ def record(
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)
+                for argument, tensor in zip(names, tensors, strict=True):
+                    if trace.has_written(tensor):
+                        raise ProgramError(
+                            f"{name}: it writes to its argument {argument!r}, and a program leaves its arguments as "
+                            f"they are; return the new value, or write to {argument}.clone()"
+                        )
             finally:
                 trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
@@ -247,8 +258,8 @@ def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name:
     for optimizer in trace.steppers_with_new_state():
         kind = type(optimizer).__name__
         raise ProgramError(
-            f"{name}: it writes to a tensor from outside: the state of {kind}, which would begin anew in each call; name "
-            f"the optimizer, as in export({name}, args, state={{'model': model, 'optimizer': optimizer}})"
+            f"{name}: it writes to a tensor from outside: the state of {kind}, which would begin anew in each call; "
+            f"name the optimizer, as in export({name}, args, state={{'model': model, 'optimizer': optimizer}})"
         )
     own = {id(tensor) for tensor in state.tensors.values()}
     for tensor, _ in trace.written_outside(region):
