@@ -69,6 +69,22 @@ def test_the_learning_rate_is_state():
     assert torch.equal(model[0].weight, before)
 
 
+def test_a_scheduler_reaches_a_program_by_its_state():
+    x = torch.ones(3, 2)
+    losses = []
+    for exported in (False, True):
+        model, optimizer, step = forgotten(momentum=0.9)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        program = export(step, (x,), state={"model": model, "o": optimizer}) if exported else None
+        losses.append([])
+        for _ in range(3):
+            losses[-1].append((program or step)(x).item())
+            scheduler.step()
+            if program:
+                program.state_dict["o.param_groups.0.lr"].fill_(scheduler.get_last_lr()[0])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_a_step_goes_on_from_a_file(tmp_path):
     model, optimizer, step = task(OPTIMIZERS["AdamW"])
     batch = Dim("batch", max=64)

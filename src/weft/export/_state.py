@@ -143,7 +143,6 @@ class Stepper:
         self._groups = [(group, dict(group)) for group in optimizer.param_groups]
         self._state = optimizer.state
         self._entries = [(key, entry, _copied(entry)) for key, entry in optimizer.state.items()]
-        self._called = optimizer._opt_called
 
     def new_state(self) -> bool:
         """Whether there are tensors in its state that were not there."""
@@ -163,7 +162,6 @@ class Stepper:
                 entry.clear()
                 entry.update(before)
             self._state[key] = entry
-        self.optimizer._opt_called = self._called
 
 
 def _copied(entry: Any) -> Any:
