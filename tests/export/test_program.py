@@ -273,7 +273,7 @@ def through_a_view(x):
 @pytest.mark.parametrize("function", [added, through_a_view, lambda x: F.relu(x["a"], inplace=True)])
 def test_a_write_to_an_argument(function):
     a = torch.ones(2)
-    with pytest.raises(ProgramError, match="it writes to its argument 'x.a', and a program leaves .* return the new"):
+    with pytest.raises(ProgramError, match=r"it writes to its argument 'x\.a', and a program leaves .* return the new"):
         export(function, ({"a": a},))
     assert a.tolist() == [1, 1]
 

@@ -74,17 +74,56 @@ def export(
     except WeftError:
         if not spec.guessed:
             raise
-    return exporter.program(_without_guesses(spec, exporter.examples))
+    return _with_possible_guesses(exporter, spec)
 
 
-def _without_guesses(spec: SizeSpec, examples: Sequence[Tensor]) -> SizeSpec:
-    """Sizes for which `Dim.AUTO` was given, as those of the example."""
-    shapes = [
-        tuple([n if isinstance(d, Dim) and d.__name__ in spec.guessed else d for d, n in zip(s, x.shape, strict=True)])
-        for s, x in zip(spec.shapes, examples, strict=True)
-    ]
+def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:
+    """The program in which those dims change, of the ones with `Dim.AUTO`, that can change together: first dims first.
+
+    Equal sizes that cannot change as one dim may do so apart, in first dims, in second dims, and so on.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    for number, shape in enumerate(spec.shapes):
+        for at, d in enumerate(shape):
+            if isinstance(d, Dim) and d.__name__ in spec.guessed:
+                places.setdefault(d.__name__, []).append((number, at))
+    kept: dict[tuple[int, int], Dim] = {}
+    program = exporter.program(_with_guesses(spec, exporter.examples, kept))
+    for name in sorted(places, key=lambda name: min(at for _, at in places[name])):
+        columns = sorted({at for _, at in places[name]})
+        apart = [[place for place in places[name] if place[1] == at] for at in columns]
+        groups = [(name, places[name]), *[(f"{name}_{group[0][1]}", group) for group in apart if len(apart) > 1]]
+        for own, group in groups:
+            if len(places) == len(apart) == 1:  # that is what has failed
+                break
+            more = kept | dict.fromkeys(group, Dim(own))
+            try:
+                program, kept = exporter.program(_with_guesses(spec, exporter.examples, more)), more
+            except WeftError:
+                continue
+            if own == name:
+                break
+    return program
+
+
+def _with_guesses(spec: SizeSpec, examples: Sequence[Tensor], kept: Mapping[tuple[int, int], Dim]) -> SizeSpec:
+    """Sizes for which `Dim.AUTO` was given, as those of the example, except for those `kept`."""
+    shapes: list[tuple[int | Dim, ...]] = []
     symbols = {name: dim for name, dim in spec.symbols.items() if name not in spec.guessed}
-    return SizeSpec(shapes, symbols, spec.example, frozenset())
+    sizes = {name: spec.example[name] for name in symbols}
+    for number, (shape, example) in enumerate(zip(spec.shapes, examples, strict=True)):
+        entries: list[int | Dim] = []
+        for at, (d, n) in enumerate(zip(shape, example.shape, strict=True)):
+            if not isinstance(d, Dim) or d.__name__ not in spec.guessed:
+                entries.append(d)
+            elif (dim := kept.get((number, at))) is None:
+                entries.append(n)
+            else:
+                entries.append(dim)
+                symbols[dim.__name__] = dim
+                sizes[dim.__name__] = n
+        shapes.append(tuple(entries))
+    return SizeSpec(shapes, symbols, sizes, frozenset())
 
 
 class _Exporter:
