@@ -238,6 +238,10 @@ def test_platforms():
         only(torch.ones(1, 4))
     with pytest.raises(ValueRangeError, match=r"platforms must be among cpu, cuda, rocm, tpu, got \('gpu',\)"):
         export(network(), (torch.ones(1, 4),), platforms=("gpu",))
+    with pytest.raises(
+        ArgumentError, match=r"platforms must be a tuple or list, such as \('cuda',\), got the str 'cuda'"
+    ):
+        export(network(), (torch.ones(1, 4),), platforms=cast("Any", "cuda"))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -250,6 +254,15 @@ def test_a_value_that_is_read():
     with pytest.raises(
         CompileError, match=r"^function: it needs a tensor's value at .*test_program.py:\d+, and there is"
     ):
+        export(function, (torch.ones(2),))
+
+
+def test_a_value_that_is_printed():
+    def function(x):
+        print(x.sum().item())
+        return x
+
+    with pytest.raises(CompileError, match=r"or return it$"):
         export(function, (torch.ones(2),))
 
 

@@ -188,3 +188,14 @@ def test_automatic_dims_that_change_together():
         lambda x, y: by_columns(x) + y, (torch.ones(4, 4), torch.ones(4)), dynamic_shapes=(Dim.AUTO, Dim.AUTO)
     )
     assert program(torch.ones(6, 4), torch.ones(6)).tolist() == [5] * 6
+
+
+def test_a_result_that_is_a_size():
+    def function(x):
+        return {"y": x * 2, "sizes": [x.shape[1], x.shape[0]]}
+
+    text = r"as the result\['sizes'\]\[1\] depends on them: (\d+) for b=\1, (\d+) for b=\2\. .*torch.tensor\(size\)"
+    with pytest.raises(ProgramError, match=text):
+        export(function, (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
+    program = export(lambda x: (x * 2, torch.tensor(x.shape[0])), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
+    assert program(torch.ones(7, 4))[1].item() == 7

@@ -23,7 +23,7 @@ from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, Recording, record, with_shape
 from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
 from weft.export._state import NamedState
-from weft.export._structure import Structure, flatten, paths, rebuild
+from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -65,6 +65,8 @@ def export(
         )
     if not isinstance(args, tuple):
         raise ArgumentError(f"export: Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if isinstance(platforms, str):
+        raise ArgumentError(f"export: platforms must be a tuple or list, such as ('cuda',), got the str {platforms!r}")
     if platforms is not None and not set(platforms) <= set(_PLATFORMS):
         raise ValueRangeError(f"export: platforms must be among {', '.join(_PLATFORMS)}, got {tuple(platforms)}")
     exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
@@ -223,6 +225,7 @@ class _Exporter:
                     f"{counts[0]} for {_sizes_text(probes[0])}, {counts[1]} for {_sizes_text(sizes)}; let fewer dims "
                     "change, or use operators in place of a Python loop"
                 )
+            _require_same_values(first.outputs, other.outputs, self.name, (_sizes_text(probes[0]), _sizes_text(sizes)))
             if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
                 source.kind for source in other.sources
             ] != [source.kind for source in first.sources]:
@@ -336,6 +339,17 @@ def _compute(
     if first.draws:
         changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
     return tuple(results[: first.count]), changed
+
+
+def _require_same_values(one: Structure, other: Structure, name: str, sizes: tuple[str, str]) -> None:
+    """Refuse results that are no tensors and differ between two recordings, such as `x.shape[0]`."""
+    for (path, a), (where, b) in zip(constants(one, "the result"), constants(other, "the result"), strict=False):
+        if path == where and not (type(a) is type(b) and (a == b or (a != a and b != b))):
+            raise ProgramError(
+                f"{name}: it cannot be exported for all sizes, as {path} depends on them: {a!r} for {sizes[0]}, {b!r} "
+                f"for {sizes[1]}. What is no tensor is a constant of a program; leave it out (the caller knows the "
+                "sizes), or return a tensor made of it, such as torch.tensor(size)"
+            )
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:

@@ -123,8 +123,8 @@ class ExportTrace(TensorTrace):
         """The function reads a value: `CompileError`, as there is none before the program runs."""
         raise NeedsValueError(
             f"{self.name}: it needs {what} at {user_site()}, and there is none while a function is exported; use "
-            "operators such as where() in place of Python's control flow, or compute it outside of the function and "
-            "pass it as an argument"
+            "operators such as where() in place of Python's control flow, compute it outside of the function and pass "
+            "it as an argument, or return it"
         )
 
     def restore(self, region: Pending) -> None:

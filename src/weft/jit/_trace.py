@@ -45,7 +45,8 @@ def trace(
     """A module or function as a program: what it does for inputs like these, given as a tuple or one tensor.
 
     Python's control flow is that of the example. Sizes may change in later calls where the function does the same for
-    all sizes, first dims before others. A module's mode (training or evaluation) is that of the moment. `CompileError` if the function reads a value of a tensor. Other arguments are accepted and ignored.
+    all sizes, first dims before others. A module's mode (training or evaluation) is that of the moment.
+    `CompileError` if the function reads a value of a tensor. Other arguments are accepted and ignored.
     """
     del optimize, check_trace, check_inputs, check_tolerance, strict, _force_outplace, _module_class
     del _compilation_unit, _store_inputs
