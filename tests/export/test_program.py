@@ -238,6 +238,10 @@ def test_platforms():
         only(torch.ones(1, 4))
     with pytest.raises(ValueRangeError, match=r"platforms must be among cpu, cuda, rocm, tpu, got \('gpu',\)"):
         export(network(), (torch.ones(1, 4),), platforms=("gpu",))
+    with pytest.raises(
+        ArgumentError, match=r"platforms must be a tuple or list, such as \('cuda',\), got the str 'cuda'"
+    ):
+        export(network(), (torch.ones(1, 4),), platforms=cast("Any", "cuda"))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -253,11 +257,43 @@ def test_a_value_that_is_read():
         export(function, (torch.ones(2),))
 
 
+def test_a_value_that_is_printed():
+    def function(x):
+        print(x.sum().item())
+        return x
+
+    with pytest.raises(CompileError, match=r"or return it$"):
+        export(function, (torch.ones(2),))
+
+
 def test_a_write_to_something_from_outside():
     total = torch.zeros(2)
     with pytest.raises(ProgramError, match=r"it writes to a tensor of shape \[2\] from outside, which is neither an"):
         export(lambda x: total.add_(x), (torch.ones(2),))
     assert total.tolist() == [0, 0]
+
+
+def added(x):
+    x["a"].add_(1)
+    return x["a"] * 2
+
+
+def through_a_view(x):
+    x["a"][0].mul_(2)
+    return x["a"].sum()
+
+
+@pytest.mark.parametrize("function", [added, through_a_view, lambda x: F.relu(x["a"], inplace=True)])
+def test_a_write_to_an_argument(function):
+    a = torch.ones(2)
+    with pytest.raises(ProgramError, match=r"it writes to its argument 'x\.a', and a program leaves .* return the new"):
+        export(function, ({"a": a},))
+    assert a.tolist() == [1, 1]
+
+
+def test_a_write_to_a_copy_of_an_argument():
+    program = export(lambda x: x.clone().add_(1) + x.requires_grad_(False), (torch.ones(2),))
+    assert program(torch.ones(2)).tolist() == [3, 3]
 
 
 @pytest.mark.parametrize(

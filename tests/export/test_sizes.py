@@ -105,10 +105,10 @@ def test_multiples():
 
 
 def test_auto_falls_back_to_the_sizes_of_the_example():
-    program = export(LINEAR, (torch.ones(3, 4),), dynamic_shapes=(Dim.AUTO,))
+    program = export(by_columns, (torch.ones(3, 4),), dynamic_shapes=({1: Dim.AUTO},))
     assert program.range_constraints == {}
-    with pytest.raises(ProgramError, match="equal to 3, but got 2"):
-        program(torch.ones(2, 4))
+    with pytest.raises(ProgramError, match="equal to 4, but got 2"):
+        program(torch.ones(3, 2))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -168,3 +168,34 @@ def test_dims_that_make_no_sense():
         PreconditionError, match="Attempted to multiply b with -1, where a positive integer was expected"
     ):
         _ = Dim("b") * -1
+
+
+def by_columns(x):
+    return torch.stack([x[:, at] for at in range(x.shape[1])]).sum(0)
+
+
+@pytest.mark.parametrize(("shape", "dims"), [((3, 4), ["s0"]), ((4, 4), ["s0_0"])])
+def test_automatic_dims_of_which_one_is_impossible(shape, dims):
+    program = export(by_columns, (torch.ones(shape),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},))
+    assert list(program.range_constraints) == dims
+    assert program(torch.ones(7, 4)).tolist() == [4] * 7
+    with pytest.raises(ProgramError, match=r"shape\[1\] to be equal to 4, but got 5"):
+        program(torch.ones(7, 5))
+
+
+def test_automatic_dims_that_change_together():
+    program = export(
+        lambda x, y: by_columns(x) + y, (torch.ones(4, 4), torch.ones(4)), dynamic_shapes=(Dim.AUTO, Dim.AUTO)
+    )
+    assert program(torch.ones(6, 4), torch.ones(6)).tolist() == [5] * 6
+
+
+def test_a_result_that_is_a_size():
+    def function(x):
+        return {"y": x * 2, "sizes": [x.shape[1], x.shape[0]]}
+
+    text = r"as the result\['sizes'\]\[1\] depends on them: (\d+) for b=\1, (\d+) for b=\2\. .*torch.tensor\(size\)"
+    with pytest.raises(ProgramError, match=text):
+        export(function, (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
+    program = export(lambda x: (x * 2, torch.tensor(x.shape[0])), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
+    assert program(torch.ones(7, 4))[1].item() == 7

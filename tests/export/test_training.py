@@ -69,6 +69,22 @@ def test_the_learning_rate_is_state():
     assert torch.equal(model[0].weight, before)
 
 
+def test_a_scheduler_reaches_a_program_by_its_state():
+    x = torch.ones(3, 2)
+    losses = []
+    for exported in (False, True):
+        model, optimizer, step = forgotten(momentum=0.9)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        program = export(step, (x,), state={"model": model, "o": optimizer}) if exported else None
+        losses.append([])
+        for _ in range(3):
+            losses[-1].append((program or step)(x).item())
+            scheduler.step()
+            if program:
+                program.state_dict["o.param_groups.0.lr"].fill_(scheduler.get_last_lr()[0])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_a_step_goes_on_from_a_file(tmp_path):
     model, optimizer, step = task(OPTIMIZERS["AdamW"])
     batch = Dim("batch", max=64)
@@ -181,3 +197,73 @@ def test_state_that_cannot_be():
     x = torch.zeros(4)
     with pytest.raises(ProgramError, match="it writes to 'a', which shares its elements with 'b'"):
         export(lambda: x.add_(1), (), state={"a": x, "b": x[:2]})
+
+
+def forgotten(**options):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **options)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_optimizer_that_is_not_named(steps):
+    model, optimizer, step = forgotten(momentum=0.9)
+    x = torch.ones(3, 2)
+    for _ in range(steps):
+        step(x)
+    before = {p: dict(entry) for p, entry in optimizer.state.items()}
+    with pytest.raises(
+        ProgramError, match=r"it writes to a tensor.* from outside.*state=\{'model': model, 'optimizer'"
+    ):
+        export(step, (x,), state={"model": model})
+    assert dict(optimizer.state) == before
+    losses = [step(x).item() for _ in range(3 - steps)]
+    _, _, plain = forgotten(momentum=0.9)
+    assert losses == [plain(x).item() for _ in range(3)][steps:]
+    export(step, (x,), state={"model": model, "optimizer": optimizer})
+
+
+def test_an_optimizer_that_is_not_named_is_as_before_a_failure():
+    model, optimizer, step = forgotten(momentum=0.9)
+
+    def fails(x):
+        step(x)
+        optimizer.param_groups[0]["lr"] = 7.0
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        export(fails, (torch.ones(3, 2),), state=[model])
+    assert not optimizer.state
+    assert optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_an_optimizer_without_state_need_not_be_named():
+    model, optimizer, step = forgotten()
+    _, _, plain = forgotten()
+    x = torch.ones(3, 2)
+    program = export(step, (x,), state={"model": model})
+    np.testing.assert_allclose([program(x).item() for _ in range(3)], [plain(x).item() for _ in range(3)], rtol=1e-6)
+    assert not any(optimizer.state.values())
+
+
+def test_a_function_may_make_an_optimizer():
+    def adapted(x):
+        w = torch.zeros(2, requires_grad=True)
+        inner = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+        for _ in range(2):
+            inner.zero_grad()
+            (w - x).square().sum().backward()
+            inner.step()
+        return w.detach()
+
+    x = torch.tensor([1.0, 2.0])
+    np.testing.assert_allclose(export(adapted, (torch.zeros(2),))(x).numpy(), adapted(x).numpy(), rtol=1e-6)

@@ -23,7 +23,7 @@ from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, Recording, record, with_shape
 from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
 from weft.export._state import NamedState
-from weft.export._structure import Structure, flatten, paths, rebuild
+from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -56,7 +56,7 @@ def export(
     of this process. `strict` and `preserve_module_call_signature` are accepted and ignored.
 
     `CompileError` if the function reads a value; `ProgramError` if it cannot be recorded for all sizes, or writes to
-    a tensor from outside. Index checks do not run in a program.
+    an argument or a tensor from outside. Index checks do not run in a program.
     """
     del strict, preserve_module_call_signature
     if not callable(mod):
@@ -65,6 +65,8 @@ def export(
         )
     if not isinstance(args, tuple):
         raise ArgumentError(f"export: Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if isinstance(platforms, str):
+        raise ArgumentError(f"export: platforms must be a tuple or list, such as ('cuda',), got the str {platforms!r}")
     if platforms is not None and not set(platforms) <= set(_PLATFORMS):
         raise ValueRangeError(f"export: platforms must be among {', '.join(_PLATFORMS)}, got {tuple(platforms)}")
     exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
@@ -74,17 +76,56 @@ def export(
     except WeftError:
         if not spec.guessed:
             raise
-    return exporter.program(_without_guesses(spec, exporter.examples))
+    return _with_possible_guesses(exporter, spec)
 
 
-def _without_guesses(spec: SizeSpec, examples: Sequence[Tensor]) -> SizeSpec:
-    """Sizes for which `Dim.AUTO` was given, as those of the example."""
-    shapes = [
-        tuple([n if isinstance(d, Dim) and d.__name__ in spec.guessed else d for d, n in zip(s, x.shape, strict=True)])
-        for s, x in zip(spec.shapes, examples, strict=True)
-    ]
+def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:
+    """The program in which those dims change, of the ones with `Dim.AUTO`, that can change together: first dims first.
+
+    Equal sizes that cannot change as one dim may do so apart, in first dims, in second dims, and so on.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    for number, shape in enumerate(spec.shapes):
+        for at, d in enumerate(shape):
+            if isinstance(d, Dim) and d.__name__ in spec.guessed:
+                places.setdefault(d.__name__, []).append((number, at))
+    kept: dict[tuple[int, int], Dim] = {}
+    program = exporter.program(_with_guesses(spec, exporter.examples, kept))
+    for name in sorted(places, key=lambda name: min(at for _, at in places[name])):
+        columns = sorted({at for _, at in places[name]})
+        apart = [[place for place in places[name] if place[1] == at] for at in columns]
+        groups = [(name, places[name]), *[(f"{name}_{group[0][1]}", group) for group in apart if len(apart) > 1]]
+        for own, group in groups:
+            if len(places) == len(apart) == 1:  # that is what has failed
+                break
+            more = kept | dict.fromkeys(group, Dim(own))
+            try:
+                program, kept = exporter.program(_with_guesses(spec, exporter.examples, more)), more
+            except WeftError:
+                continue
+            if own == name:
+                break
+    return program
+
+
+def _with_guesses(spec: SizeSpec, examples: Sequence[Tensor], kept: Mapping[tuple[int, int], Dim]) -> SizeSpec:
+    """Sizes for which `Dim.AUTO` was given, as those of the example, except for those `kept`."""
+    shapes: list[tuple[int | Dim, ...]] = []
     symbols = {name: dim for name, dim in spec.symbols.items() if name not in spec.guessed}
-    return SizeSpec(shapes, symbols, spec.example, frozenset())
+    sizes = {name: spec.example[name] for name in symbols}
+    for number, (shape, example) in enumerate(zip(spec.shapes, examples, strict=True)):
+        entries: list[int | Dim] = []
+        for at, (d, n) in enumerate(zip(shape, example.shape, strict=True)):
+            if not isinstance(d, Dim) or d.__name__ not in spec.guessed:
+                entries.append(d)
+            elif (dim := kept.get((number, at))) is None:
+                entries.append(n)
+            else:
+                entries.append(dim)
+                symbols[dim.__name__] = dim
+                sizes[dim.__name__] = n
+        shapes.append(tuple(entries))
+    return SizeSpec(shapes, symbols, sizes, frozenset())
 
 
 class _Exporter:
@@ -157,7 +198,7 @@ class _Exporter:
             return rebuild(self._args, tensors), rebuild(self._kwargs, tensors)
 
         try:
-            return record(self.function, inputs, rebuilt, self._state, self.name)
+            return record(self.function, inputs, rebuilt, self._state, self.name, self._names)
         except (CompileError, ProgramError):
             raise
         except Exception as error:
@@ -184,6 +225,7 @@ class _Exporter:
                     f"{counts[0]} for {_sizes_text(probes[0])}, {counts[1]} for {_sizes_text(sizes)}; let fewer dims "
                     "change, or use operators in place of a Python loop"
                 )
+            _require_same_values(first.outputs, other.outputs, self.name, (_sizes_text(probes[0]), _sizes_text(sizes)))
             if (other.outputs, other.changed, other.draws) != (first.outputs, first.changed, first.draws) or [
                 source.kind for source in other.sources
             ] != [source.kind for source in first.sources]:
@@ -297,6 +339,17 @@ def _compute(
     if first.draws:
         changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
     return tuple(results[: first.count]), changed
+
+
+def _require_same_values(one: Structure, other: Structure, name: str, sizes: tuple[str, str]) -> None:
+    """Refuse results that are no tensors and differ between two recordings, such as `x.shape[0]`."""
+    for (path, a), (where, b) in zip(constants(one, "the result"), constants(other, "the result"), strict=False):
+        if path == where and not (type(a) is type(b) and (a == b or (a != a and b != b))):
+            raise ProgramError(
+                f"{name}: it cannot be exported for all sizes, as {path} depends on them: {a!r} for {sizes[0]}, {b!r} "
+                f"for {sizes[1]}. What is no tensor is a constant of a program; leave it out (the caller knows the "
+                "sizes), or return a tensor made of it, such as torch.tensor(size)"
+            )
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:

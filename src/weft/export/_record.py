@@ -27,9 +27,10 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError, ProgramError
-from weft.export._state import NamedState
+from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten
 from weft.ops._table import TABLE
+from weft.optim._optimizer import Optimizer
 
 GENERATOR = "generator"
 """The name in the state of the random generator's (seed, number of the next draw)."""
@@ -76,6 +77,7 @@ class ExportTrace(TensorTrace):
         self.options: dict[Value, tuple[str, float]] = {}
         self.draw_sources: dict[Value, tuple[str, int]] = {}
         self._made: list[Value] = []
+        self._steppers: list[Stepper] = []
 
     def draws(self, generator: RandomGenerator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
@@ -100,6 +102,20 @@ class ExportTrace(TensorTrace):
         """The function makes a tensor of Python's data."""
         self._made.append(value)
 
+    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+        """An optimizer is about to step; what it is like is kept, unless it is state, or the function has made it."""
+        del things
+        optimizer = getattr(depends_on, "__self__", None)
+        if not isinstance(optimizer, Optimizer) or optimizer._is_made_in(self):
+            return
+        known = (*self._state.optimizers.values(), *[one.optimizer for one in self._steppers])
+        if all(optimizer is not one for one in known):
+            self._steppers.append(Stepper(optimizer))
+
+    def steppers_with_new_state(self) -> list[Optimizer]:
+        """The optimizers from outside that are no state, and that have made state of their own."""
+        return [one.optimizer for one in self._steppers if one.new_state()]
+
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
 
@@ -107,16 +123,22 @@ class ExportTrace(TensorTrace):
         """The function reads a value: `CompileError`, as there is none before the program runs."""
         raise NeedsValueError(
             f"{self.name}: it needs {what} at {user_site()}, and there is none while a function is exported; use "
-            "operators such as where() in place of Python's control flow, or compute it outside of the function and "
-            "pass it as an argument"
+            "operators such as where() in place of Python's control flow, compute it outside of the function and pass "
+            "it as an argument, or return it"
         )
 
     def restore(self, region: Pending) -> None:
-        """Set gradients as they were. Tensors that are no state have their values again."""
+        """Set gradients and optimizers as they were. Tensors that are no state have their values again."""
         for tensor, old in self.written_outside(region):
             set_value(tensor, old)
         for tape, before in self._grads.values():
             tape.grad = before
+        for stepper in self._steppers:
+            stepper.restore()
+
+    def has_written(self, tensor: Tensor) -> bool:
+        """Whether a tensor was written in place."""
+        return id(tensor) in self._written
 
     def written_outside(self, region: Pending) -> list[tuple[Tensor, Value]]:
         """The tensors that were written in place, and that the function has not made, with their values before."""
@@ -144,11 +166,12 @@ def record(
     rebuilt: Callable[[list[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
     state: NamedState,
     name: str,
+    names: Sequence[str],
 ) -> Recording:
     """Run a function on stand-ins for its inputs, given by types and whether they require gradients, and its state.
 
-    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins.
-    `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
+    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins,
+    which have `names`. `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
     """
     trace = ExportTrace(name, state)
     region = Pending()
@@ -182,6 +205,12 @@ def record(
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)
+                for argument, tensor in zip(names, tensors, strict=True):
+                    if trace.has_written(tensor):
+                        raise ProgramError(
+                            f"{name}: it writes to its argument {argument!r}, and a program leaves its arguments as "
+                            f"they are; return the new value, or write to {argument}.clone()"
+                        )
             finally:
                 trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
@@ -226,6 +255,12 @@ def _leaf_tape(tensor: Tensor) -> Tape | None:
 
 
 def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:
+    for optimizer in trace.steppers_with_new_state():
+        kind = type(optimizer).__name__
+        raise ProgramError(
+            f"{name}: it writes to a tensor from outside: the state of {kind}, which would begin anew in each call; "
+            f"name the optimizer, as in export({name}, args, state={{'model': model, 'optimizer': optimizer}})"
+        )
     own = {id(tensor) for tensor in state.tensors.values()}
     for tensor, _ in trace.written_outside(region):
         if id(tensor) not in own:

@@ -119,26 +119,64 @@ class NamedState:
     @contextmanager
     def preserved(self) -> Generator[None]:
         """Undo the changes that the block makes to optimizers; `ProgramError` if a step made new state."""
-        groups = [(group, dict(group)) for one in self.optimizers.values() for group in one.param_groups]
-        entries = [(one, {p: dict(entry) for p, entry in one.state.items()}) for one in self.optimizers.values()]
+        steppers = [Stepper(optimizer) for optimizer in self.optimizers.values()]
+        new: list[str] = []
         try:
             yield
         finally:
-            for group, before in groups:
-                group.clear()
-                group.update(before)
-            new: list[str] = []
-            for optimizer, before in entries:
-                for param, entry in list(optimizer.state.items()):
-                    old = before.get(param, {})
-                    if any(isinstance(x, Tensor) and old.get(key) is not x for key, x in entry.items()):
-                        new.append(type(optimizer).__name__)
-                    optimizer.state[param] = old
+            for stepper in steppers:
+                if stepper.new_state():
+                    new.append(type(stepper.optimizer).__name__)
+                stepper.restore()
         if new:
             raise ProgramError(
                 f"export: the step of {new[0]} makes its state while it is recorded; take one step with it first, so "
                 "that the state exists"
             )
+
+
+class Stepper:
+    """An optimizer, and what it is like before it steps."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._groups = [(group, dict(group)) for group in optimizer.param_groups]
+        self._state = optimizer.state
+        self._entries = [(key, entry, _copied(entry)) for key, entry in optimizer.state.items()]
+
+    def new_state(self) -> bool:
+        """Whether there are tensors in its state that were not there."""
+        before = {id(x) for _, _, entry in self._entries for x in _in(entry)}
+        return any(id(x) not in before for entry in self.optimizer.state.values() for x in _in(entry))
+
+    def restore(self) -> None:
+        """Make it as it was."""
+        for group, before in self._groups:
+            group.clear()
+            group.update(before)
+        self.optimizer.param_groups[:] = [group for group, _ in self._groups]
+        self.optimizer.state = self._state
+        self._state.clear()
+        for key, entry, before in self._entries:
+            if isinstance(entry, dict):
+                entry.clear()
+                entry.update(before)
+            self._state[key] = entry
+
+
+def _copied(entry: Any) -> Any:
+    return dict(cast("dict[Any, Any]", entry)) if isinstance(entry, dict) else entry
+
+
+def _in(entry: Any) -> list[Tensor]:
+    """The tensors in an optimizer's state of a parameter."""
+    if isinstance(entry, Tensor):
+        return [entry]
+    if isinstance(entry, dict):
+        return [x for inner in cast("dict[Any, Any]", entry).values() for x in _in(inner)]
+    if isinstance(entry, (list, tuple)):
+        return [x for inner in cast("Sequence[Any]", entry) for x in _in(inner)]
+    return []
 
 
 def _tensors_of(module: Module) -> dict[str, Tensor]:

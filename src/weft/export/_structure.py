@@ -101,6 +101,19 @@ def paths(structure: Structure, path: str) -> Iterator[str]:
             yield from paths(part, f"{path}.{at}" if path else str(at))
 
 
+def constants(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
+    """The path and the value of each constant, in order."""
+    [(kind, content)] = structure.items()
+    if kind == "value":
+        yield path, content
+    elif kind == "dict":
+        for key, part in content:
+            yield from constants(part, f"{path}[{key!r}]")
+    elif kind != "tensor":
+        for at, part in enumerate(content):
+            yield from constants(part, f"{path}[{at}]")
+
+
 def _short(thing: Any) -> str:
     return f"a tensor of shape {list(thing.shape)}" if isinstance(thing, Tensor) else repr(thing)[:60]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from weft._base.state import ambient
@@ -44,9 +44,9 @@ def trace(
 ) -> Any:
     """A module or function as a program: what it does for inputs like these, given as a tuple or one tensor.
 
-    Python's control flow is that of the example. Sizes may change in later calls if the function does the same for all
-    sizes: all of them, or else the first of each tensor, or else none. A module's mode (training or evaluation) is that
-    of the moment. `CompileError` if the function reads a value of a tensor. Other arguments are accepted and ignored.
+    Python's control flow is that of the example. Sizes may change in later calls where the function does the same for
+    all sizes, first dims before others. A module's mode (training or evaluation) is that of the moment.
+    `CompileError` if the function reads a value of a tensor. Other arguments are accepted and ignored.
     """
     del optimize, check_trace, check_inputs, check_tolerance, strict, _force_outplace, _module_class
     del _compilation_unit, _store_inputs
@@ -102,32 +102,19 @@ def load(
 
 
 def _program(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    every, first = [_sizes(x, None) for x in args], [_sizes(x, 1) for x in args]
-    for shapes in (every, first):
-        by_name = {name: _sizes(x, None if shapes is every else 1) for name, x in kwargs.items()}
-        program = export(func, args, kwargs, dynamic_shapes=(*shapes, *by_name.values()))
-        if program.range_constraints or not any(map(_has_sizes, (*args, *kwargs.values()))):
-            break
-    return program
+    shapes = (*map(_sizes, args), *map(_sizes, kwargs.values()))
+    return export(func, args, kwargs, dynamic_shapes=shapes)
 
 
-def _sizes(x: Any, count: int | None) -> Any:
-    """That the first `count` dims of all tensors in an argument may change."""
+def _sizes(x: Any) -> Any:
+    """That all dims of the tensors in an argument may change, except for sizes of one after the first."""
     if isinstance(x, Tensor):
-        dims = range(x.dim())[:count]
-        return {dim: Dim.AUTO for dim in dims if dim == 0 or x.shape[dim] > 1}  # often a batch of one
+        return {dim: Dim.AUTO for dim in range(x.dim()) if dim == 0 or x.shape[dim] > 1}  # often a batch of one
     if isinstance(x, dict):
-        return {key: _sizes(part, count) for key, part in x.items()}
+        return {key: _sizes(part) for key, part in x.items()}
     if isinstance(x, (list, tuple)):
-        return [_sizes(part, count) for part in x]
+        return [_sizes(part) for part in x]
     return None
-
-
-def _has_sizes(x: Any) -> bool:
-    if isinstance(x, Tensor):
-        return x.dim() > 0
-    parts: Sequence[Any] = list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
-    return any(map(_has_sizes, parts))
 
 
 def _as_tuple(example_inputs: Any) -> tuple[Any, ...]:

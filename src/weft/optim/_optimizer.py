@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -35,6 +36,7 @@ class Optimizer:
     _watched: Any = None
     _opt_called: bool | None = None  # whether there was a step since a learning rate schedule was attached
     _skips_steps: bool = False  # whether a step changes nothing if `_found_inf` is not zero
+    _made_in: weakref.ref[Any] | None = None  # what recorded the function that has made it
     _found_inf: Sequence[Tensor] = ()  # by device, while `GradScaler` steps: not zero if a gradient is infinite or NaN
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -48,6 +50,9 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
                 f"{name_of_type(params)}"
             )
+        capture = ambient().capture
+        if capture is not None:
+            self._made_in = weakref.ref(capture)
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
@@ -127,6 +132,10 @@ class Optimizer:
         ]
         hooks = (_before_all, _after_all, self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
+
+    def _is_made_in(self, capture: object) -> bool:
+        """Whether the function that `capture` records has made it."""
+        return self._made_in is not None and self._made_in() is capture
 
     def _watch_steps(self) -> None:
         """Note from now on whether there was a step."""
@@ -298,12 +307,12 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if self._opt_called is False:
-        self._opt_called = True
     state = ambient()
     if state.capture is not None:
         params = [group["params"] for group in self.param_groups]
         state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
+    if self._opt_called is False:
+        self._opt_called = True
     for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
         replacement = hook(self, args, kwargs)
         if replacement is not None:
