@@ -154,3 +154,12 @@ def test_what_is_no_file(program):
         load(3)
     with pytest.raises(ArgumentError, match="The 'ep' parameter must be an instance of 'ExportedProgram', got 'int'"):
         save(cast("Any", 3), "x")
+
+
+def test_a_backward_pass_through_a_loaded_program_says_what_is_missing(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    save(export(model, (torch.ones(3, 2),)), tmp_path / "plain.pt2")
+    loaded = load(tmp_path / "plain.pt2")
+    text = r"does not have a grad_fn; no gradients flow through .*Linear.*, as .*derivatives=1\)$"
+    with pytest.raises(RuntimeError, match=text):
+        loaded(torch.ones(3, 2)).sum().backward()

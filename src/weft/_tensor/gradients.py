@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from weft._autograd import engine
 from weft._base.state import ambient, using
@@ -17,6 +18,9 @@ from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import renamed, without_names
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
+
+without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
 
 def backward(
@@ -167,8 +171,16 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
     seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in pairs]
     for at, tensor in enumerate(outputs):
         if not tensor.requires_grad:
-            raise GradientError(f"element {at} of tensors does not require grad and does not have a grad_fn")
+            raise GradientError(f"element {at} of tensors does not require grad and does not have a grad_fn{_hint()}")
     return [(tensor._read(), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
+
+
+def _hint() -> str:
+    names = ", ".join(sorted(without_derivative))
+    return names and (
+        f"; no gradients flow through {names}, as the file that it was loaded from does not hold its derivative: write "
+        "it with weft.export.save(program, f, derivatives=1)"
+    )
 
 
 def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:

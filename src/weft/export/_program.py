@@ -16,6 +16,7 @@ from weft._interop.from_jax import from_jax
 from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.generator import default_generator
+from weft._tensor.gradients import without_derivative
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.errors import ProgramError
@@ -233,6 +234,9 @@ class ExportedProgram:
             default_generator.restore((seed, offset + about.draws))
             state[GENERATOR] = new_tensor([seed, offset], device=device)
         writes = any(about.kinds[name] == "parameter" for name in about.changes)
+        used = (*tensors.values(), *[x for _, x in given])
+        if ambient().grad and not writes and not self._exported.has_vjp() and any(x.requires_grad for x in used):
+            without_derivative[about.name] = self._exported  # for the message of a backward pass
         with using(grad=ambient().grad and not writes and self.is_differentiable):
             outputs, changed = self._operator(state, tuple([x for _, x in given]))
         for name in about.changes:
