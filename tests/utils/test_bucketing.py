@@ -65,9 +65,9 @@ def test_one_capture_serves_a_bucket():
 
     expected = F.cross_entropy(F.one_hot(weft.tensor([3]), 11).float(), weft.tensor([3])).item()
     with pytest.warns(UserWarning, match="captures"):  # it appends to a list
-        results = [loss(weft.randint(0, 11, (2, length))).item() for length in range(1, 33)]
+        results = [loss(weft.randint(0, 11, (2, length))).item() for length in (1, 8, 9, 16, 5)]
     np.testing.assert_allclose(results, expected, rtol=1e-5)
-    assert {shape[1] for shape in captures} == {8, 16, 32}
+    assert {shape[1] for shape in captures} == {8, 16}
 
 
 def test_mistakes_are_told():

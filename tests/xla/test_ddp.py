@@ -24,6 +24,12 @@ def job(tmp_path_factory):
         job.kill()
 
 
-@pytest.mark.parametrize("function", case, ids=lambda function: function.__name__)
+LONG = {"batch_norm_over_all_ranks_is_captured", "a_captured_step_trains_as_averages_that_are_exchanged_at_once"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(one, marks=pytest.mark.soak if one.__name__ in LONG else (), id=one.__name__) for one in case],
+)
 def test_two_ranks(job, function):
     job.run(function)

@@ -181,7 +181,11 @@ class Borrower:
                 memory = SharedMemory.open(handle, int(capacity))
                 region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)
             data = region[_START:][: int(size)]
-        except (ValueError, DistBackendError) as error:
+        except DistBackendError as error:
+            if SharedMemory.owner_has_ended(handle):
+                raise DistNetworkError("it has ended, and its loan with it") from error
+            raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
+        except ValueError as error:
             raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
         if len(data) < _WORTH:
             copied = data.copy()

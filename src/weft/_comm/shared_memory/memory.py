@@ -73,6 +73,16 @@ class SharedMemory:
         memory.detach()
         return memory
 
+    @staticmethod
+    def owner_has_ended(handle: bytes) -> bool:
+        """Whether the process that made the memory has ended, also if nobody has waited for it yet."""
+        try:
+            return not os.listdir(f"/proc/{handle.decode().split()[0]}/fd")
+        except FileNotFoundError:
+            return True
+        except OSError:  # it belongs to another user
+            return False
+
     def view(self) -> memoryview:
         """All of its bytes, writable."""
         return memoryview(self._map)
