@@ -458,9 +458,7 @@ def join_again() -> None:
 def a_rank_that_records_something_else_is_told():
     x = mine(2)
     found = functional.all_gather(x)[0] if dist.get_rank() else functional.all_reduce(x)
-    with pytest.raises(
-        RuntimeError, match=r"the ranks call different operations: rank 0 called a program with "
-    ):
+    with pytest.raises(RuntimeError, match=r"the ranks call different operations: rank 0 called a program with "):
         found.tolist()
     join_again()
 
