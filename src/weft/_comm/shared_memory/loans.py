@@ -178,17 +178,23 @@ class Borrower:
             region = self._regions.get(handle)
             if region is None:
                 self._regions = {at: region for at, region in self._regions.items() if not region[_START - 1]}
-                memory = SharedMemory.open(handle, int(capacity))
+                memory = _opened(handle, int(capacity))
                 region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)
             data = region[_START:][: int(size)]
-        except DistBackendError as error:
-            if SharedMemory.owner_has_ended(handle):
-                raise DistNetworkError("it has ended, and its loan with it") from error
-            raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
-        except ValueError as error:
+        except (ValueError, DistBackendError) as error:
             raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
         if len(data) < _WORTH:
             copied = data.copy()
             give_back(number)
             return copied
         return on_loan(data, give_back, number)
+
+
+def _opened(handle: bytes, capacity: int) -> SharedMemory:
+    """The lender's memory; `DistNetworkError` if the lender has ended."""
+    try:
+        return SharedMemory.open(handle, capacity)
+    except DistBackendError as error:
+        if SharedMemory.owner_has_ended(handle):
+            raise DistNetworkError("it has ended, and its loan with it") from error
+        raise
