@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._table import Array, Key
+from weft.ops._table import Array, Cast, Key, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -133,3 +134,7 @@ def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     if reduction == "none":
         return factors
     return Factors(factors.ins, ((),), frozenset() if reduction == "sum" else frozenset(letters))
+
+
+element_row = partial(defop, dims=element_loss, partial="sum", cast=Cast.FLOAT32)
+"""`defop` for losses of single elements that are then reduced. Autocast computes them in float32."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
-from weft.ops._neural import element_loss, reduced, vector_norms
+from weft.ops._neural import element_loss, element_row, reduced, vector_norms
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Scalar, defop
 
 
@@ -92,14 +92,7 @@ def cosine_embedding_loss(
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.FLOAT,
-    partial="sum",
-    method=False,
-    also="nn.functional",
-)
+@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
 def margin_ranking_loss(
     input1: Array,
     input2: Array,
@@ -119,14 +112,7 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.FLOAT,
-    partial="sum",
-    method=False,
-    also="nn.functional",
-)
+@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
 def hinge_embedding_loss(
     input: Array,
     target: Array,

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import element_loss, reduced, reduction_name, require_float, size_of, wide
-from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, defop
+from weft.ops._neural import element_row, reduced, reduction_name, require_float, size_of, wide
+from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -53,14 +53,7 @@ def _broadcast(shapes: Sequence[Sizes]) -> str:
     )
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.COMMON,
-    partial="sum",
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
 def mse_loss(
     input: Array,
     target: Array,
@@ -77,14 +70,7 @@ def mse_loss(
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.COMMON,
-    partial="sum",
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
 def l1_loss(
     input: Array,
     target: Array,
@@ -107,14 +93,7 @@ def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.COMMON,
-    partial="sum",
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
 def smooth_l1_loss(
     input: Array,
     target: Array,
@@ -133,14 +112,7 @@ def smooth_l1_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.COMMON,
-    partial="sum",
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
@@ -189,10 +161,8 @@ _UNSAFE = Banned(
 )
 
 
-@defop(
-    dims=element_loss,
+@element_row(
     cast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE),
-    partial="sum",
     module=_FUNCTIONAL,
     check=_outside,
     check_text="all elements of input should be between 0 and 1",
@@ -215,14 +185,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.COMMON,
-    partial="sum",
-    method=False,
-    also="nn.functional",
-)
+@element_row(promote=Promote.COMMON, method=False, also="nn.functional")
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -243,7 +206,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL)
 def kl_div(
     input: Array,
     target: Array,
@@ -264,14 +227,7 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@defop(
-    dims=element_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.FLOAT,
-    partial="sum",
-    method=False,
-    also="nn.functional",
-)
+@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
 def poisson_nll_loss(
     input: Array,
     target: Array,
@@ -298,10 +254,9 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
     return var < 0
 
 
-@defop(
-    dims=element_loss,
+@element_row(
+    cast=Cast.NONE,
     promote=Promote.COMMON,
-    partial="sum",
     module=_FUNCTIONAL,
     check=_negative,
     check_text="var has negative entry/entries",
@@ -324,7 +279,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@element_row(promote=Promote.COMMON, module=_FUNCTIONAL)
 def soft_margin_loss(
     input: Array,
     target: Array,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 
+from tests.waiting import until
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 
@@ -32,10 +33,14 @@ def nothing_is_left(*others):
 
     What is garbage at one of them may hold what another one keeps, so all collect theirs each time.
     """
-    end = time.monotonic() + SECONDS
-    while (found := _left_at(others)) and time.monotonic() < end:
-        time.sleep(0.005)
-    assert not found, found
+    latest = {}
+
+    def is_clean():
+        latest.clear()
+        latest.update(_left_at(others))
+        return not latest
+
+    until(is_clean, lambda: f"something is left: {latest}", SECONDS)
 
 
 def _left_at(others):
