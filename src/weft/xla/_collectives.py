@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError, XlaError
 from weft.ops._replicas import Groups
 from weft.xla._buckets import CoalescingBuckets
+from weft.xla._flags import flag
 from weft.xla._replicas import replicas
 
 REDUCE_SUM = "sum"
@@ -38,7 +38,7 @@ def all_reduce(
     """
     del pin_layout
     word, members = _word(reduce_type), _members(groups)
-    alone = replicas().size == 1 and os.environ.get("XLA_ALWAYS_ALLREDUCE", "0") in ("0", "", "false", "False")
+    alone = replicas().size == 1 and not flag("XLA_ALWAYS_ALLREDUCE")
     if isinstance(inputs, Tensor):
         return inputs.clone() if alone else _scaled(op.all_reduce(_source(inputs, word), word, members), scale)
     if not alone:

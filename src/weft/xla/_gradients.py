@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from weft._tensor.tensor import Tensor
 from weft.nn._module import Module
 from weft.optim import Optimizer
 from weft.xla._collectives import REDUCE_SUM, all_reduce, collective_broadcast
+from weft.xla._flags import number
 from weft.xla._replicas import replicas
 from weft.xla._steps import mark_step
 
@@ -32,7 +32,7 @@ def reduce_gradients(
     if count == 1:
         return
     gradients = _fetch_gradients(optimizer)
-    cap = int(os.environ.get("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", "0") or 0)
+    cap = int(number("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", 0))
     if cap > 0:
         all_reduce_bucketized_gradients(gradients[::-1], 1.0 / count, groups, pin_layout, bucket_cap_mb=cap)
     else:

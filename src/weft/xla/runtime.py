@@ -13,6 +13,7 @@ from weft._base.dtype import bfloat16 as bfloat16
 from weft._lazy.runtime import in_runtime, jax_device
 from weft.errors import PreconditionError
 from weft.xla import _devices
+from weft.xla._flags import flag
 from weft.xla._replicas import replicas
 
 
@@ -143,7 +144,7 @@ def use_spmd(auto: bool = False) -> None:
 
 def is_spmd() -> bool:
     """Whether XLA_USE_SPMD is set."""
-    return os.environ.get("XLA_USE_SPMD", "0") not in ("", "0")
+    return flag("XLA_USE_SPMD")
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:
