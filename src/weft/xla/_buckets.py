@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -25,13 +25,10 @@ class CoalescingBuckets:
         output_list: list[Tensor] | None = None,
         bucket_cap_mb: float = 160,
     ) -> None:
-        _require_tensors("input_list", input_list)
+        require_tensors("input_list", input_list)
         if output_list is not None:
-            _require_tensors("output_list", output_list)
-            if len(output_list) != len(input_list):
-                raise ValueRangeError(
-                    f"`output_list` length doesn't match `input_list` length: {len(output_list)} vs {len(input_list)}."
-                )
+            require_tensors("output_list", output_list)
+            require_length("output_list", output_list, "input_list", input_list)
         self._func = func
         self._inputs = input_list
         self._outputs = output_list
@@ -75,11 +72,13 @@ class CoalescingBuckets:
         return results
 
 
-def _require_tensors(name: str, given: Any) -> None:
-    is_list: bool = isinstance(given, list)
-    if not is_list or not _are_tensors(given):
-        raise ArgumentError(f"`{name}` needs to be a list of Tensors, but given {type(given)}.")
+def require_tensors(name: str, given: Any, accepts: str = "a list of Tensors") -> None:
+    """Raise `TypeError` unless an argument is a list of tensors; `accepts` says what it may be."""
+    if not isinstance(given, list) or not all(isinstance(item, Tensor) for item in cast("list[Any]", given)):
+        raise ArgumentError(f"`{name}` needs to be {accepts}, but given {type(cast('Any', given))}.")
 
 
-def _are_tensors(items: Sequence[Any]) -> bool:
-    return all(isinstance(item, Tensor) for item in items)
+def require_length(name: str, given: list[Tensor], other: str, expected: Sequence[Any]) -> None:
+    """Raise `ValueError` unless a list has as many entries as another one."""
+    if len(given) != len(expected):
+        raise ValueRangeError(f"`{name}` length doesn't match `{other}` length: {len(given)} vs {len(expected)}.")

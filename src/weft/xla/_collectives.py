@@ -10,7 +10,7 @@ from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError, XlaError
 from weft.ops._replicas import Groups
-from weft.xla._buckets import CoalescingBuckets
+from weft.xla._buckets import CoalescingBuckets, require_length, require_tensors
 from weft.xla._flags import flag
 from weft.xla._replicas import replicas
 
@@ -59,8 +59,7 @@ def all_gather(
     size = _size(members)
     if isinstance(value, Tensor):
         return _written(op.all_gather(value, dim, size, members), output)
-    if not isinstance(value, list) or not all(isinstance(x, Tensor) for x in value):
-        raise ArgumentError(f"`value` needs to be a Tensor or a list of Tensors, but given {type(value)}.")
+    require_tensors("value", value, "a Tensor or a list of Tensors")
     if pin_layout:
         raise XlaError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
     return _all_written([op.all_gather(x, dim, size, members) for x in value], output)
@@ -104,8 +103,7 @@ def reduce_scatter(
 
     if isinstance(input, Tensor):
         return _written(part(input), output)
-    if not isinstance(input, list) or not all(isinstance(x, Tensor) for x in input):
-        raise ArgumentError(f"`input` needs to be a Tensor or a list of Tensors, but given {type(input)}.")
+    require_tensors("input", input, "a Tensor or a list of Tensors")
     return _all_written([part(x) for x in input], output)
 
 
@@ -230,10 +228,8 @@ def _written(result: Tensor, output: Any) -> Tensor:
 def _all_written(results: list[Tensor], output: Any) -> list[Tensor]:
     if output is None:
         return results
-    if not isinstance(output, list) or not all(isinstance(x, Tensor) for x in output):
-        raise ArgumentError(f"`output` needs to be a list of Tensors, but given {type(output)}.")
-    if len(output) != len(results):
-        raise ValueRangeError(f"`output` length doesn't match `input` length: {len(output)} vs {len(results)}.")
+    require_tensors("output", output)
+    require_length("output", output, "input", results)
     for target, result in zip(output, results, strict=True):
         _overwrite(target, result)
     return output
