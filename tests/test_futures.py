@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -110,3 +112,53 @@ def test_the_first_failure_is_raised_though_others_never_end(begin):
         late.set_exception(KeyError("late"))
         with pytest.raises(KeyError, match="late"):
             waiting.result(timeout=10)
+
+
+class Held:
+    """Something that a weak reference may refer to."""
+
+
+def test_an_error_that_was_raised_does_not_keep_the_frames_that_it_has_passed():
+    future = Future()
+    future.set_exception(ValueError("no"))
+    following = future.then(lambda done: done.value())
+
+    def fails(waits):
+        held = Held()
+        refs.append(weakref.ref(held))
+        waits()
+
+    refs = []
+    gc.disable()
+    try:
+        for waits in (future.wait, future.value, following.wait, collect_all([future]).wait):
+            for _ in range(2):
+                with pytest.raises(ValueError, match=r"^no$"):
+                    fails(waits)
+        for ref in refs:
+            assert ref() is None
+    finally:
+        gc.enable()
+
+
+class Coded(RuntimeError):
+    """An exception whose text is not its argument."""
+
+    def __init__(self, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+@pytest.mark.parametrize("error", [Coded(5), OSError(2, "not there", "file"), KeyError("x"), StopIteration(3)])
+def test_a_raised_error_is_equal_to_the_one_that_was_set(error):
+    error.add_note("a note")
+    error.__cause__ = ValueError("why")
+    future = Future()
+    future.set_exception(error)
+    for _ in range(2):
+        with pytest.raises(type(error)) as caught:
+            future.wait()
+        raised = caught.value
+        assert (str(raised), raised.args, vars(raised)) == (str(error), error.args, vars(error))
+        assert raised.__cause__ is error.__cause__
+        assert getattr(raised, "filename", None) == getattr(error, "filename", None)

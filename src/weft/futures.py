@@ -81,7 +81,7 @@ class Future(Generic[T]):
         if not self._done:
             raise FutureError("value() was called on a future that is not done; call wait(), or done() first")
         if self._error is not None:
-            raise self._error
+            raise _copy(self._error)
         return self._value  # pyright: ignore[reportReturnType]  set with `_done`
 
     def __reduce__(self) -> NoReturn:
@@ -140,6 +140,7 @@ class Future(Generic[T]):
             result = function()
         except BaseException as error:
             self.set_exception(error)
+            del self  # the error's traceback keeps this frame, and the future keeps the error
         else:
             self.set_result(result)
 
@@ -149,6 +150,24 @@ class Future(Generic[T]):
             callback(self)
         except Exception:
             _log.exception("the callback %r of a future failed", callback)
+
+
+def _copy(error: BaseException) -> BaseException:
+    """A copy of an error, to be raised, or the error itself if it has fields that cannot be copied.
+
+    An exception keeps the frames that it has passed, with all that they refer to. If these refer to the future, and the
+    future to that exception, all of it would be freed by a garbage collection only; references to other workers' values
+    among it.
+    """
+    kind = type(error)
+    builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    if builtin.__basicsize__ != BaseException.__basicsize__:
+        return error
+    copy = kind.__new__(kind, *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__, copy.__context__ = error.__cause__, error.__context__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)
 
 
 def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:

@@ -86,7 +86,7 @@ class RRef(Generic[T]):
 
     def confirmed_by_owner(self) -> bool:
         """Whether the owner knows of this reference, and the value is created."""
-        return self._owned is not None or (self._acknowledgement.done() and self._failure() is None)
+        return self._owned is not None or (self._acknowledgement.done() and not self._acknowledgement.failed)
 
     # --- the value ---
 
@@ -104,9 +104,9 @@ class RRef(Generic[T]):
         try:
             return self._agent.ask(self._owner, fetch, self._id.pair, _context_id(), limit=limit).wait()
         except RpcError:
-            if (failure := self._failure()) is not None:  # this worker knows more about it
-                raise failure from None
-            raise
+            if not self._acknowledgement.failed:
+                raise
+        return self._acknowledgement.value()  # raises: this worker knows more about the failure
 
     def local_value(self) -> T:
         """The value, on its owner; `RuntimeError` on other workers."""
@@ -174,17 +174,9 @@ class RRef(Generic[T]):
             )
 
     def _require_created(self) -> None:
-        if (failure := self._failure()) is not None:
-            raise failure
-
-    def _failure(self) -> BaseException | None:
-        """The error of the value's creation, as far as this worker knows."""
-        if self._acknowledgement.done():
-            try:
-                self._acknowledgement.value()
-            except BaseException as error:
-                return error
-        return None
+        """Raise the error of the value's creation, as far as this worker knows."""
+        if self._acknowledgement.failed:
+            self._acknowledgement.value()
 
     def _get_future(self) -> Future[Any]:
         """A future that is done when the value is created, or its creation has failed."""
