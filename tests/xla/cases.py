@@ -12,6 +12,7 @@ import weft.xla.core.xla_model as xm
 import weft.xla.distributed.xla_multiprocessing as xmp
 import weft.xla.runtime as xr
 from tests.distributed.processes import Cases, serve
+from tests.xla.host_cases import case as host_case
 from weft import nn
 
 SIZE = 2
@@ -346,7 +347,7 @@ def payloads_are_exchanged():
 
 
 def _serve(ordinal: int) -> None:
-    serve(f"replica {ordinal}", {function.__name__: function for function in case})
+    serve(f"replica {ordinal}", {function.__name__: function for function in [*case, *host_case]})
 
 
 if __name__ == "__main__":
