@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from weft.utils.tensorboard import SummaryWriter
 from weft.xla import _metrics
 from weft.xla._replicas import replicas
+
+if TYPE_CHECKING:
+    from weft.utils.tensorboard import SummaryWriter
 
 
 def now(format: str = "%H:%M:%S") -> str:
@@ -51,10 +54,10 @@ def _print(kind: str, device: Any, **parts: Any) -> None:
 
 
 def get_summary_writer(logdir: str | None) -> SummaryWriter | None:
-    """A TensorBoard writer for this folder; None without one."""
+    """A TensorBoard writer for this folder; None without one. It needs the package: `pip install weft[tensorboard]`."""
     if not logdir:
         return None
-    writer = SummaryWriter(log_dir=logdir)
+    writer: SummaryWriter = import_module("weft.utils.tensorboard").SummaryWriter(log_dir=logdir)
     write_to_summary(writer, 0, {"TensorboardStartTimestamp": time.time()})
     return writer
 
