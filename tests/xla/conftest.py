@@ -16,3 +16,4 @@ def fresh_device():
     _context._DEVICE_CONTEXTS.clear()
     yield
     current.xla = 0
+    met.clear_all()
