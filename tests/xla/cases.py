@@ -12,6 +12,7 @@ import weft.xla.core.xla_model as xm
 import weft.xla.distributed.xla_multiprocessing as xmp
 import weft.xla.runtime as xr
 from tests.distributed.processes import Cases, serve
+from tests.xla.host_cases import case as host_case
 from weft import nn
 
 SIZE = 2
@@ -156,7 +157,25 @@ def a_sum_has_a_derivative():
     gathered = here(2).requires_grad_(True)
     (xm.all_gather(gathered) * torch.arange(4.0)).sum().backward()
     equal(gathered.grad, 2 * np.arange(4.0)[2 * xr.global_ordinal() :][:2])
-    assert not xm.all_reduce(xm.REDUCE_MAX, x).requires_grad
+    scattered = here(4).requires_grad_(True)
+    (xm.reduce_scatter(xm.REDUCE_SUM, scattered, 0.5, 0, 2) * (xr.global_ordinal() + 1)).sum().backward()
+    equal(scattered.grad, [0.5, 0.5, 1, 1])
+
+
+@case
+def other_reductions_have_no_derivative():
+    x = here(4).requires_grad_(True)
+    for name, result in {
+        "all_reduce": xm.all_reduce(xm.REDUCE_MAX, x),
+        "reduce_scatter": xm.reduce_scatter(xm.REDUCE_MAX, x, 1.0, 0, 2),
+    }.items():
+        with pytest.raises(
+            RuntimeError,
+            match=rf"^{name}: backward\(\) has come to a reduction 'max' over replicas\. Only sums and averages have a "
+            rf"derivative: .* Detach the input, as in {name}\(\.\.\., x\.detach\(\), \.\.\.\); for the gradient of",
+        ):
+            result.sum().backward()
+    assert not xm.all_reduce(xm.REDUCE_MAX, x.detach()).requires_grad
 
 
 @case
@@ -328,7 +347,7 @@ def payloads_are_exchanged():
 
 
 def _serve(ordinal: int) -> None:
-    serve(f"replica {ordinal}", {function.__name__: function for function in case})
+    serve(f"replica {ordinal}", {function.__name__: function for function in [*case, *host_case]})
 
 
 if __name__ == "__main__":

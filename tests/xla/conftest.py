@@ -10,9 +10,10 @@ from weft.xla.debug import metrics as met
 
 
 @pytest.fixture(autouse=True)
-def fresh_device(monkeypatch):
+def fresh_device():
     """No counts, closures or current device of another test."""
     met.clear_all()
-    monkeypatch.setattr(_context, "_contexts", {})
+    _context._DEVICE_CONTEXTS.clear()
     yield
     current.xla = 0
+    met.clear_all()

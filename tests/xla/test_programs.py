@@ -21,16 +21,32 @@ EPOCHS, BATCH = 2, 96
 @pytest.mark.parametrize(
     "path",
     [
+        "amp.syncfree",
+        "core.functions",
         "core.xla_model",
         "runtime",
         "debug.metrics",
+        "debug.profiler",
         "distributed.parallel_loader",
+        "distributed.spmd",
+        "distributed.spmd.xla_sharding",
         "distributed.xla_backend",
         "distributed.xla_multiprocessing",
+        "stablehlo",
+        "test.test_utils",
+        "utils.serialization",
+        "utils.utils",
     ],
 )
 def test_torch_xlas_paths_lead_to_the_same_modules(path):
     assert import_module(f"weft_xla.{path}") is import_module(f"weft.xla.{path}")
+
+
+def test_importing_them_needs_no_extra_packages():
+    script = "import sys, weft_xla; print('tensorboard' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
 def plain_weights(example):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.distributed.processes import Job
 from tests.xla.cases import case
+from tests.xla.host_cases import case as host_case
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,6 @@ def job(tmp_path_factory):
         job.kill()
 
 
-@pytest.mark.parametrize("function", case, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [*case, *host_case], ids=lambda function: function.__name__)
 def test_two_replicas(job, function):
     job.run(function)

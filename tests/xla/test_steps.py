@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 
@@ -139,23 +141,63 @@ def test_asynchronous_closures_run_in_order_in_a_thread_while_the_step_goes_on()
     assert seen == ["synchronous", ([2, 2], False)]
 
 
-def test_a_failure_of_an_asynchronous_closure_is_raised_by_a_later_step():
-    xm.add_step_closure(lambda: 1 // 0, run_async=True)
-    xm.mark_step()
+def wait_for_closures():
     for thread in threading.enumerate():
         if thread.name == "step closures":
             thread.join()
-    seen = threading.Event()
-    xm.add_step_closure(seen.set, run_async=True)
-    with pytest.raises(
-        RuntimeError, match=r"^Cannot run asynchronous closure due to previously raised exception$"
-    ) as caught:
-        xm.mark_step()
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert not seen.is_set()
-    xm.add_step_closure(int, run_async=True)
+
+
+FAILED = r"^Cannot run asynchronous closure due to previously raised exception$"
+
+
+@pytest.mark.parametrize(
+    "next_call", [xm.mark_step, xm.wait_device_ops, lambda: xm.add_step_closure(int)], ids=["step", "wait", "add"]
+)
+def test_a_failure_of_an_asynchronous_closure_is_raised_by_the_next_call(next_call):
+    xm.add_step_closure(lambda: 1 // 0, run_async=True)
     xm.mark_step()
-    assert seen.wait(60)
+    wait_for_closures()
+    with pytest.raises(RuntimeError, match=FAILED) as caught:
+        next_call()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    next_call()  # it is told once
+
+
+def test_closures_of_a_step_that_raises_an_earlier_failure_belong_to_the_next_step():
+    may_fail, seen, done = threading.Event(), [], threading.Event()
+
+    def fail():
+        may_fail.wait()
+        raise KeyError
+
+    xm.add_step_closure(fail, run_async=True)
+    xm.mark_step()
+    xm.add_step_closure(done.set, run_async=True)
+    xm.add_step_closure(seen.append, args=(1,))
+    may_fail.set()
+    wait_for_closures()
+    with pytest.raises(RuntimeError, match=FAILED):
+        xm.mark_step()
+    assert (seen, done.is_set()) == ([], False)
+    xm.mark_step()
+    assert done.wait(60)
+    assert seen == [1]
+
+
+_LAST = """
+import weft.xla.core.xla_model as xm
+
+def report():
+    raise KeyError("last")
+
+xm.add_step_closure(report, run_async=True)
+xm.mark_step()
+"""
+
+
+def test_the_failure_of_the_last_asynchronous_closure_is_printed_when_the_process_ends():
+    ended = subprocess.run([sys.executable, "-c", _LAST], capture_output=True, text=True, check=False)
+    assert "in report\nKeyError: 'last'\nraised by an asynchronous step closure, after which no step" in ended.stderr
 
 
 def test_the_step_log(monkeypatch, capfd):

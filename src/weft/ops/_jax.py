@@ -49,6 +49,10 @@ class _OptimizationBarrier(Protocol):
     def __call__(self, operand: T, /) -> T: ...
 
 
+class _DevicePut(Protocol):
+    def __call__(self, x: Any, device: Any, /, *, may_alias: bool | None = None) -> jax.Array: ...
+
+
 class _LiveArrays(Protocol):
     def __call__(self, platform: str | None = None) -> Iterable[jax.Array]: ...
 
@@ -62,7 +66,7 @@ class _CustomVjp(Protocol):
 all_gather: _Collective = lax.all_gather
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
-device_put: Callable[[Any, Any], jax.Array] = jax.device_put
+device_put: _DevicePut = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape
 jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp

@@ -36,10 +36,19 @@ def _require_parts(name: str, input: Array, dim: int, count: int) -> None:
         )
 
 
+def _require_derivative(name: str, reduce_type: str) -> None:
+    if reduce_type not in ("sum", "avg"):
+        raise GradientError(
+            f"{name}: backward() has come to a reduction {reduce_type!r} over replicas. Only sums and averages have a "
+            "derivative: for the others, a replica would need the elements of all. Detach the input, as in "
+            f"{name}(..., x.detach(), ...); for the gradient of this replica's own loss, there is "
+            "weft.xla.core.functions.all_reduce"
+        )
+
+
 def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: Any) -> list[Array]:
     del out, input
-    if reduce_type not in ("sum", "avg"):
-        raise GradientError(f"the reduction {reduce_type!r} over replicas has no derivative; detach its input")
+    _require_derivative("all_reduce", reduce_type)
     return [g if runs_alone() else reduced(g, reduce_type, groups)]
 
 
@@ -61,7 +70,16 @@ def all_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
     return input if runs_alone() else lax.all_gather(input, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
 
 
-@defop(dims=_resized("dim"), arithmetic=Arithmetic.OWN, function=False, method=False)
+def _scatter_vjp(g: Array, out: Array, input: Array, reduce_type: str, dim: Dim, size: int, groups: Any) -> list[Array]:
+    del out, input
+    _require_derivative("reduce_scatter", reduce_type)
+    if runs_alone():
+        return [g]
+    whole = lax.all_gather(g, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
+    return [whole / size if reduce_type == "avg" else whole]
+
+
+@defop(dims=_resized("dim"), arithmetic=Arithmetic.OWN, function=False, method=False, vjp=_scatter_vjp)
 def reduce_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
     """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
     _require_parts("reduce_scatter", input, dim, size)

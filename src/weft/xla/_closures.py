@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -10,24 +12,45 @@ from weft.errors import XlaError
 
 
 class ClosureThread:
-    """Runs closures in order in a thread, which ends when none is left. The process waits for it when it ends."""
+    """Runs closures in order in a thread, which ends when none is left. The process waits for it when it ends.
+
+    A closure that raises stops the thread until somebody is told of it: the next caller of `run` or `raise_failure`, or
+    `sys.excepthook` when the process ends.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], object]] = deque()
         self._running = False
         self._failure: Exception | None = None
+        atexit.register(self._show_failure)
 
-    def run_all(self, closures: Iterable[Callable[[], object]]) -> None:
-        """Add closures; `RuntimeError` if one has raised since the last call. Then the next call runs them."""
+    def run(self, closures: Iterable[Callable[[], object]]) -> None:
+        """Add closures, and run those that wait; `RuntimeError`, without adding them, if one has raised."""
+        self.raise_failure()
         with self._lock:
             self._waiting.extend(closures)
-            failure, self._failure = self._failure, None
-            if failure is not None:
-                raise XlaError("Cannot run asynchronous closure due to previously raised exception") from failure
             if self._waiting and not self._running:
                 self._running = True
                 threading.Thread(target=self._run, name="step closures").start()
+
+    def raise_failure(self) -> None:
+        """Raise `RuntimeError`, once, if a closure has raised."""
+        failure = self._taken_failure()
+        if failure is not None:
+            raise XlaError("Cannot run asynchronous closure due to previously raised exception") from failure
+
+    def _taken_failure(self) -> Exception | None:
+        with self._lock:
+            failure, self._failure = self._failure, None
+            return failure
+
+    def _show_failure(self) -> None:
+        """Print the traceback of a failure that nobody was told of; called when the process ends."""
+        failure = self._taken_failure()
+        if failure is not None:
+            failure.add_note("raised by an asynchronous step closure, after which no step has ended")
+            sys.excepthook(type(failure), failure, failure.__traceback__)
 
     def _run(self) -> None:
         while (closure := self._next()) is not None:

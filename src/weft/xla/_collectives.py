@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
+import weft
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -24,6 +25,22 @@ REDUCE_MAX = "max"
 _WORDS = {"sum": "sum", "mul": "prod", "and": "band", "or": "bor", "min": "min", "max": "max"}
 
 
+@overload
+def all_reduce(
+    reduce_type: str,
+    inputs: Tensor,
+    scale: float = 1.0,
+    groups: Sequence[Sequence[int]] | None = None,
+    pin_layout: bool = True,
+) -> Tensor: ...
+@overload
+def all_reduce(
+    reduce_type: str,
+    inputs: list[Tensor],
+    scale: float = 1.0,
+    groups: Sequence[Sequence[int]] | None = None,
+    pin_layout: bool = True,
+) -> list[Tensor]: ...
 def all_reduce(
     reduce_type: str,
     inputs: Tensor | list[Tensor],
@@ -33,14 +50,15 @@ def all_reduce(
 ) -> Tensor | list[Tensor]:
     """The reduction of a tensor over the replicas, times `scale`; tensors of a list are reduced in place.
 
-    reduce_type: "sum", "mul", "and", "or", "min" or "max". Only "sum" has a derivative. With one replica, a tensor is
+    reduce_type: "sum", "mul", "and", "or", "min" or "max". Only "sum" has a derivative; `core.functions.all_reduce`
+    has others. With one replica, a tensor is
     cloned and a list is returned as it is, unless the environment variable XLA_ALWAYS_ALLREDUCE is set.
     """
     del pin_layout
     word, members = _word(reduce_type), _members(groups)
     alone = replicas().size == 1 and not flag("XLA_ALWAYS_ALLREDUCE")
     if isinstance(inputs, Tensor):
-        return inputs.clone() if alone else _scaled(op.all_reduce(_source(inputs, word), word, members), scale)
+        return inputs.clone() if alone else _scaled(op.all_reduce(inputs, word, members), scale)
     if not alone:
         for tensor in inputs:
             _overwrite(tensor, _scaled(op.all_reduce(tensor.detach(), word, members), scale))
@@ -63,6 +81,16 @@ def all_gather(
     if pin_layout:
         raise XlaError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
     return _all_written([op.all_gather(x, dim, size, members) for x in value], output)
+
+
+def _all_gather_using_all_reduce(
+    value: Tensor, dim: int = 0, groups: Sequence[Sequence[int]] | None = None, pin_layout: bool = True
+) -> Tensor:
+    """`all_gather` of one tensor as a sum: each replica adds its part, with zeros in the places of the others."""
+    ordinal = replicas().ordinal
+    group = next((group for group in groups or () if ordinal in group), range(replicas().size))
+    parts = [value if member == ordinal else weft.zeros_like(value) for member in group]
+    return all_reduce(REDUCE_SUM, weft.cat(parts, dim), groups=groups, pin_layout=pin_layout)
 
 
 def all_gather_bucketized(
@@ -99,7 +127,7 @@ def reduce_scatter(
     _require_count("reduce_scatter", "shard_count", shard_count, _size(members))
 
     def part(x: Tensor) -> Tensor:
-        return _scaled(op.reduce_scatter(_source(x, word), word, scatter_dim, shard_count, members), scale)
+        return _scaled(op.reduce_scatter(x, word, scatter_dim, shard_count, members), scale)
 
     if isinstance(input, Tensor):
         return _written(part(input), output)
@@ -198,10 +226,6 @@ def _size(members: Groups) -> int:
 def _require_count(name: str, parameter: str, count: int, size: int) -> None:
     if count != size:
         raise ValueRangeError(f"{name}: {parameter} must be the number of replicas of a group, {size}, got {count}")
-
-
-def _source(x: Tensor, word: str) -> Tensor:
-    return x if word == "sum" else x.detach()
 
 
 def _scaled(x: Tensor, scale: float) -> Tensor:

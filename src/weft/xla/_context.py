@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import weft
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._lazy.runtime import xla_devices
 from weft._tensor.convert import existing
+from weft._tensor.tensor import Tensor
 from weft.errors import DeviceError, XlaError
 from weft.xla._closures import ClosureThread
 from weft.xla._devices import get_xla_supported_devices, make_current, parsed, real_name, xla_device, xla_real_devices
@@ -33,18 +35,31 @@ class DeviceContext:
         self.async_closure_handler: ClosureThread | None = None
 
 
-_contexts: dict[str, DeviceContext] = {}
-_lock = threading.Lock()
+_DEVICE_CONTEXTS: dict[str, DeviceContext] = {}
+_DEVICE_CONTEXTS_LOCK = threading.Lock()
 
 
 def _get_device_context(device: DeviceLike | None = None) -> DeviceContext:
     """The state of a device, by default of this thread's current one; made when it is first asked for."""
     name = str(xla_device() if device is None else device)
-    with _lock:
-        context = _contexts.get(name)
+    with _DEVICE_CONTEXTS_LOCK:
+        context = _DEVICE_CONTEXTS.get(name)
         if context is None:
-            context = _contexts[name] = DeviceContext(name)
+            context = _DEVICE_CONTEXTS[name] = DeviceContext(name)
         return context
+
+
+def _get_all_reduce_token() -> tuple[Tensor, DeviceContext]:
+    """A token, which is a zero since collectives are ordered by their recording; and the current device's state."""
+    context = _get_device_context()
+    return weft.zeros((), device=context.device), context
+
+
+def raise_closure_failures() -> None:
+    """Raise `RuntimeError` if an asynchronous closure of any device has raised since the last call."""
+    for context in [*_DEVICE_CONTEXTS.values()]:
+        if context.async_closure_handler is not None:
+            context.async_closure_handler.raise_failure()
 
 
 def xla_replication_devices(local_devices: Sequence[DeviceLike] | None = None) -> list[str]:

@@ -13,6 +13,7 @@ from weft._lazy.runtime import xla_devices
 from weft._tensor.convert import existing
 from weft.errors import ArgumentError, DeviceError, IndexRangeError
 from weft.xla._flags import flag
+from weft.xla._lazy_property import LazyProperty
 
 _DEVICE = re.compile(r"xla:(\d+)")
 _REAL = re.compile(r"([A-Z]+):(\d+)")
@@ -117,6 +118,9 @@ def parse_xla_device(device: str) -> tuple[str, int] | None:
     if not isinstance(device, str):
         raise ArgumentError(f"parse_xla_device(): expected str, got {type(device).__name__}")
     return parsed(device)
+
+
+_DEVICES = LazyProperty(real_devices)
 
 
 # --- the names of the package itself ---------------------------------------------------------------------------------

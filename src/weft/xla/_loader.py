@@ -17,7 +17,7 @@ from weft._base.device import device as device_class
 from weft._tensor.convert import existing
 from weft.errors import DeviceError, ValueRangeError
 from weft.xla._channel import Channel
-from weft.xla._saving import sent
+from weft.xla._saving import InputSharding, sent
 from weft.xla._steps import mark_step
 
 
@@ -37,9 +37,11 @@ class ParallelLoader:
     batches_per_execution  after how many batches a step ends
     loader_prefetch_size, device_prefetch_size   how many batches for a device wait on the host, and on the device
 
-    `batchdim`, `host_to_device_transfer_threads` and `input_sharding` are accepted: batches keep their order, so each
-    device has one thread, and one device for each process leaves nothing to split. Errors of the loader are raised
-    where its batches are read. Its threads end with the last batch, at `close`, or when nothing refers to it.
+    input_sharding         how batches are split over a mesh, as in `send_cpu_data_to_device`
+
+    `batchdim` and `host_to_device_transfer_threads` are accepted: batches keep their order, so each device has one
+    thread. Errors of the loader are raised where its batches are read. Its threads end with the last batch, at `close`,
+    or when nothing refers to it.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ParallelLoader:
         loader_prefetch_size: int = 16,
         device_prefetch_size: int = 8,
         host_to_device_transfer_threads: int = 1,
-        input_sharding: Any = None,
+        input_sharding: InputSharding = None,
     ) -> None:
         del batchdim, host_to_device_transfer_threads
         for name, size in (
@@ -178,7 +180,7 @@ def _load(loader: Iterable[Any], lines: Sequence[_Line]) -> None:
         line.loaded.finish(failure)
 
 
-def _move(line: _Line, target: device_class, input_sharding: Any) -> None:
+def _move(line: _Line, target: device_class, input_sharding: InputSharding) -> None:
     """Move a line's batches to its device."""
     failure: BaseException | None = None
     try:

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from weft._base.device import DeviceLike
 from weft._lazy.runtime import finish, memory_of, xla_devices
+from weft.xla._context import raise_closure_failures
 from weft.xla._devices import jax_device_of
 
 
@@ -29,10 +30,12 @@ def get_memory_info(device: DeviceLike | None = None) -> MemoryInfo:
 def wait_device_ops(devices: Iterable[DeviceLike] = ()) -> None:
     """Wait until devices have computed all that they were given; by default all devices of this process.
 
-    What is recorded and pending is not given to them by this; `mark_step` does that.
+    What is recorded and pending is not given to them by this; `mark_step` does that. `RuntimeError` if an asynchronous
+    step closure has raised.
     """
     for held in [jax_device_of(one) for one in devices] or xla_devices():
         finish(held)
+    raise_closure_failures()
 
 
 def unlazy(tensors: Iterable[Any]) -> None:

@@ -9,6 +9,20 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 Select = Callable[[Any], bool]
+
+
+class DataWrapper:
+    """The base of objects that say themselves which tensors they hold, to be moved to a device."""
+
+    def get_tensors(self) -> list[Any]:
+        """The tensors that are to be moved."""
+        raise NotImplementedError(f"{type(self).__name__} is a DataWrapper and must define get_tensors()")
+
+    def from_tensors(self, tensors: list[Any]) -> Any:
+        """What takes the place of this object, given the moved tensors in the order of `get_tensors()`."""
+        raise NotImplementedError(f"{type(self).__name__} is a DataWrapper and must define from_tensors(tensors)")
+
+
 _OPAQUE = (str, bytes, type, FunctionType, MethodType, ModuleType)
 
 
@@ -32,6 +46,8 @@ def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iter
 
 def _children(value: Any) -> Iterable[Any]:
     """What a structure consists of; nothing for a leaf."""
+    if isinstance(value, DataWrapper):
+        return value.get_tensors()
     if isinstance(value, Mapping):
         return [part for item in value.items() for part in item]
     if isinstance(value, (list, tuple, AbstractSet)):
@@ -88,6 +104,8 @@ class _Copy:
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # pyright: ignore
         if type(value) is set:
             return set(value)
+        if isinstance(value, DataWrapper) and id(value) in self._holders:
+            return value.from_tensors([self.of(tensor) for tensor in value.get_tensors()])
         if id(value) in self._holders:
             fresh = self._made[id(value)] = copy.copy(value)
             fresh.__dict__.update({name: self.of(part) for name, part in vars(value).items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft import serialization
@@ -10,10 +10,12 @@ from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
 from weft.nn._parameter import Parameter
 from weft.xla._arena import ToXlaTensorArena
 from weft.xla._memory import unlazy
 from weft.xla._ordinals import is_master_ordinal
+from weft.xla._sharding import ShardingSpec
 
 
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
@@ -44,27 +46,41 @@ def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
     return ToXlaTensorArena(on_host, _is_on("xla")).transform(data)
 
 
-def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: Any = None) -> Any:
+InputSharding = ShardingSpec | Mapping[str, ShardingSpec] | None
+
+
+def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: InputSharding = None) -> Any:
     """A copy of a nested structure with the CPU tensors on a device. A single tensor gives a list with one tensor.
 
-    `input_sharding` is accepted: with one device for each process there is nothing to split.
+    `input_sharding` says how tensors of its number of dims are split over a mesh. For a dict as structure it may be a
+    dict that says so for each key.
     """
     return sent([datas] if isinstance(datas, Tensor) else datas, device, input_sharding)
 
 
-def sent(data: Any, device: DeviceLike, input_sharding: Any = None) -> Any:
+def sent(data: Any, device: DeviceLike, input_sharding: InputSharding = None) -> Any:
     """`send_cpu_data_to_device` that returns a single tensor for a single tensor."""
-    del input_sharding
+    if isinstance(input_sharding, Mapping):
+        if not isinstance(data, Mapping) or data.keys() != input_sharding.keys():
+            keys = [*data] if isinstance(data, Mapping) else type(data).__name__
+            raise ValueRangeError(
+                f"input_sharding has the keys {[*input_sharding]}, so a batch must be a dict with these, got {keys}"
+            )
+        return {key: sent(data[key], device, sharding) for key, sharding in input_sharding.items()}
     target = existing(device)
-    return ToXlaTensorArena(lambda tensors: _all_moved(tensors, target), _is_on("cpu")).transform(data)
+
+    def on_device(tensors: list[Tensor]) -> list[Tensor]:
+        moved = [_moved(tensor, target) for tensor in tensors]
+        if input_sharding is not None:
+            for tensor in filter(input_sharding.can_apply, moved):
+                input_sharding.apply(tensor)
+        return moved
+
+    return ToXlaTensorArena(on_device, _is_on("cpu")).transform(data)
 
 
 def _is_on(kind: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, Tensor) and value.device.type == kind
-
-
-def _all_moved(tensors: Sequence[Tensor], target: device_class) -> list[Tensor]:
-    return [_moved(tensor, target) for tensor in tensors]
 
 
 def _moved(tensor: Tensor, target: device_class) -> Tensor:

@@ -11,7 +11,7 @@ from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.realize import flush_pending
 from weft.xla._closures import ClosureThread
-from weft.xla._context import DeviceContext, _get_device_context
+from weft.xla._context import DeviceContext, _get_device_context, raise_closure_failures
 from weft.xla._flags import flag
 from weft.xla._memory import wait_device_ops
 from weft.xla._metrics import save_metrics
@@ -59,23 +59,29 @@ def add_step_closure(closure: Callable[..., object], args: Sequence[Any] = (), r
     """Call `closure(*args)` at the end of the step, when the tensors among and behind its arguments are computed.
 
     So a closure can read values without a program of their own. Those with `run_async` run one after another in a
-    thread while the next steps are recorded; if one raises, a later step does. Closures keep the tensors that they
-    refer to until then: for reports, add one every few steps only.
+    thread while the next steps are recorded. If one raises, so does the next call of this, of `mark_step` or of
+    `wait_device_ops`; if there is none, the traceback is printed when the process ends. Closures keep the tensors that
+    they refer to until then: for reports, add one every few steps only.
     """
+    raise_closure_failures()
     context = _get_device_context()
     closures = context.async_step_closures if run_async else context.step_closures
     closures.append(lambda: closure(*args))
 
 
 def _run_step_closures() -> DeviceContext:
-    """Start the asynchronous closures of the current device's step, then run the others in order."""
+    """Start the asynchronous closures of the current device's step, then run the others in order.
+
+    If an earlier asynchronous closure has raised, raises instead, and leaves them all to the next step.
+    """
+    raise_closure_failures()
     context = _get_device_context()
     started, context.async_step_closures = context.async_step_closures, []
     closures, context.step_closures = context.step_closures, []
     if started:
         if context.async_closure_handler is None:
             context.async_closure_handler = ClosureThread()
-        context.async_closure_handler.run_all(started)
+        context.async_closure_handler.run(started)
     for closure in closures:
         closure()
     return context

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import bfloat16 as bfloat16
+from weft._base.site import warn_user
 from weft._lazy.runtime import in_runtime, jax_device
 from weft.errors import PreconditionError
 from weft.xla import _devices
@@ -135,10 +135,9 @@ def get_master_ip() -> str:
 
 
 def use_spmd(auto: bool = False) -> None:
-    """Set XLA_USE_SPMD: `xla_device()` is the first device, and is used by default."""
+    """Set XLA_USE_SPMD: `xla_device()` is the first device. `mark_sharding` splits its tensors over all of them."""
     if auto:
-        warnings.warn("use_spmd: auto-sharding is XLA's on TPUs only; programs are sharded as they say", stacklevel=2)
-    warnings.warn("use_spmd: tensors are not split over devices yet; use replicas", stacklevel=2)
+        warn_user("use_spmd: auto-sharding is XLA's on TPUs only; programs are sharded as they say")
     os.environ["XLA_USE_SPMD"] = "1"
 
 

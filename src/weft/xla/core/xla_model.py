@@ -10,6 +10,7 @@ from weft.xla._collectives import REDUCE_MIN as REDUCE_MIN
 from weft.xla._collectives import REDUCE_MUL as REDUCE_MUL
 from weft.xla._collectives import REDUCE_OR as REDUCE_OR
 from weft.xla._collectives import REDUCE_SUM as REDUCE_SUM
+from weft.xla._collectives import _all_gather_using_all_reduce as _all_gather_using_all_reduce
 from weft.xla._collectives import all_gather as all_gather
 from weft.xla._collectives import all_gather_bucketized as all_gather_bucketized
 from weft.xla._collectives import all_reduce as all_reduce
@@ -18,10 +19,14 @@ from weft.xla._collectives import collective_broadcast as collective_broadcast
 from weft.xla._collectives import collective_permute as collective_permute
 from weft.xla._collectives import reduce_scatter as reduce_scatter
 from weft.xla._collectives import reduce_scatter_bucketized as reduce_scatter_bucketized
+from weft.xla._context import _DEVICE_CONTEXTS as _DEVICE_CONTEXTS
+from weft.xla._context import _DEVICE_CONTEXTS_LOCK as _DEVICE_CONTEXTS_LOCK
 from weft.xla._context import DeviceContext as DeviceContext
+from weft.xla._context import _get_all_reduce_token as _get_all_reduce_token
 from weft.xla._context import _get_device_context as _get_device_context
 from weft.xla._context import set_replication as set_replication
 from weft.xla._context import xla_replication_devices as xla_replication_devices
+from weft.xla._devices import _DEVICES as _DEVICES
 from weft.xla._devices import _xla_real_device as _xla_real_device
 from weft.xla._devices import get_xla_supported_devices as get_xla_supported_devices
 from weft.xla._devices import is_xla_tensor as is_xla_tensor
@@ -37,6 +42,7 @@ from weft.xla._gradients import reduce_gradients as reduce_gradients
 from weft.xla._graphs import get_stablehlo as get_stablehlo
 from weft.xla._graphs import get_stablehlo_bytecode as get_stablehlo_bytecode
 from weft.xla._graphs import optimization_barrier_ as optimization_barrier_
+from weft.xla._library import XLA_LIB as XLA_LIB
 from weft.xla._memory import MemoryInfo as MemoryInfo
 from weft.xla._memory import get_memory_info as get_memory_info
 from weft.xla._memory import unlazy as unlazy
