@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from weft._base.site import warn_user
 from weft._lazy.aval import Aval
 from weft._tensor.convert import from_jax_array
 from weft._tensor.convert import tensor as new_tensor
@@ -21,11 +23,13 @@ from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeErr
 from weft.export._dims import MOST, Dim, SizeSpec, argument_names, size_spec
 from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, Recording, record, with_shape
-from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
+from weft.export._sizes import Sizes, examples_of, form_of, reason_of, symbols_for
 from weft.export._state import NamedState
 from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
+_LATEST = 128
+"""How much later than it was asked for the sizes of a program may start."""
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -163,23 +167,68 @@ class _Exporter:
         if not spec.symbols:
             return self._exported(spec, [{}], {})
         bounds = {name: (dim.min, dim.max) for name, dim in spec.symbols.items()}
-        least = [name for name, (low, _) in bounds.items() if low == 1]
         from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
-        probes = examples_of(from_two, spec.example)
-        if least:
-            for names in (least, *[[name] for name in least if len(least) > 1]):
-                ones = [{**probes[0], name: 1} for name in names]
-                with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
-                    return self._exported(
-                        spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}}
-                    )
-        for name, (low, _) in from_two.items():
+        try:
+            return self._from(spec, from_two)
+        except WeftError:
+            later = self._later_start(spec, from_two)
+            if later is None:
+                raise
+        program = self._from(spec, later)
+        for name, (low, high) in later.items():
+            if low > from_two[name][0] and name not in spec.guessed:
+                bound = "" if high == MOST else f", max={high}"
+                text = (
+                    f"{self.name}: it can be exported for {name!r} from {low} on, as it does something else with "
+                    f"smaller sizes; say so by Dim({name!r}, min={low}{bound})"
+                )
+                if bounds[name][0] > 1:
+                    raise ProgramError(text)
+                warn_user(text)
+        return program
+
+    def _from(self, spec: SizeSpec, bounds: dict[str, tuple[int, int]]) -> ExportedProgram:
+        """The program for sizes within bounds, and for sizes of one where these are from two on."""
+        probes = examples_of(bounds, spec.example)
+        least = {name: (1, high) for name, (low, high) in bounds.items() if low == 2 and spec.symbols[name].min == 1}
+        together = [list(least)] if least else []
+        for names in (*together, *[[name] for name in least if len(least) > 1]):
+            ones = [{**probes[0], name: 1} for name in names]
+            with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
+                return self._exported(spec, [*probes, *ones], {**bounds, **{name: least[name] for name in names}})
+        self._require_examples(spec, bounds)
+        return self._exported(spec, probes, bounds)
+
+    def _require_examples(self, spec: SizeSpec, bounds: Mapping[str, tuple[int, int]]) -> None:
+        for name, (low, _) in bounds.items():
             if spec.example[name] < low:
                 raise ProgramError(
                     f"{self.name}: in the example {name!r} is {spec.example[name]}, which is a size of its own for the "
                     f"function; export it with an example of {low} or more, or leave the size static"
                 )
-        return self._exported(spec, probes, from_two)
+
+    def _later_start(
+        self, spec: SizeSpec, bounds: Mapping[str, tuple[int, int]]
+    ) -> dict[str, tuple[int, int]] | None:
+        """Bounds from which on the function has the same operators, if there are any: others than these.
+
+        An image of 32 pixels is one of a single pixel after five strides, and one is a size of its own.
+        """
+        large = {name: min(high, low + _LATEST + place) for place, (name, (low, high)) in enumerate(bounds.items())}
+
+        def form(sizes: dict[str, int]) -> Any:
+            try:
+                return form_of(self._recorded(spec, sizes).closed.jaxpr)
+            except WeftError:
+                return None
+
+        wanted = form(large)
+        later = dict(bounds)
+        for name, (low, high) in bounds.items():
+            sizes = range(low, large[name])
+            start = low + bisect_left(sizes, True, key=lambda n: form({**large, name: n}) == wanted)
+            later[name] = (start, high)
+        return later if wanted is not None and later != bounds else None
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
         """The recording with these sizes of the named dims."""

@@ -184,7 +184,8 @@ def _max_windows(
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
         places = [np.arange(count) * s + o * d for o in range(k)]
-        windows.append((places, (p, max(0, int(places[-1][-1]) + 1 - size - p))))
+        beyond = max(0, int(places[-1][-1]) + 1 - size - p) if ceil_mode else p
+        windows.append((places, (p, beyond)))
     return windows
 
 
@@ -223,7 +224,11 @@ def _avg_pool(
     counts = tuple(_output_size(*dims, 1, ceil_mode) for dims in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)
     x = wide(input)
-    ends = [(c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)]
+    ends = margin
+    if ceil_mode:
+        ends = [
+            (c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)
+        ]
     summed = jax.lax.reduce_window(
         x,
         np.zeros((), x.dtype)[()],
