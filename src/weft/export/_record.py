@@ -16,7 +16,7 @@ from weft._interop.trace import NeedsValueError, TensorTrace
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
-from weft._lazy.outline import outline
+from weft._lazy.outline import form_of, outline
 from weft._lazy.realize import array_of
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
@@ -27,6 +27,7 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError, ProgramError
+from weft.export._graph import Recorded, applications
 from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten
 from weft.ops._table import TABLE
@@ -58,6 +59,7 @@ class Recording:
     outputs   the structure of the result
     changed   names of state that it writes
     draws     how many random draws it takes
+    applied   its operators, for the graph that a program shows, whose leaves and results have these numbers
     """
 
     closed: ClosedJaxpr
@@ -66,10 +68,15 @@ class Recording:
     count: int
     changed: tuple[str, ...]
     draws: int
+    applied: tuple[Recorded, ...]
+    leaves: tuple[int, ...]
+    results: tuple[int, ...]
 
 
 class ExportTrace(TensorTrace):
     """The ambient `capture` while a function is recorded for export."""
+
+    exports = True
 
     def __init__(self, name: str, state: NamedState) -> None:
         super().__init__(name, None)
@@ -215,7 +222,10 @@ def record(
                 trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
     _refuse_shared(state, changed, name)
-    signature, needed = outline([*wanted, *[after[n] for n in changed]], region, f"export({name})")
+    results_and_state = [*wanted, *[after[n] for n in changed]]
+    signature, needed = outline(results_and_state, region, f"export({name})")
+    inside = {id(value) for value in region if value.array is None}
+    form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
     found: list[Source] = []
     for value in needed:
         kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
@@ -225,7 +235,10 @@ def record(
             kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
         found.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
-    return Recording(signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws)
+    return Recording(
+        signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws,
+        applications(form), form.leaves, form.wanted,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -95,6 +95,16 @@ class Sizes:
         found = self._expressions.of(tuple(values))
         return None if found is None else found(self._symbols)
 
+    def shown(self, values: Sequence[Any]) -> Any:
+        """A number or something else that has these values in the recordings, as a constant of JSON to look at."""
+        first = values[0]
+        if isinstance(first, (np.ndarray, jax.Array)):
+            return f"{first.dtype}[{', '.join(map(str, first.shape))}]"
+        if all(_same(value, first) for value in values):
+            return first if isinstance(first, (bool, int, float, str, type(None))) else str(first)
+        found = self.number(values) if all(type(value) is int for value in values) else None
+        return "?" if found is None else str(found)
+
     def _known(self, array: Any, variables: Sequence[Any]) -> Any:
         """The array with its sizes in the form that all equal sizes have.
 
@@ -349,7 +359,9 @@ def form_of(jaxpr: Jaxpr) -> list[Any]:
     for eqn in jaxpr.eqns:
         form.append(eqn.primitive.name)
         inner = (x for entry in eqn.params.values() for x in (entry if isinstance(entry, tuple) else (entry,)))
-        form += [form_of(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner if isinstance(x, (ClosedJaxpr, Jaxpr))]
+        form += [
+            form_of(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner if isinstance(x, (ClosedJaxpr, Jaxpr))
+        ]
     return form
 
 
