@@ -71,8 +71,8 @@ def while_loop(
 ) -> tuple[Any, ...]:
     """The values after `values = body_fn(*values)` has run while `cond_fn(*values)`, from `carried_inputs` on.
 
-    In a function that is compiled or exported, the loop is recorded, no gradients flow through it, and numbers among the
-    carried values become tensors. `body_fn` must return values of the types and shapes that it takes.
+    In a function that is compiled or exported, the loop is recorded, no gradients flow through it, and numbers among
+    the carried values become tensors. `body_fn` must return values of the types and shapes that it takes.
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise ArgumentError("while_loop: expected cond_fn and body_fn to be callable")

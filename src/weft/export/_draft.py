@@ -25,8 +25,8 @@ def draft_export(
 ) -> ExportedProgram:
     """`export`; but if the function cannot be exported for the sizes that were asked for, for those that it can be.
 
-    The program's `report` says why, which is also a warning; it is empty if there was nothing to change. A function that
-    reads values is refused, as by `export`.
+    The program's `report` says why, which is also a warning; it is empty if there was nothing to change. A function
+    that reads values is refused, as by `export`.
     """
     del preserve_module_call_signature, strict, prefer_deferred_runtime_asserts_over_guards
     try:

@@ -76,11 +76,13 @@ def export(
     exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
     spec = size_spec(exporter.signature_of, args, exporter.kwargs, dynamic_shapes)
     try:
-        return exporter.program(spec)
+        program = exporter.program(spec)
     except WeftError:
         if not spec.guessed:
             raise
-    return _with_possible_guesses(exporter, spec)
+        program = _with_possible_guesses(exporter, spec)
+    exporter.warn_of_numbers()
+    return program
 
 
 def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:
@@ -159,6 +161,16 @@ class _Exporter:
                 self._state.add(module, "")
         if state is not None:
             self._state.add(state, "")
+
+    def warn_of_numbers(self) -> None:
+        """Warn of an optimizer's numbers that a program cannot change."""
+        names = [*self._state.changed_numbers]
+        if names:
+            warn_user(
+                f"export: the function changes {', '.join(map(repr, names[:3]))}{' and others' if names[3:] else ''}: "
+                "Python numbers, which stay as they are in a program, so that every call does what the first one does; "
+                "keep them as tensors, which are state"
+            )
 
     # --- recording ----------------------------------------------------------------------------------------------
 
@@ -303,7 +315,12 @@ class _Exporter:
         about = About(
             self.name, self._args, self._kwargs, self._names, tuple(types), first.outputs, state.types(), state.kinds,
             changes, first.draws, bounds, isinstance(self.function, Module),
-            entries_of([r.applied for r in recordings], state.leaves(recordings, self._names, numbers), first.results, numbers),
+            entries_of(
+                [r.applied for r in recordings],
+                state.leaves(recordings, self._names, numbers),
+                first.results,
+                numbers,
+            ),
         )  # fmt: skip
         return ExportedProgram(program, about, state.tensors)
 

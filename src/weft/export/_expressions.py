@@ -93,7 +93,10 @@ class Expressions:
 def _products(terms: Sequence[tuple[Expression, list[int]]], degree: int) -> list[tuple[Expression, list[int]]]:
     """All products of up to `degree` of the terms, with their values."""
     return [
-        (_product([term for term, _ in chosen]), [prod(values) for values in zip(*[at for _, at in chosen])])
+        (
+            _product([term for term, _ in chosen]),
+            [prod(values) for values in zip(*[at for _, at in chosen], strict=True)],
+        )
         for size in range(1, degree + 1)
         for chosen in combinations_with_replacement(terms, size)
     ]

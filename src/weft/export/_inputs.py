@@ -64,9 +64,10 @@ class Inputs:
         found: list[tuple[int, str, Any]] = []
         for at, (number, source) in enumerate(zip(recordings[0].leaves, recordings[0].sources, strict=True)):
             if source.kind == "input":
-                found.append((number, inputs[source.key], inputs[source.key]))
+                own = str(inputs[source.key])
+                found.append((number, own, own))
             elif source.kind == "state" or at in self.names:
-                name = self.names.get(at, source.key)
+                name: str = self.names.get(at) or source.key
                 found.append((number, f"{PREFIXES.get(self.kinds[name], 's')}_{name}", name))
             elif source.kind in ("seed", "draw"):
                 found.append((number, source.kind, GENERATOR))

@@ -30,6 +30,7 @@ from weft.errors import CompileError, ProgramError
 from weft.export._graph import Recorded, applications
 from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten
+from weft.nn._module import Module
 from weft.ops._table import TABLE
 from weft.optim._optimizer import Optimizer
 
@@ -85,6 +86,7 @@ class ExportTrace(TensorTrace):
         self.draw_sources: dict[Value, tuple[str, int]] = {}
         self._made: list[Value] = []
         self._steppers: list[Stepper] = []
+        self._attributes = state.attributes()
 
     def draws(self, generator: RandomGenerator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
@@ -123,6 +125,30 @@ class ExportTrace(TensorTrace):
         """The optimizers from outside that are no state, and that have made state of their own."""
         return [one.optimizer for one in self._steppers if one.new_state()]
 
+    def called(self, *things: Any) -> None:
+        """A module runs; what it assigns to its attributes is undone, also if it is no state."""
+        if isinstance(things[0], Module):
+            self._attributes.add(things[0])
+
+    def keeping_attributes(self, region: Pending, run: Callable[[], Any]) -> Any:
+        """The result of `run`, after which all attributes of modules are as before.
+
+        `ProgramError` if it assigns tensors to attributes that a program cannot write to.
+        """
+        kept = self._attributes
+        try:
+            result = run()
+        finally:
+            inside = {id(value) for value in (*region, *self._made)}
+            kept.restore(lambda value: id(value) in inside)
+        if kept.assigned:
+            raise ProgramError(
+                f"The tensor attribute self.{kept.assigned[0]} was assigned during export. Such attributes must be "
+                "registered as buffers using the `register_buffer` API, keep their shape and dtype, and belong to a "
+                "module that is exported or given as state."
+            )
+        return result
+
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
 
@@ -141,6 +167,8 @@ class ExportTrace(TensorTrace):
         for tape, before in self._grads.values():
             tape.grad = before
         for stepper in self._steppers:
+            kind = type(stepper.optimizer).__name__
+            self._state.changed_numbers |= dict.fromkeys(stepper.changed_numbers(kind))
             stepper.restore()
 
     def has_written(self, tensor: Tensor) -> bool:
@@ -207,8 +235,8 @@ def record(
             try:
                 args, kwargs = rebuilt(list(tensors))
                 results: list[Tensor] = []
-                with state.attributes_kept():
-                    outputs = flatten(function(*args, **kwargs), results, "the result")
+                result = trace.keeping_attributes(region, lambda: function(*args, **kwargs))
+                outputs = flatten(result, results, "the result")
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)

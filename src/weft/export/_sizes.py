@@ -7,7 +7,7 @@ is then traced with jax's symbolic dims in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import isclose
 from typing import Any, cast
 
