@@ -108,6 +108,7 @@ class _Apart:
         self.outer = outer
         self.region = Pending()
         self.region.limit = sys.maxsize
+        self.region.branch = True
         self._name = name
         self._repeats = repeats
         self._made: list[Value] = []

@@ -35,7 +35,8 @@ class Expressions:
             (operator.itemgetter(name), [probe[name] for probe in probes]) for name in (probes[0] if probes else ())
         ]
         self._quotients: dict[tuple[int, ...], tuple[Expression, list[int]]] = {}
-        self._found: dict[Any, Expression | None] = {}
+        self._found: dict[tuple[tuple[int, ...], str], Expression] = {}
+        self._missing: dict[tuple[tuple[int, ...], str], int] = {}  # with so many quotients
         random_sizes = random.Random(0)
         self._trials = [
             {name: random_sizes.randint(least, least + _WIDEST) for name, least in self._least().items()}
@@ -51,34 +52,42 @@ class Expressions:
         `text` is an expression in the syntax of `jax.export.symbolic_shape` that it must equal for all sizes.
         """
         key = (values, text)
+        if self._missing.get(key) == len(self._quotients):
+            return None
         if key not in self._found:
-            self._found[key] = self._search(values, text)
-        return self._found[key]
+            fits = self._checked(text)
+            for found, quotient in self._candidates(values):
+                if fits(found):
+                    self._found[key] = found
+                    if quotient is not None:
+                        places = [quotient(probe) for probe in self._probes]
+                        self._quotients.setdefault(tuple(places), (quotient, places))
+                    break
+            else:
+                self._missing[key] = len(self._quotients)
+        return self._found.get(key)
+
+    def candidates(self, values: tuple[int, ...]) -> Iterator[Expression]:
+        """All expressions with these values in the first recordings."""
+        return (found for found, _ in self._candidates(values))
 
     def products(self) -> Iterator[Expression]:
         """Products of the named dims and of the known quotients, the shortest first."""
         terms = [*self._names, *self._quotients.values()]
         return (term for term, _ in _products(terms, 4))
 
-    def _search(self, values: tuple[int, ...], text: str) -> Expression | None:
+    def _candidates(self, values: tuple[int, ...]) -> Iterator[tuple[Expression, Expression | None]]:
+        """The expressions, each with the quotient that is new in it."""
         count = len(values)
         names = [(term, at[:count]) for term, at in self._names]
         known = [(term, at[:count]) for term, at in self._quotients.values()]
         terms = _products(names, 3)
         more = _products([*names, *known], 3) if known else []
-        simple = chain(_lines(values, terms), _lines(values, more), _planes(values, terms))
-        right = self._checked(text)
-        found = next(filter(right, simple), None)
-        if found is not None:
-            return found
+        yield from ((line, None) for line in chain(_lines(values, terms), _lines(values, more), _planes(values, terms)))
         for name, at in names:
-            for line, quotient in _quotients(values, name, at):
-                if right(line):
-                    if count == len(self._probes):
-                        places = [quotient(probe) for probe in self._probes]
-                        self._quotients.setdefault(tuple(places), (quotient, places))
-                    return line
-        return next(filter(right, _planes(values, _products([*names, *known], 2))), None) if known else None
+            yield from _quotients(values, name, at)
+        if known:
+            yield from ((plane, None) for plane in _planes(values, _products([*names, *known], 2)))
 
     def _checked(self, text: str) -> Callable[[Expression], bool]:
         """Whether an expression equals the one in `text` for sizes that were not recorded."""

@@ -7,7 +7,7 @@ is then traced with jax's symbolic dims in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isclose
 from typing import Any, cast
 
@@ -85,6 +85,7 @@ class Sizes:
         self._symbols = symbols
         self._name = name
         self._expressions = Expressions(probes)
+        self._forms: dict[tuple[Number, ...], tuple[Expression, Callable[[Any], Any]] | None] = {}
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
@@ -126,27 +127,33 @@ class Sizes:
         """A number in the recordings, as an array that depends on the symbols; `ProgramError` if there is none."""
         if all(a == values[0] or (a != a and values[0] != values[0]) for a in values):
             return jnp.asarray(values[0], dtype)
+        key = tuple(values)
+        if key not in self._forms:
+            self._forms[key] = next(self._forms_of(values), None)
+        form = self._forms[key]
+        if form is not None:
+            found, back = form
+            wide = jnp.asarray(found(self._symbols), jnp.int64)
+            exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
+            return jnp.asarray(back(exact), dtype)
+        raise self._differ(where, f"a number is {_listed(values)}")
+
+    def _forms_of(self, values: Sequence[Number]) -> Iterator[tuple[Expression, Callable[[Any], Any]]]:
+        """Expressions of whole numbers from which a number follows, and how it does."""
         for guess, back in _FORMS:
             whole = [
                 _whole(guess, back, value) for value in values[:_PROBES]
             ]  # of large sizes, a float says too little
             if any(n is None for n in whole):
                 continue
-            found = self._expressions.of(tuple(cast("list[int]", whole)))
-            if found is None or not all(map(_agrees, [back(found(p)) for p in self._probes], values)):
-                continue
-            return self._of_whole(found, back, dtype)
-        for found in self._expressions.products():  # a float that is nearly 1 says too little of the whole number
+            for found in self._expressions.candidates(tuple(cast("list[int]", whole))):
+                if all(map(_agrees, [back(found(p)) for p in self._probes], values)):
+                    yield found, back
+        for found in self._expressions.products():  # a float that is nearly 1 says too little, too
             sizes = [found(probe) for probe in self._probes]
             for back in _NEARLY_ONE:
                 if min(sizes) > 1 and all(map(_agrees, map(back, sizes), values)):
-                    return self._of_whole(found, back, dtype)
-        raise self._differ(where, f"a number is {_listed(values)}")
-
-    def _of_whole(self, found: Expression, back: Callable[[Any], Any], dtype: Any) -> Any:
-        wide = jnp.asarray(found(self._symbols), jnp.int64)
-        exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
-        return jnp.asarray(back(exact), dtype)
+                    yield found, back
 
     def _merged(self, values: Sequence[Any], where: str) -> Any:
         """One parameter of an operator from those of the recordings."""
