@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_tensors_that_have_no_sizes():
     with pytest.raises(ArgumentError, match="Shapes assigned to tensor do not match"):
         shapes[x] = {0: Dim("e")}
     with pytest.raises(ArgumentError, match="Cannot assign shape to non-tensor type <class 'int'>"):
-        shapes[3] = {}
+        shapes[cast("Any", 3)] = {}
     with pytest.raises(ProgramError, match=r"an entry for a tensor of shape \[3\] that is none of the arguments"):
         export(lambda x: x, (torch.ones(3),), dynamic_shapes=shapes)
 

@@ -189,7 +189,10 @@ class _Exporter:
             starts = ", ".join(f"{name!r} from {low} on" for name, (low, _) in later.items() if low > 2)
             if any(spec.example[name] < low for name, (low, _) in later.items()):
                 raise ProgramError(f"{error}. With an example of that size, it may be possible for {starts}") from None
-        program = self._from(spec, later)
+            try:
+                program = self._from(spec, later)
+            except WeftError:
+                raise error from None
         for name, (low, high) in later.items():
             if low > from_two[name][0] and name not in spec.guessed:
                 bound = "" if high == MOST else f", max={high}"
