@@ -31,6 +31,7 @@ import builtins
 from weft import amp as amp
 from weft import autograd as autograd
 from weft import backends as backends
+from weft import compiler as compiler
 from weft import cpu as cpu
 from weft import cuda as cuda
 from weft import distributed as distributed
@@ -88,6 +89,7 @@ from weft.amp._state import clear_autocast_cache as clear_autocast_cache
 from weft._tensor.compile import compile as compile
 from weft._base.dtype import complex128 as complex128
 from weft._base.dtype import complex64 as complex64
+from weft._interop.control import cond as cond
 from weft._base.layout import contiguous_format as contiguous_format
 from weft._tensor.generator import default_generator as default_generator
 from weft._base.device import device as device
@@ -186,6 +188,7 @@ from weft._base.dtype import uint32 as uint32
 from weft._base.dtype import uint64 as uint64
 from weft._base.dtype import uint8 as uint8
 from weft._switches import use_deterministic_algorithms as use_deterministic_algorithms
+from weft._interop.control import while_loop as while_loop
 
 Number = builtins.int | builtins.float | builtins.bool | builtins.complex
 __version__: builtins.str

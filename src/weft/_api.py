@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "amp", "autograd", "backends", "cpu", "cuda", "distributed", "errors", "export", "func", "futures", "hub", "jit",
-    "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils", "version", "xla",
+    "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func", "futures",
+    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils",
+    "version", "xla",
 })  # fmt: skip
 
 _NAMES = {
@@ -41,6 +42,7 @@ _NAMES = {
         "set_autocast_xla_enabled", "get_autocast_cpu_dtype", "set_autocast_cpu_dtype", "get_autocast_gpu_dtype",
         "set_autocast_gpu_dtype", "get_autocast_xla_dtype", "set_autocast_xla_dtype",
     ),
+    "weft._interop.control": ("cond", "while_loop"),
     "weft._interop.from_jax": ("from_jax",),
     "weft._interop.to_jax": ("to_jax",),
     "weft.serialization": ("save", "load"),

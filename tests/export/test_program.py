@@ -169,6 +169,38 @@ def test_tensors_that_are_kept():
     kept.clear()
 
 
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = None
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.last = x + 1
+        if x.dim() > 1:
+            self.seen = self.seen + x.sum()
+        return x
+
+
+def test_attributes_of_modules_that_are_no_state():
+    model = Noting()
+    assert export(lambda x: model(x), (torch.ones(2),))(torch.ones(2)).tolist() == [1, 1]
+    assert model.last is None
+
+    def fails(x):
+        model(x)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        export(fails, (torch.ones(2),))
+    assert model.last is None
+    with pytest.raises(ProgramError, match=r"self\.seen was assigned during export.* exported or given as state"):
+        export(lambda x: model(x), (torch.ones(2, 2),))
+    assert model.seen == 0
+    inner = export(lambda x: Noting()(x), (torch.ones(2, 2),))
+    assert inner(torch.ones(2, 2)).tolist() == [[1, 1], [1, 1]]
+
+
 def test_random_draws_are_those_of_the_generator():
     def function(x):
         return F.dropout(x, 0.5) + torch.randn(4)

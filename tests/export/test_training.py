@@ -267,3 +267,28 @@ def test_a_function_may_make_an_optimizer():
 
     x = torch.tensor([1.0, 2.0])
     np.testing.assert_allclose(export(adapted, (torch.zeros(2),))(x).numpy(), adapted(x).numpy(), rtol=1e-6)
+
+
+def test_python_numbers_of_an_optimizer():
+    class Mine(torch.optim.Optimizer):
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["turn"] = self.state[p].get("turn", 0) + 1
+                p.sub_(p.grad / self.state[p]["turn"])
+
+    model = nn.Linear(4, 1)
+    optimizer = Mine(model.parameters(), {})
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        with torch.no_grad():
+            optimizer.step()
+
+    step(torch.ones(2, 4))
+    named = r"changes 'o\.state\.0\.turn', 'o\.state\.1\.turn': Python numbers, which stay as they are in a program"
+    with pytest.warns(UserWarning, match=named):
+        export(step, (torch.ones(2, 4),), state={"model": model, "o": optimizer})
+    with pytest.warns(UserWarning, match=r"changes 'Mine\.state\.0\.turn', 'Mine\.state\.1\.turn'"):
+        export(step, (torch.ones(2, 4),), state={"model": model})
+    assert [entry["turn"] for entry in optimizer.state.values()] == [1, 1]

@@ -23,16 +23,18 @@ class Pending(list[Any]):
     limit    length at which dead values are removed, and, if too many are alive, all are computed
     checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
     kept     whether the values stay pending at the end of a step, until one is needed
+    branch   whether it may never run what is recorded, so that no check can be made at once
     marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
     """
 
-    __slots__ = ("checks", "kept", "limit", "marked")
+    __slots__ = ("branch", "checks", "kept", "limit", "marked")
 
     def __init__(self) -> None:
         super().__init__()
         self.limit = LEAST_LIMIT
         self.checks: list[Any] = []
         self.kept = False
+        self.branch = False
         self.marked = False
 
     def absorb(self, region: Pending) -> None:

@@ -40,6 +40,9 @@ class NeedsValueError(CompileError):
 class TensorTrace:
     """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
 
+    exports = False
+    """Whether the trace is for a program that is exported."""
+
     def __init__(self, name: str, key: Any) -> None:
         self.name = name
         self.key = key

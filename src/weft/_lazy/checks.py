@@ -31,7 +31,7 @@ def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> 
     exists as long as its application; any other check runs even if nobody reads the application's results.
     """
     recipe = _recipe_of(signature)
-    at_hand = _codes_at_hand(signature, recipe, inputs)
+    at_hand = None if ambient.pending.branch else _codes_at_hand(signature, recipe, inputs)
     failure = None if at_hand is None else first_failure(signature, at_hand)
     if failure is not None:
         raise error_of(signature, failure, "")

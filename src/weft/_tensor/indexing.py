@@ -47,8 +47,12 @@ class IndexPlan:
     mask_dims: list[int] = field(default_factory=list)
 
 
-def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> IndexPlan:
+def normalise_index(
+    index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero, *, all_slices: bool = False
+) -> IndexPlan:
     """The plan for indexing a tensor of this shape.
+
+    With `all_slices`, a slice with an end is a step even if it takes the whole dim, as it does not for other sizes.
 
     Raises `IndexError` for invalid indices and for indices out of range, `ValueError` for steps below one.
     """
@@ -57,7 +61,7 @@ def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonze
     count = sum(_dims_taken(item) for item in resolved)
     if count > len(shape):
         raise IndexRangeError(_too_many(len(shape), index))
-    walk = _Walk(shape, make, nonzero)
+    walk = _Walk(shape, make, nonzero, all_slices)
     for item in resolved:
         if item is Ellipsis:
             walk.skip(len(shape) - count)
@@ -118,7 +122,8 @@ def _is_mask(item: Any) -> bool:
 class _Walk:
     """Processes the items of an index and makes the plan; `dim` is counted in the result of the steps."""
 
-    def __init__(self, shape: Sequence[int], make: Make, nonzero: Nonzero) -> None:
+    def __init__(self, shape: Sequence[int], make: Make, nonzero: Nonzero, all_slices: bool) -> None:
+        self.all_slices = all_slices
         self.sizes = list(shape)  # sizes of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
@@ -190,7 +195,7 @@ class _Walk:
         if step < 1:
             raise ValueRangeError("step must be greater than zero")
         length = len(range(start, stop, step))
-        if (length, step) != (size, 1):
+        if (length, step) != (size, 1) or (self.all_slices and item.stop is not None):
             static = {"dim": self.dim, "length": length, "step": step}
             self._step("slice_dim", static, {"start": min(start, size)})
             self.sizes[self.dim] = length

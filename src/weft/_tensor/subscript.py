@@ -51,7 +51,7 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
-    return normalise_index(index, x.shape, _make, nonzero_dims)
+    return normalise_index(index, x.shape, _make, nonzero_dims, all_slices=ambient().capture is not None)
 
 
 def _walked(x: Tensor, plan: IndexPlan) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any, ClassVar, cast
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRangeError
+from weft.export._structure import parts_of
 
 MOST = 1 << 31
 """The upper bound of a size that has none."""
@@ -188,12 +189,12 @@ def _tensors(thing: Any, spec: Any, path: str) -> Iterator[tuple[str, Tensor, An
     """The tensors in an argument, each with its part of the specification."""
     if isinstance(thing, Tensor):
         yield path, thing, spec
-    elif isinstance(thing, dict):
-        for key, part in cast("dict[Any, Any]", thing).items():
-            yield from _tensors(part, _part(spec, key, path, dict), f"{path}[{key!r}]")
-    elif isinstance(thing, (list, tuple)):
-        for at, part in enumerate(cast("Sequence[Any]", thing)):
-            yield from _tensors(part, _part(spec, at, path, (list, tuple)), f"{path}[{at}]")
+        return
+    if spec is not None and type(spec) is type(thing) and is_dataclass(spec):
+        spec = dict(parts_of(spec))
+    kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
+    for key, part in parts_of(thing):
+        yield from _tensors(part, _part(spec, key, path, kinds), f"{path}[{key!r}]")
 
 
 def _part(spec: Any, key: Any, path: str, kinds: Any) -> Any:

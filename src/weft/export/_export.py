@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -9,23 +10,24 @@ from typing import Any
 
 import jax
 import jax.export
-import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
+from weft._base.site import warn_user
 from weft._lazy.aval import Aval
-from weft._tensor.convert import from_jax_array
-from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeError, WeftError
 from weft.export._dims import MOST, Dim, SizeSpec, argument_names, size_spec
-from weft.export._program import CONSTANTS, About, ArrayType, ExportedProgram
+from weft.export._graph import entries_of
+from weft.export._inputs import Inputs, computed
+from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, Recording, record, with_shape
-from weft.export._sizes import Sizes, examples_of, reason_of, symbols_for
+from weft.export._shapes import AdditionalInputs, ShapesCollection
+from weft.export._sizes import Sizes, examples_of, form_of, reason_of, symbols_for
 from weft.export._state import NamedState
 from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
+_LATEST = 128
+"""How much later than it was asked for the sizes of a program may start."""
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -44,8 +46,8 @@ def export(
 
     The values of the tensors among the arguments do not matter, and nothing is computed. Their sizes are those of the
     program, except where `dynamic_shapes` has a `Dim`: it is a dict by argument name, or a tuple or list in the order
-    of the arguments, with a dict from dims to `Dim` (or a sequence over all dims) for each tensor. Arguments that are
-    no tensors are constants.
+    of the arguments, with a dict from dims to `Dim` (or a sequence over all dims) for each tensor; or a
+    `ShapesCollection`, or `AdditionalInputs`. Arguments that are no tensors are constants.
 
     Parameters and buffers of a module are inputs of the program. So is what `state` names: modules, optimizers and
     tensors, in lists or dicts. A function may write to all of these (a step of training writes to parameters and to the
@@ -69,14 +71,18 @@ def export(
         raise ArgumentError(f"export: platforms must be a tuple or list, such as ('cuda',), got the str {platforms!r}")
     if platforms is not None and not set(platforms) <= set(_PLATFORMS):
         raise ValueRangeError(f"export: platforms must be among {', '.join(_PLATFORMS)}, got {tuple(platforms)}")
+    if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
     spec = size_spec(exporter.signature_of, args, exporter.kwargs, dynamic_shapes)
     try:
-        return exporter.program(spec)
+        program = exporter.program(spec)
     except WeftError:
         if not spec.guessed:
             raise
-    return _with_possible_guesses(exporter, spec)
+        program = _with_possible_guesses(exporter, spec)
+    exporter.warn_of_numbers()
+    return program
 
 
 def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:
@@ -156,6 +162,16 @@ class _Exporter:
         if state is not None:
             self._state.add(state, "")
 
+    def warn_of_numbers(self) -> None:
+        """Warn of an optimizer's numbers that a program cannot change."""
+        names = [*self._state.changed_numbers]
+        if names:
+            warn_user(
+                f"export: the function changes {', '.join(map(repr, names[:3]))}{' and others' if names[3:] else ''}: "
+                "Python numbers, which stay as they are in a program, so that every call does what the first one does; "
+                "keep them as tensors, which are state"
+            )
+
     # --- recording ----------------------------------------------------------------------------------------------
 
     def program(self, spec: SizeSpec) -> ExportedProgram:
@@ -163,23 +179,74 @@ class _Exporter:
         if not spec.symbols:
             return self._exported(spec, [{}], {})
         bounds = {name: (dim.min, dim.max) for name, dim in spec.symbols.items()}
-        least = [name for name, (low, _) in bounds.items() if low == 1]
         from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
-        probes = examples_of(from_two, spec.example)
-        if least:
-            for names in (least, *[[name] for name in least if len(least) > 1]):
-                ones = [{**probes[0], name: 1} for name in names]
-                with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
-                    return self._exported(
-                        spec, [*probes, *ones], {**from_two, **{name: bounds[name] for name in names}}
-                    )
-        for name, (low, _) in from_two.items():
+        try:
+            return self._from(spec, from_two)
+        except WeftError as error:
+            later = self._later_start(spec, from_two)
+            if later is None:
+                raise
+            starts = ", ".join(f"{name!r} from {low} on" for name, (low, _) in later.items() if low > 2)
+            if any(spec.example[name] < low for name, (low, _) in later.items()):
+                raise ProgramError(f"{error}. With an example of that size, it may be possible for {starts}") from None
+            try:
+                program = self._from(spec, later)
+            except WeftError:
+                raise error from None
+        for name, (low, high) in later.items():
+            if low > from_two[name][0] and name not in spec.guessed:
+                bound = "" if high == MOST else f", max={high}"
+                text = (
+                    f"{self.name}: it can be exported for {name!r} from {low} on, as it does something else with "
+                    f"smaller sizes; say so by Dim({name!r}, min={low}{bound})"
+                )
+                if bounds[name][0] > 1:
+                    raise ProgramError(text)
+                warn_user(text)
+        return program
+
+    def _from(self, spec: SizeSpec, bounds: dict[str, tuple[int, int]]) -> ExportedProgram:
+        """The program for sizes within bounds, and for sizes of one where these are from two on."""
+        probes = examples_of(bounds, spec.example)
+        least = {name: (1, high) for name, (low, high) in bounds.items() if low == 2 and spec.symbols[name].min == 1}
+        together = [list(least)] if least else []
+        for names in (*together, *[[name] for name in least if len(least) > 1]):
+            ones = [{**probes[0], name: 1} for name in names]
+            with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
+                return self._exported(spec, [*probes, *ones], {**bounds, **{name: least[name] for name in names}})
+        self._require_examples(spec, bounds)
+        return self._exported(spec, probes, bounds)
+
+    def _require_examples(self, spec: SizeSpec, bounds: Mapping[str, tuple[int, int]]) -> None:
+        for name, (low, _) in bounds.items():
             if spec.example[name] < low:
                 raise ProgramError(
                     f"{self.name}: in the example {name!r} is {spec.example[name]}, which is a size of its own for the "
                     f"function; export it with an example of {low} or more, or leave the size static"
                 )
-        return self._exported(spec, probes, from_two)
+
+    def _later_start(self, spec: SizeSpec, bounds: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]] | None:
+        """Bounds from which on the function has the same operators, if there are any: others than these.
+
+        An image of 32 pixels is one of a single pixel after five strides, and one is a size of its own.
+        """
+        large = {name: min(high, low + _LATEST + place) for place, (name, (low, high)) in enumerate(bounds.items())}
+
+        def form(sizes: dict[str, int]) -> Any:
+            try:
+                return form_of(self._recorded(spec, sizes).closed.jaxpr)
+            except WeftError:
+                return None
+
+        wanted = form(large)
+        later = dict(bounds)
+        for name, (low, high) in bounds.items():
+            sizes = range(low, large[name])
+            start = low + bisect_left(sizes, True, key=lambda n: form({**large, name: n}) == wanted)
+            if start == large[name]:
+                return None
+            later[name] = (start, high)
+        return later if wanted is not None and later != bounds else None
 
     def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
         """The recording with these sizes of the named dims."""
@@ -234,8 +301,9 @@ class _Exporter:
                     "other tensors; let fewer dims change"
                 )
         symbols = symbols_for(bounds, MOST)
-        state = _Inputs(self._state, recordings)
-        core = partial(_compute, recordings, Sizes(probes, symbols, self.name), state)
+        state = Inputs(self._state, recordings)
+        numbers = Sizes(probes, symbols, self.name)
+        core = partial(computed, recordings, numbers, state)
         shapes = [
             tuple([d.factor * symbols[d.__name__] + d.offset if isinstance(d, Dim) else d for d in shape])
             for shape in spec.shapes
@@ -250,6 +318,12 @@ class _Exporter:
         about = About(
             self.name, self._args, self._kwargs, self._names, tuple(types), first.outputs, state.types(), state.kinds,
             changes, first.draws, bounds, isinstance(self.function, Module),
+            entries_of(
+                [r.applied for r in recordings],
+                state.leaves(recordings, self._names, numbers),
+                first.results,
+                numbers,
+            ),
         )  # fmt: skip
         return ExportedProgram(program, about, state.tensors)
 
@@ -267,78 +341,6 @@ class _Exporter:
             what = "for all sizes" if any(not isinstance(n, int) for s in structs for n in s.shape) else ""
             on = f"for {', '.join(self._platforms)}" if self._platforms else ""
             raise ProgramError(f"{self.name}: it cannot be exported {what or on} ({reason_of(error)})") from error
-
-
-class _Inputs:
-    """The state of a program: that of the function, options of optimizers, constants, and the generator."""
-
-    def __init__(self, state: NamedState, recordings: Sequence[Recording]) -> None:
-        first = recordings[0]
-        self.tensors = dict(state.tensors)
-        self.kinds = dict(state.kinds)
-        self.names: dict[int, str] = {}  # of inputs of the jaxpr that are options or lifted constants
-        self.draws = first.draws
-        for at, source in enumerate(first.sources):
-            if source.kind == "option":
-                name, number = source.key
-                self._add(at, name, "option", new_tensor(number, dtype=source.aval.dtype))
-            elif (
-                source.kind == "constant"
-                and source.aval.shape
-                and all(r.sources[at].key is source.key for r in recordings)
-            ):
-                self._add(at, f"{CONSTANTS}{len(self.names)}", "constant", from_jax_array(source.key))
-
-    def _add(self, at: int, name: str, kind: str, tensor: Tensor) -> None:
-        self.names[at] = name
-        self.tensors.setdefault(name, tensor)
-        self.kinds[name] = kind
-
-    def structs(self) -> dict[str, Any]:
-        """jax's types of the state, by name."""
-        structs: dict[str, Any] = {
-            name: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype.numpy) for name, x in self.tensors.items()
-        }
-        if self.draws:
-            structs[GENERATOR] = jax.ShapeDtypeStruct((2,), np.int64)
-            self.kinds[GENERATOR] = "generator"
-        return structs
-
-    def types(self) -> dict[str, ArrayType]:
-        """The types of the state, by name."""
-        return {name: ArrayType(str(s.dtype), tuple(s.shape)) for name, s in self.structs().items()}
-
-
-def _compute(
-    recordings: Sequence[Recording], sizes: Sizes, state: _Inputs, arrays: dict[str, Any], inputs: Sequence[Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The outputs, and the state that has changed."""
-    first = recordings[0]
-    operands: list[Any] = []
-    for at, sources in enumerate(zip(*[r.sources for r in recordings], strict=True)):
-        source = sources[0]
-        dtype = source.aval.dtype.numpy
-        if source.kind == "number":
-            operands.append(sizes.scalar([one.key for one in sources], dtype, "a number"))
-        elif at in state.names:
-            operands.append(arrays[state.names[at]])
-        elif source.kind == "state":
-            operands.append(arrays[source.key])
-        elif source.kind == "input":
-            operands.append(inputs[source.key])
-        elif source.kind == "constant":
-            operands.append(sizes.constant([one.key for one in sources]))
-        else:
-            seed, draw = arrays[GENERATOR]
-            operands.append((seed if source.kind == "seed" else draw + source.key).astype(dtype))
-    if len(recordings) == 1:
-        results: Sequence[Any] = jaxpr_as_fun(first.closed)(*operands)
-    else:
-        results = sizes.evaluate([one.closed for one in recordings], operands)
-    changed = dict(zip(first.changed, results[first.count :], strict=True))
-    if first.draws:
-        changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
-    return tuple(results[: first.count]), changed
 
 
 def _require_same_values(one: Structure, other: Structure, name: str, sizes: tuple[str, str]) -> None:

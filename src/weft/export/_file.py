@@ -136,6 +136,7 @@ def _about(table: dict[str, Any]) -> About:
         int(table["draws"]),
         {name: (int(low), int(high)) for name, (low, high) in table["sizes"].items()},
         bool(table["of_module"]),
+        table.get("graph", []),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -20,6 +20,7 @@ from weft._tensor.gradients import without_derivative
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.errors import ProgramError
+from weft.export._graph import Graph
 from weft.export._record import GENERATOR
 from weft.export._structure import Structure, matched, paths, rebuild
 from weft.nn._module import Module
@@ -55,6 +56,7 @@ class About:
     draws     how many random draws a call takes
     sizes     the bounds of the named dims
     of_module whether a module was exported
+    graph     the operators, for `Graph`
     """
 
     name: str
@@ -69,6 +71,7 @@ class About:
     draws: int
     sizes: dict[str, tuple[int, int]]
     of_module: bool = False
+    graph: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class ExportGraphSignature:
     user_inputs: list[str]
     user_outputs: list[str]
     mutated: list[str]
+    inputs_to_parameters: dict[str, str]
+    inputs_to_buffers: dict[str, str]
 
 
 class ExportedProgram:
@@ -94,6 +99,8 @@ class ExportedProgram:
         self._exported = exported
         self._about = about
         self._tensors = tensors
+        self.report = ""
+        """What `draft_export` had to change."""
         self._operator = from_jax(lambda state, inputs: exported.call(state, *inputs))
 
     # --- looking at it ------------------------------------------------------------------------------------------
@@ -161,9 +168,36 @@ class ExportedProgram:
         """The names of what goes in and comes out."""
         about = self._about
         outputs = [path or "output" for path in paths(about.outputs, "")]
+        read = {node.name: node.target for node in self.graph.find_nodes(op="placeholder")}
+        parameters, buffers = self._of_kind("parameter"), self._of_kind("buffer")
         return ExportGraphSignature(
-            [*self._of_kind("parameter")], [*self._of_kind("buffer")], [*about.names], outputs, [*about.changes]
+            [*parameters],
+            [*buffers],
+            [*about.names],
+            outputs,
+            [*about.changes],
+            {node: name for node, name in read.items() if name in parameters},
+            {node: name for node, name in read.items() if name in buffers},
         )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The operators that the function has recorded, one node for each, to look at."""
+        return Graph(self.name, self._about.graph)
+
+    @cached_property
+    def graph_module(self) -> ProgramModule:
+        """What `module()` returns, with the graph: `graph`, `code` and `print_readable()`."""
+        return ProgramModule(self)
+
+    def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None) -> ExportedProgram:
+        """The program itself, which is made of StableHLO's operators already. `ProgramError` if a table is given."""
+        if decomp_table:
+            raise ProgramError(
+                "run_decompositions: a decomposition table cannot be applied, as programs are made of StableHLO's "
+                "operators and not of ATen's; leave it out"
+            )
+        return self
 
     @cached_property
     def is_differentiable(self) -> bool:
@@ -213,7 +247,7 @@ class ExportedProgram:
         """Run the program. Gradients flow through it if it `is_differentiable`, unless it writes parameters."""
         return self._run(self._tensors, args, kwargs)
 
-    def module(self, check_guards: bool = True) -> Module:
+    def module(self, check_guards: bool = True) -> ProgramModule:
         """A module that runs the program, with the tensors of `state_dict` under their names."""
         del check_guards
         return ProgramModule(self)
@@ -330,6 +364,22 @@ class ProgramModule(Module):
     def program(self) -> ExportedProgram:
         """What the module runs."""
         return self.__dict__["_program"]
+
+    @property
+    def graph(self) -> Any:
+        """The operators that the function has recorded."""
+        return self.program.graph
+
+    @property
+    def code(self) -> str:
+        """The graph in the form of Python code, to read."""
+        return self.program.graph.code
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The code, which is printed unless `print_output` is False."""
+        if print_output:
+            print(self.code)
+        return self.code
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program with the module's tensors."""

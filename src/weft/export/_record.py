@@ -16,7 +16,7 @@ from weft._interop.trace import NeedsValueError, TensorTrace
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
-from weft._lazy.outline import outline
+from weft._lazy.outline import form_of, outline
 from weft._lazy.realize import array_of
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
@@ -27,8 +27,10 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError, ProgramError
+from weft.export._graph import Recorded, applications
 from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten
+from weft.nn._module import Module
 from weft.ops._table import TABLE
 from weft.optim._optimizer import Optimizer
 
@@ -58,6 +60,7 @@ class Recording:
     outputs   the structure of the result
     changed   names of state that it writes
     draws     how many random draws it takes
+    applied   its operators, for the graph that a program shows, whose leaves and results have these numbers
     """
 
     closed: ClosedJaxpr
@@ -66,10 +69,15 @@ class Recording:
     count: int
     changed: tuple[str, ...]
     draws: int
+    applied: tuple[Recorded, ...]
+    leaves: tuple[int, ...]
+    results: tuple[int, ...]
 
 
 class ExportTrace(TensorTrace):
     """The ambient `capture` while a function is recorded for export."""
+
+    exports = True
 
     def __init__(self, name: str, state: NamedState) -> None:
         super().__init__(name, None)
@@ -78,6 +86,7 @@ class ExportTrace(TensorTrace):
         self.draw_sources: dict[Value, tuple[str, int]] = {}
         self._made: list[Value] = []
         self._steppers: list[Stepper] = []
+        self._attributes = state.attributes()
 
     def draws(self, generator: RandomGenerator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator: from the state, so that every run draws other numbers."""
@@ -116,6 +125,30 @@ class ExportTrace(TensorTrace):
         """The optimizers from outside that are no state, and that have made state of their own."""
         return [one.optimizer for one in self._steppers if one.new_state()]
 
+    def called(self, *things: Any) -> None:
+        """A module runs; what it assigns to its attributes is undone, also if it is no state."""
+        if isinstance(things[0], Module):
+            self._attributes.add(things[0])
+
+    def keeping_attributes(self, region: Pending, run: Callable[[], Any]) -> Any:
+        """The result of `run`, after which all attributes of modules are as before.
+
+        `ProgramError` if it assigns tensors to attributes that a program cannot write to.
+        """
+        kept = self._attributes
+        try:
+            result = run()
+        finally:
+            inside = {id(value) for value in (*region, *self._made)}
+            kept.restore(lambda value: id(value) in inside)
+        if kept.assigned:
+            raise ProgramError(
+                f"The tensor attribute self.{kept.assigned[0]} was assigned during export. Such attributes must be "
+                "registered as buffers using the `register_buffer` API, keep their shape and dtype, and belong to a "
+                "module that is exported or given as state."
+            )
+        return result
+
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
 
@@ -134,6 +167,8 @@ class ExportTrace(TensorTrace):
         for tape, before in self._grads.values():
             tape.grad = before
         for stepper in self._steppers:
+            kind = type(stepper.optimizer).__name__
+            self._state.changed_numbers |= dict.fromkeys(stepper.changed_numbers(kind))
             stepper.restore()
 
     def has_written(self, tensor: Tensor) -> bool:
@@ -200,8 +235,8 @@ def record(
             try:
                 args, kwargs = rebuilt(list(tensors))
                 results: list[Tensor] = []
-                with state.attributes_kept():
-                    outputs = flatten(function(*args, **kwargs), results, "the result")
+                result = trace.keeping_attributes(region, lambda: function(*args, **kwargs))
+                outputs = flatten(result, results, "the result")
                 wanted = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)
@@ -215,7 +250,10 @@ def record(
                 trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
     _refuse_shared(state, changed, name)
-    signature, needed = outline([*wanted, *[after[n] for n in changed]], region, f"export({name})")
+    results_and_state = [*wanted, *[after[n] for n in changed]]
+    signature, needed = outline(results_and_state, region, f"export({name})")
+    inside = {id(value) for value in region if value.array is None}
+    form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
     found: list[Source] = []
     for value in needed:
         kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
@@ -225,7 +263,10 @@ def record(
             kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
         found.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
-    return Recording(signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws)
+    return Recording(
+        signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws,
+        applications(form), form.leaves, form.wanted,
+    )  # fmt: skip
 
 
 @contextmanager

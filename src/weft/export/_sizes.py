@@ -7,10 +7,8 @@ is then traced with jax's symbolic dims in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
-from itertools import combinations, combinations_with_replacement
-from math import isclose, prod
+from collections.abc import Callable, Iterator, Sequence
+from math import isclose
 from typing import Any, cast
 
 import jax
@@ -21,6 +19,7 @@ from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from weft.errors import ProgramError
+from weft.export._expressions import Expression, Expressions
 
 _CALLS = {
     "jit": "jaxpr",
@@ -33,13 +32,10 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-_LARGEST_DIVISOR = 32
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 _PROBES = 5
 _LARGE = 4099
 Number = int | float
-Expression = Callable[[Mapping[str, Any]], Any]
-"""A number by the named sizes, or by the symbols for them."""
 
 # floats that follow from a whole number: a guess at the number, and the float again, of numbers and of arrays
 _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
@@ -51,11 +47,13 @@ _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
     (lambda x: 1 / (1 - x), lambda n: 1 - 1 / n),
 )
 
+_NEARLY_ONE: tuple[Callable[[Any], Any], ...] = (lambda n: n / (n - 1), lambda n: 1 - 1 / n)
+
 
 def examples_of(bounds: dict[str, tuple[int, int]], given: dict[str, int]) -> list[dict[str, int]]:
-    """Sizes to record with: small ones, all different where the bounds allow it; large ones; and those `given`.
+    """Sizes to record with: small ones, all different where the bounds allow it; large ones in turn; and those `given`.
 
-    The latter are to find a function that does something else with them.
+    The latter two are to find a function that does something else with them.
     """
     probes: list[dict[str, int]] = [{} for _ in range(_PROBES)]
     for place, (name, (low, high)) in enumerate(bounds.items()):
@@ -70,8 +68,12 @@ def examples_of(bounds: dict[str, tuple[int, int]], given: dict[str, int]) -> li
             )
         for at, probe in enumerate(probes):
             probe[name] = sizes[(at + place * (at + 2)) % len(sizes)]
-    large = {name: min(high, _LARGE - place) for place, (name, (_, high)) in enumerate(bounds.items())}
-    more = [large, given] if all(given[name] >= low for name, (low, _) in bounds.items()) else [large]
+    more = [
+        {**probes[place % _PROBES], name: min(high, _LARGE - place)}
+        for place, (name, (_, high)) in enumerate(bounds.items())
+    ]
+    if all(given[name] >= low for name, (low, _) in bounds.items()):
+        more.append(given)
     return [*probes, *[probe for probe in more if probe not in probes]]
 
 
@@ -82,7 +84,8 @@ class Sizes:
         self._probes = probes
         self._symbols = symbols
         self._name = name
-        self._found: dict[Any, Expression | None] = {}
+        self._expressions = Expressions(probes)
+        self._forms: dict[tuple[Number, ...], tuple[Expression, Callable[[Any], Any]] | None] = {}
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
@@ -90,33 +93,67 @@ class Sizes:
         """The integer that has these values in the recordings, as an expression of the symbols, or None."""
         if len(set(values)) == 1:
             return values[0]
-        found = self._fitted(tuple(values), len(values))
+        found = self._expressions.of(tuple(values))
         return None if found is None else found(self._symbols)
 
-    def _fitted(self, values: tuple[int, ...], count: int) -> Expression | None:
-        """The expression that has these values in the first `count` recordings."""
-        key = (values, count)
-        if key not in self._found:
-            self._found[key] = _expression(values, self._probes[:count])
-        return self._found[key]
+    def shown(self, values: Sequence[Any]) -> Any:
+        """A number or something else that has these values in the recordings, as a constant of JSON to look at."""
+        first = values[0]
+        if isinstance(first, (np.ndarray, jax.Array)):
+            return f"{first.dtype}[{', '.join(map(str, first.shape))}]"
+        if all(_same(value, first) for value in values):
+            return first if isinstance(first, (bool, int, float, str, type(None))) else str(first)
+        found = self.number(values) if all(type(value) is int for value in values) else None
+        return "?" if found is None else str(found)
+
+    def _known(self, array: Any, variables: Sequence[Any]) -> Any:
+        """The array with its sizes in the form that all equal sizes have.
+
+        jax has (h - 1) // 2 + 1 for the size after one operator, (h + 1) // 2 after another, and cannot tell that they
+        are equal. A margin of their difference, which is nothing, makes one of the other.
+        """
+        margins: list[Any] = []
+        for at, size in enumerate(array.shape):
+            margin: Any = 0
+            if is_symbolic_dim(size):
+                found = self._expressions.of(tuple([v.aval.shape[at] for v in variables]), str(size))
+                margin = 0 if found is None else found(self._symbols) - size
+            margins.append((0, margin, 0))
+        if all(margin == (0, 0, 0) for margin in margins):
+            return array
+        return lax.pad(array, jnp.zeros((), array.dtype), margins)
 
     def scalar(self, values: Sequence[Number], dtype: Any, where: str) -> Any:
         """A number in the recordings, as an array that depends on the symbols; `ProgramError` if there is none."""
         if all(a == values[0] or (a != a and values[0] != values[0]) for a in values):
             return jnp.asarray(values[0], dtype)
+        key = tuple(values)
+        if key not in self._forms:
+            self._forms[key] = next(self._forms_of(values), None)
+        form = self._forms[key]
+        if form is not None:
+            found, back = form
+            wide = jnp.asarray(found(self._symbols), jnp.int64)
+            exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
+            return jnp.asarray(back(exact), dtype)
+        raise self._differ(where, f"a number is {_listed(values)}")
+
+    def _forms_of(self, values: Sequence[Number]) -> Iterator[tuple[Expression, Callable[[Any], Any]]]:
+        """Expressions of whole numbers from which a number follows, and how it does."""
         for guess, back in _FORMS:
             whole = [
                 _whole(guess, back, value) for value in values[:_PROBES]
             ]  # of large sizes, a float says too little
             if any(n is None for n in whole):
                 continue
-            found = self._fitted(tuple(cast("list[int]", whole)), len(whole))
-            if found is None or not all(map(_agrees, [back(found(p)) for p in self._probes], values)):
-                continue
-            wide = jnp.asarray(found(self._symbols), jnp.int64)
-            exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
-            return jnp.asarray(back(exact), dtype)
-        raise self._differ(where, f"a number is {_listed(values)}")
+            for found in self._expressions.candidates(tuple(cast("list[int]", whole))):
+                if all(map(_agrees, [back(found(p)) for p in self._probes], values)):
+                    yield found, back
+        for found in self._expressions.products():  # a float that is nearly 1 says too little, too
+            sizes = [found(probe) for probe in self._probes]
+            for back in _NEARLY_ONE:
+                if min(sizes) > 1 and all(map(_agrees, map(back, sizes), values)):
+                    yield found, back
 
     def _merged(self, values: Sequence[Any], where: str) -> Any:
         """One parameter of an operator from those of the recordings."""
@@ -160,7 +197,20 @@ class Sizes:
             return jnp.asarray(first)
         if first.shape == () and first.dtype.kind in "iuf":
             return self.scalar([np.asarray(value).item() for value in values], first.dtype, "a constant")
+        affine = [_affine(np.asarray(value)) for value in values]
+        if all(part is not None and len(part) == first.ndim + 1 for part in affine):
+            return self._from_affine(values, cast("list[list[Number]]", affine), first.dtype)
         raise self._differ("a constant tensor", f"its shapes are {_listed([np.shape(value) for value in values])}")
+
+    def _from_affine(self, values: Sequence[Any], affine: Sequence[list[Number]], dtype: Any) -> Any:
+        """An array of numbers that grow evenly along each dim, such as positions; see `_affine`."""
+        what = "a constant tensor"
+        shape = self._merged([np.shape(value) for value in values], what)
+        start, *steps = [self.scalar(column, dtype, what) for column in zip(*affine, strict=True)]
+        array = jnp.broadcast_to(start, shape)
+        for dim, step in enumerate(steps):
+            array = array + step * lax.broadcasted_iota(dtype, shape, dim)
+        return array
 
     def _run(self, jaxprs: Sequence[Jaxpr], args: Sequence[Any]) -> list[Any]:
         numbers: list[dict[Any, int]] = [{} for _ in jaxprs]
@@ -192,7 +242,7 @@ class Sizes:
             operands = [read(atoms, where) for atoms in zip(*[eqn.invars for eqn in eqns], strict=True)]
             results = self._apply(eqns, operands, where)
             for variables, value in zip(zip(*[eqn.outvars for eqn in eqns], strict=True), results, strict=True):
-                define(variables, value)
+                define(variables, self._known(value, variables))
         if len(lengths) > 1:
             raise self._differ("the number of operators", f"it is {_listed(sorted(lengths))}")
         return [read(atoms, "a result") for atoms in zip(*[jaxpr.outvars for jaxpr in jaxprs], strict=True)]
@@ -263,31 +313,6 @@ class Sizes:
         return self._body([eqn.params["jaxprs"].solve for eqn in eqns])(*consts, *rest)
 
 
-def _line(values: Sequence[int], at: Sequence[int]) -> tuple[int, int] | None:
-    """(a, c) with value = a * at + c."""
-    pair = next(((i, j) for i, j in combinations(range(len(at)), 2) if at[i] != at[j]), None)
-    if pair is None:
-        return None
-    a, rest = divmod(values[pair[0]] - values[pair[1]], at[pair[0]] - at[pair[1]])
-    c = values[0] - a * at[0]
-    return (a, c) if a and not rest and all(a * x + c == v for x, v in zip(at, values, strict=True)) else None
-
-
-def _plane(values: Sequence[int], at: Sequence[int], there: Sequence[int]) -> tuple[int, int, int] | None:
-    """(a, b, c) with value = a * at + b * there + c, where four recordings agree at least."""
-    x1, x2, y1, y2 = at[1] - at[0], at[2] - at[0], there[1] - there[0], there[2] - there[0]
-    v1, v2 = values[1] - values[0], values[2] - values[0]
-    determinant = x1 * y2 - x2 * y1
-    if not determinant or len(values) < 4:
-        return None
-    a, b = Fraction(v1 * y2 - v2 * y1, determinant), Fraction(x1 * v2 - x2 * v1, determinant)
-    if a.denominator != 1 or b.denominator != 1:
-        return None
-    c = values[0] - int(a) * at[0] - int(b) * there[0]
-    fits = all(int(a) * x + int(b) * y + c == v for x, y, v in zip(at, there, values, strict=True))
-    return (int(a), int(b), c) if fits else None
-
-
 def _whole(guess: Callable[[float], float], back: Callable[[Any], Any], value: Number) -> int | None:
     """The whole number that a float follows from, up to the precision of float32."""
     try:
@@ -301,24 +326,16 @@ def _agrees(one: Number, other: Number) -> bool:
     return isclose(one, other, rel_tol=3e-7)
 
 
-def _expression(values: Sequence[int], probes: Sequence[dict[str, int]]) -> Expression | None:
-    """How numbers follow from the named sizes: a line over a product of them, over two, or over a rounded quotient."""
-    names = list(probes[0])
-    products = [chosen for degree in (1, 2, 3) for chosen in combinations_with_replacement(names, degree)]
-    terms = [(chosen, [prod([probe[name] for name in chosen]) for probe in probes]) for chosen in products]
-    for chosen, at in terms:
-        if line := _line(values, at):
-            return lambda sizes: prod([sizes[name] for name in chosen]) * line[0] + line[1]
-    for (one, at), (other, there) in combinations(terms, 2):
-        if plane := _plane(values, at, there):
-            a, b, c = plane
-            return lambda sizes: prod([sizes[n] for n in one]) * a + prod([sizes[n] for n in other]) * b + c
-    for name in names:
-        for divisor in range(2, _LARGEST_DIVISOR + 1):
-            for shift in range(divisor):
-                if line := _line(values, [(probe[name] + shift) // divisor for probe in probes]):
-                    return lambda sizes: (sizes[name] + shift) // divisor * line[0] + line[1]
-    return None
+def _affine(array: np.ndarray[Any, Any]) -> list[Number] | None:
+    """The first element, and by how much elements grow along each dim, if that is all that there is to an array."""
+    if array.dtype.kind not in "iuf" or not array.size:
+        return None
+    first = array[(0,) * array.ndim]
+    steps = [np.diff(array, axis=dim)[(0,) * array.ndim] if size > 1 else 0 for dim, size in enumerate(array.shape)]
+    grid = sum((step * at for step, at in zip(steps, np.indices(array.shape, sparse=True), strict=True)), first)
+    if not np.array_equal(np.broadcast_to(grid, array.shape), array):
+        return None
+    return [float(x) if array.dtype.kind == "f" else int(x) for x in (first, *steps)]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -341,6 +358,18 @@ def _place(eqn: Any) -> str:
     """The operator that an equation belongs to."""
     stack = str(eqn.source_info.name_stack)
     return f"the operator {stack.rsplit('/', 1)[-1] or eqn.primitive.name!r}"
+
+
+def form_of(jaxpr: Jaxpr) -> list[Any]:
+    """The operators, without sizes."""
+    form: list[Any] = []
+    for eqn in jaxpr.eqns:
+        form.append(eqn.primitive.name)
+        inner = (x for entry in eqn.params.values() for x in (entry if isinstance(entry, tuple) else (entry,)))
+        form += [
+            form_of(x.jaxpr if isinstance(x, ClosedJaxpr) else x) for x in inner if isinstance(x, (ClosedJaxpr, Jaxpr))
+        ]
+    return form
 
 
 def reason_of(error: Exception) -> str:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, cast
 
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import set_value
 from weft.errors import ArgumentError, ProgramError
+from weft.export._attributes import KeptAttributes
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.optim._fused import FusedOptimizer
@@ -20,6 +20,7 @@ class NamedState:
     """Tensors by name, and the optimizers among their owners.
 
     kinds   of each name: "parameter", "buffer", "optimizer" or "tensor"
+    changed_numbers   names of Python numbers of optimizers that the function has changed while it was recorded
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class NamedState:
         self.optimizers: dict[str, Optimizer] = {}
         self._modules: dict[str, Module] = {}
         self._known: set[int] = set()
+        self.changed_numbers: dict[str, None] = {}
 
     def add(self, owner: Any, prefix: str) -> None:
         """Add a module, an optimizer, a tensor, or a container of these; a tensor has the first name it is found by."""
@@ -83,50 +85,25 @@ class NamedState:
                     return _joined(prefix, name if at is None else f"{name}.{at}")
         return None
 
-    @contextmanager
-    def attributes_kept(self) -> Generator[None]:
-        """Undo what the block assigns to attributes of modules. A new tensor for a buffer counts as a write to it.
-
-        `ProgramError` for tensors that it assigns to other attributes.
-        """
-        buffers = {path: dict(module._buffers) for path, module in self._modules.items()}
-        plain = {path: _tensors_of(module) for path, module in self._modules.items()}
-        assigned: list[str] = []
-        try:
-            yield
-        finally:
-            for path, module in self._modules.items():
-                for name, old in buffers[path].items():
-                    new = module._buffers.get(name)
-                    if isinstance(new, Tensor) and isinstance(old, Tensor) and new is not old:
-                        value = new._read()
-                        if value.aval is old._read().aval:
-                            set_value(old, value)
-                        else:
-                            assigned.append(_joined(path, name))
-                    module._buffers[name] = old
-                for name, new in _tensors_of(module).items():
-                    if plain[path].get(name) is not new:
-                        assigned.append(_joined(path, name))
-                        del vars(module)[name]
-                vars(module).update(plain[path])
-        if assigned:
-            raise ProgramError(
-                f"The tensor attribute self.{assigned[0]} was assigned during export. Such attributes must be "
-                "registered as buffers using the `register_buffer` API, and keep their shape and dtype."
-            )
+    def attributes(self) -> KeptAttributes:
+        """The attributes of the modules, to restore."""
+        kept = KeptAttributes()
+        for path, module in self._modules.items():
+            kept.add(module, path)
+        return kept
 
     @contextmanager
     def preserved(self) -> Generator[None]:
         """Undo the changes that the block makes to optimizers; `ProgramError` if a step made new state."""
-        steppers = [Stepper(optimizer) for optimizer in self.optimizers.values()]
+        steppers = {prefix: Stepper(optimizer) for prefix, optimizer in self.optimizers.items()}
         new: list[str] = []
         try:
             yield
         finally:
-            for stepper in steppers:
+            for prefix, stepper in steppers.items():
                 if stepper.new_state():
                     new.append(type(stepper.optimizer).__name__)
+                self.changed_numbers |= dict.fromkeys(stepper.changed_numbers(prefix))
                 stepper.restore()
         if new:
             raise ProgramError(
@@ -148,6 +125,21 @@ class Stepper:
         """Whether there are tensors in its state that were not there."""
         before = {id(x) for _, _, entry in self._entries for x in _in(entry)}
         return any(id(x) not in before for entry in self.optimizer.state.values() for x in _in(entry))
+
+    def changed_numbers(self, prefix: str) -> list[str]:
+        """The names of Python numbers in its groups and its state that are not as they were."""
+        order = {id(p): at for at, p in enumerate(p for group, _ in self._groups for p in group["params"])}
+        tables = [
+            *[(f"param_groups.{at}", group, before) for at, (group, before) in enumerate(self._groups)],
+            *[(f"state.{order.get(id(key), key)}", entry, before) for key, entry, before in self._entries],
+        ]
+        return [
+            _joined(prefix, f"{name}.{key}")
+            for name, now, before in tables
+            if isinstance(now, dict)
+            for key, number in cast("dict[Any, Any]", now).items()
+            if isinstance(number, (int, float)) and number != before.get(key, number)
+        ]
 
     def restore(self) -> None:
         """Make it as it was."""
@@ -177,11 +169,6 @@ def _in(entry: Any) -> list[Tensor]:
     if isinstance(entry, (list, tuple)):
         return [x for inner in cast("Sequence[Any]", entry) for x in _in(inner)]
     return []
-
-
-def _tensors_of(module: Module) -> dict[str, Tensor]:
-    """The attributes of a module that are tensors, and no parameters or buffers."""
-    return {name: x for name, x in vars(module).items() if isinstance(x, Tensor)}
 
 
 def _joined(prefix: str, name: str) -> str:

@@ -13,7 +13,33 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 
 Structure = dict[str, Any]
-"""One of {"tensor": number}, {"value": constant}, {"list": parts}, {"tuple": parts}, {"dict": [[key, part], …]}."""
+"""One of {"tensor": number}, {"value": constant}, {"list": parts}, {"tuple": parts}, {"dict": [[key, part], …]}.
+
+A registered dataclass is a dict with a further entry: {"dict": …, "class": name}.
+"""
+
+_classes: dict[str, type[Any]] = {}
+
+
+def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
+    """Let arguments and results of exported programs be of a dataclass, under this name in files.
+
+    Without it, the function gets a dict in place of such an argument, and so does who calls the program as a result.
+    """
+    if not isinstance(cls, type) or not is_dataclass(cls):
+        raise ArgumentError(f"Only dataclasses can be registered with this function: {cls}")
+    _classes[serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"] = cls
+
+
+def parts_of(thing: Any) -> Iterator[tuple[Any, Any]]:
+    """What a container contains, by key."""
+    if isinstance(thing, dict):
+        yield from cast("dict[Any, Any]", thing).items()
+    elif isinstance(thing, (list, tuple)):
+        yield from enumerate(cast("Sequence[Any]", thing))
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        yield from [(field.name, getattr(thing, field.name)) for field in fields(thing)]
+
 
 _CONSTANTS = (bool, int, float, str, type(None))
 
@@ -32,12 +58,12 @@ def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
         items = cast("Sequence[Any]", thing)
         kind = "list" if isinstance(thing, list) else "tuple"
         return {kind: [flatten(item, tensors, f"{path}[{at}]") for at, item in enumerate(items)]}
-    if is_dataclass(thing) and not isinstance(thing, type):
-        thing = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    if isinstance(thing, dict):
-        content = cast("dict[Any, Any]", thing)
+    if isinstance(thing, dict) or (is_dataclass(thing) and not isinstance(thing, type)):
+        content = dict(parts_of(thing))
         if all(isinstance(key, (str, int)) for key in content):
-            return {"dict": [[key, flatten(item, tensors, f"{path}[{key!r}]")] for key, item in content.items()]}
+            parts = [[key, flatten(item, tensors, f"{path}[{key!r}]")] for key, item in content.items()]
+            name = next((name for name, cls in _classes.items() if type(thing) is cls), None)
+            return {"dict": parts} if name is None else {"dict": parts, "class": name}
     raise ArgumentError(
         f"{path} is a {type(thing).__name__}: inputs and outputs of an exported program are tensors, numbers, strings, "
         "None, and lists, tuples, dicts and dataclasses of these"
@@ -46,20 +72,27 @@ def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
 
 def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
     """The containers of a structure around these tensors."""
-    [(kind, content)] = structure.items()
+    kind, content = _head(structure)
     if kind == "tensor":
         return tensors[content]
     if kind == "value":
         return content
     if kind == "dict":
-        return {key: rebuild(part, tensors) for key, part in content}
+        parts = {key: rebuild(part, tensors) for key, part in content}
+        return _class_of(structure)(**parts) if "class" in structure else parts
     parts = [rebuild(part, tensors) for part in content]
     return parts if kind == "list" else tuple(parts)
 
 
 def matched(expected: Structure, given: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
     """Append the tensors of `given`, each with its path, by their numbers; `ProgramError` if it has another form."""
-    [(kind, content)] = expected.items()
+    kind, content = _head(expected)
+    if "class" in expected:
+        if not isinstance(given, _class_of(expected)):
+            raise ProgramError(
+                f"{name}: Expected input at {path} to be of class {expected['class']}, but got {type(given).__name__}"
+            )
+        given = dict(parts_of(given))
     if kind == "tensor":
         if not isinstance(given, Tensor):
             raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(given).__name__}")
@@ -88,9 +121,23 @@ def matched(expected: Structure, given: Any, tensors: list[tuple[str, Tensor]], 
             matched(part, given[at], tensors, f"{path}[{at}]", name)
 
 
+def _head(structure: Structure) -> tuple[str, Any]:
+    return next(iter(structure.items()))
+
+
+def _class_of(structure: Structure) -> type[Any]:
+    name = structure["class"]
+    if name not in _classes:
+        raise ProgramError(
+            f"the program takes or returns the dataclass {name}, which this process does not know; call "
+            "weft.export.register_dataclass with it, and with the same serialized_type_name, first"
+        )
+    return _classes[name]
+
+
 def paths(structure: Structure, path: str) -> Iterator[str]:
     """The path of each tensor, in order."""
-    [(kind, content)] = structure.items()
+    kind, content = _head(structure)
     if kind == "tensor":
         yield path
     elif kind == "dict":
@@ -103,7 +150,7 @@ def paths(structure: Structure, path: str) -> Iterator[str]:
 
 def constants(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
     """The path and the value of each constant, in order."""
-    [(kind, content)] = structure.items()
+    kind, content = _head(structure)
     if kind == "value":
         yield path, content
     elif kind == "dict":

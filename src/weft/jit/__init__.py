@@ -2,6 +2,7 @@
 
 from typing import Final as Final
 
+from weft.compiler import is_tracing as is_tracing
 from weft.jit._annotations import Attribute as Attribute
 from weft.jit._annotations import annotate as annotate
 from weft.jit._annotations import export as export
@@ -27,7 +28,6 @@ from weft.jit._script import ScriptFunction as ScriptFunction
 from weft.jit._script import ScriptModule as ScriptModule
 from weft.jit._trace import TopLevelTracedModule as TopLevelTracedModule
 from weft.jit._trace import TracerWarning as TracerWarning
-from weft.jit._trace import is_tracing as is_tracing
 from weft.jit._trace import load as load
 from weft.jit._trace import save as save
 from weft.jit._trace import trace as trace

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
-from weft._base.state import ambient
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, NameKeyError, ProgramError
 from weft.export._dims import Dim
 from weft.export._export import export
 from weft.export._file import load as load_program
 from weft.export._program import ExportedProgram, ProgramModule
-from weft.export._record import ExportTrace
 from weft.jit._script import ScriptFunction, ScriptModule
 from weft.nn._module import Module
 
@@ -72,11 +70,6 @@ def trace_module(mod: Module, inputs: Mapping[str, Any], *args: Any, **kwargs: A
             "with weft.jit.trace(module.method, example_inputs)"
         )
     return trace(mod, inputs["forward"], *args, **kwargs)
-
-
-def is_tracing() -> bool:
-    """Whether a function is being traced or exported in this thread."""
-    return isinstance(ambient().capture, ExportTrace)
 
 
 def save(m: Any, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) -> None:

@@ -7,39 +7,54 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
 from weft.ops._table import Array, Shape
 
-Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights, both for every output position
+Taps = list[tuple[Array, Array | None]]  # source positions and weights, both for every output position
 
 
-def _sources(size: int, count: int, scale: float | None, align: bool) -> np.ndarray:
+def _step(size: int, count: int, scale: float | None) -> Array:
+    """How far apart output positions are, in input positions. A number of sizes is computed in the program."""
+    return jnp.asarray(1 / scale, jnp.float64) if scale else _number(size) / _number(count)
+
+
+def _number(size: Any) -> Array:
+    return jnp.asarray(size, jnp.float64)
+
+
+def _positions(count: int) -> Array:
+    return jnp.arange(count).astype(jnp.float64)
+
+
+def _sources(size: int, count: int, scale: float | None, align: bool) -> Array:
     """Where each output position lies among the input positions."""
     if align:
-        return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
-    step = 1 / scale if scale else size / count
-    return (np.arange(count) + 0.5) * step - 0.5
+        return _positions(count) * (_number(size - 1) / _number(count - 1) if count > 1 else 0.0)
+    return (_positions(count) + 0.5) * _step(size, count, scale) - 0.5
+
+
+def _whole(at: Array, size: int) -> Array:
+    return jnp.clip(at.astype(jnp.int64), 0, size - 1)
 
 
 def _nearest(size: int, count: int, scale: float | None, align: bool) -> Taps:
     del align
-    step = np.float32(1 / scale if scale else size / count)
-    return [(np.minimum(np.floor(np.arange(count) * step).astype(np.int64), size - 1), None)]
+    step = _step(size, count, scale).astype(jnp.float32).astype(jnp.float64)
+    return [(_whole(jnp.floor(_positions(count) * step), size), None)]
 
 
 def _nearest_exact(size: int, count: int, scale: float | None, align: bool) -> Taps:
     del align
-    step = np.float32(1 / scale if scale else size / count)
-    return [(np.minimum(np.floor((np.arange(count) + 0.5) * step).astype(np.int64), size - 1), None)]
+    step = _step(size, count, scale).astype(jnp.float32).astype(jnp.float64)
+    return [(_whole(jnp.floor((_positions(count) + 0.5) * step), size), None)]
 
 
 def _linear(size: int, count: int, scale: float | None, align: bool) -> Taps:
-    at = np.maximum(_sources(size, count, scale, align), 0)
-    low = np.minimum(at.astype(np.int64), size - 1)
-    part = np.clip(at - low, 0, 1)
-    return [(low, 1 - part), (np.minimum(low + 1, size - 1), part)]
+    at = jnp.maximum(_sources(size, count, scale, align), 0)
+    low = _whole(at, size)
+    part = jnp.clip(at - low, 0, 1)
+    return [(low, 1 - part), (jnp.minimum(low + 1, size - 1), part)]
 
 
 def keys(d: Any, near: bool) -> Any:
@@ -50,11 +65,11 @@ def keys(d: Any, near: bool) -> Any:
 def _cubic(size: int, count: int, scale: float | None, align: bool) -> Taps:
     """Weights of Keys' kernel for the four positions around each source position."""
     at = _sources(size, count, scale, align)
-    low = np.floor(at).astype(np.int64)
+    low = jnp.floor(at).astype(jnp.int64)
     taps: Taps = []
     for offset in (-1, 0, 1, 2):
-        weight = keys(np.abs(at - low - offset), offset in (0, 1))
-        taps.append((np.clip(low + offset, 0, size - 1), weight))
+        weight = keys(jnp.abs(at - low - offset), offset in (0, 1))
+        taps.append((jnp.clip(low + offset, 0, size - 1), weight))
     return taps
 
 
@@ -73,7 +88,7 @@ def resized(x: Array, axis: int, taps: Taps) -> Array:
     shape = (-1,) + (1,) * (x.ndim - 1 - axis)
     total = None
     for at, weight in taps:
-        part = jnp.take(x, at, axis=axis)
+        part = jnp.take(x, at, axis=axis, mode="clip")
         part = part if weight is None else part * weight.reshape(shape).astype(x.dtype)
         total = part if total is None else total + part
     assert total is not None, "a mode without taps"

@@ -184,7 +184,8 @@ def _max_windows(
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
         places = [np.arange(count) * s + o * d for o in range(k)]
-        windows.append((places, (p, max(0, int(places[-1][-1]) + 1 - size - p))))
+        beyond = max(0, int(places[-1][-1]) + 1 - size - p) if ceil_mode else p
+        windows.append((places, (p, beyond)))
     return windows
 
 
@@ -223,7 +224,11 @@ def _avg_pool(
     counts = tuple(_output_size(*dims, 1, ceil_mode) for dims in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)
     x = wide(input)
-    ends = [(c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)]
+    ends = margin
+    if ceil_mode:
+        ends = [
+            (c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)
+        ]
     summed = jax.lax.reduce_window(
         x,
         np.zeros((), x.dtype)[()],
@@ -260,9 +265,9 @@ def _divisor(
     return divisor
 
 
-def _adapted(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The start and the end of each of `count` windows over `size` positions."""
-    at = np.arange(count)
+def _adapted(numpy: Any, size: int, count: int) -> tuple[Any, Any]:
+    """The start and the end of each of `count` windows over `size` positions, as arrays of NumPy or jax."""
+    at = numpy.arange(count)
     return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
 
 
@@ -343,9 +348,10 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
         if count == 1:
             x = jnp.mean(x, axis=axis, keepdims=True)
             continue
-        rows = np.zeros((count, size), x.dtype)
-        for row, start, stop in zip(rows, *_adapted(size, count), strict=True):
-            row[start:stop] = 1 / (stop - start)
+        start, stop = _adapted(jnp, size, count)
+        at = jnp.arange(size)
+        inside = (at >= start[:, None]) & (at < stop[:, None])
+        rows = jnp.where(inside, (1 / (stop - start)).astype(x.dtype)[:, None], 0)
         x = jnp.moveaxis(jnp.tensordot(x, rows, axes=((axis,), (1,))), -1, axis)
     return _adapted_result(x.astype(input.dtype), input, n, "avg")
 
@@ -356,7 +362,7 @@ def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
     require_float(input, f"adaptive_max_pool{max(n, 2)}d{'_cpu' if n == 3 else ''}")
     windows = []
     for size, count in zip(input.shape[-n:], counts, strict=True):
-        start, stop = _adapted(size, count)
+        start, stop = _adapted(np, size, count)
         longest = (stop - start).max(initial=1)
         # a short window repeats its last place, which does not change which maximum is first
         places = [np.minimum(start + o, stop - 1) for o in range(longest)]

@@ -40,8 +40,11 @@ class Capture:
     drawn     generators, and the two numbers of each draw
     keys      by identity of an object of this package, a name for it, and a function whose result must stay equal
     repeated  what every replay calls
+    exports   whether it is for a program that is exported: no
     prevented the reason why there can be no replay, or ""
     """
+
+    exports = False
 
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
         self.region = Pending()

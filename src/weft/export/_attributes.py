@@ -1,0 +1,51 @@
+"""The attributes of modules, which are as before when a function was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import set_value
+from weft.nn._module import Module
+
+
+class KeptAttributes:
+    """Buffers, and attributes that are tensors, of modules, as they were when these were added.
+
+    assigned    the names of attributes that cannot be assigned in a program
+    """
+
+    def __init__(self) -> None:
+        self.assigned: list[str] = []
+        self._kept: dict[int, tuple[str | None, Module, dict[str, Tensor | None], dict[str, Any]]] = {}
+
+    def add(self, module: Module, path: str | None = None) -> None:
+        """Keep those of a module, which has a path if it is named as state."""
+        if id(module) not in self._kept:
+            self._kept[id(module)] = path, module, dict(module._buffers), dict(vars(module))
+
+    def restore(self, is_made: Callable[[Value], bool]) -> None:
+        """Undo what was assigned. A new tensor for a buffer that is state counts as a write to it.
+
+        `is_made` tells whether the function has made a value: it may assign to attributes of modules that it makes.
+        """
+        for path, module, buffers, plain in self._kept.values():
+            prefix = f"{path}." if path else ""
+            for name, old in buffers.items():
+                new = module._buffers.get(name)
+                if isinstance(new, Tensor) and isinstance(old, Tensor) and new is not old:
+                    value = new._read()
+                    if path is not None and value.aval is old._read().aval:
+                        set_value(old, value)
+                    elif path is not None or not is_made(old._read()):
+                        self.assigned.append(prefix + name)
+                module._buffers[name] = old
+            now = vars(module)
+            for name in [*now]:
+                if isinstance(now[name], Tensor) and now[name] is not plain.get(name):
+                    if path is not None:
+                        self.assigned.append(prefix + name)
+                    del now[name]
+            now.update({name: old for name, old in plain.items() if name not in now or isinstance(old, Tensor)})

@@ -1,0 +1,51 @@
+"""`weft.export.draft_export`: an export that tries what is possible, and says what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft._base.site import warn_user
+from weft.errors import ProgramError
+from weft.export._dims import Dim
+from weft.export._export import export
+from weft.export._program import ExportedProgram
+from weft.nn._module import Module
+
+
+def draft_export(
+    mod: Module | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    strict: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """`export`; but if the function cannot be exported for the sizes that were asked for, for those that it can be.
+
+    The program's `report` says why, which is also a warning; it is empty if there was nothing to change. A function
+    that reads values is refused, as by `export`.
+    """
+    del preserve_module_call_signature, strict, prefer_deferred_runtime_asserts_over_guards
+    try:
+        return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes)
+    except ProgramError as error:
+        if dynamic_shapes is None:
+            raise
+        report = str(error)
+    program = export(mod, args, kwargs, dynamic_shapes=_automatic(dynamic_shapes))
+    sizes = ", ".join(program.range_constraints) or "none"
+    program.report = f"{report}. Exported with these dims of other names that may change instead: {sizes}"
+    warn_user(program.report)
+    return program
+
+
+def _automatic(spec: Any) -> Any:
+    """A specification in which no dim must change, but those that should may."""
+    if isinstance(spec, Mapping):
+        return {key: _automatic(part) for key, part in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        return [_automatic(part) for part in spec]
+    return Dim.AUTO if isinstance(spec, Dim) or spec is Dim.DYNAMIC else spec

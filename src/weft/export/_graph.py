@@ -1,0 +1,200 @@
+"""What an exported program computes, operator by operator, as it was recorded: to look at, not to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from weft._lazy.call import BoundOp, Exact
+from weft._lazy.form import Form
+from weft._lazy.signature import Signature
+from weft.export._sizes import Sizes
+from weft.ops._table import Many
+
+Entry = Any
+"""An argument in a file: {"node": name}, a number, a text, a bool, None, or a list of entries."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An application of an operator: its inputs and outputs by number, and all arguments; those in `Ref` are inputs."""
+
+    target: str
+    args: tuple[Any, ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The number of a recorded value, as an argument."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A line of a graph.
+
+    op       "placeholder", "call_function" or "output", as in `torch.fx`
+    target   the name of the operator, or of the state
+    args     nodes, numbers, texts, and lists of these
+    """
+
+    name: str
+    op: str
+    target: str
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+    def format_node(self) -> str:
+        """The line that a graph prints for it."""
+        arguments = ", ".join(map(_text, self.args))
+        if self.op == "placeholder":
+            return f"%{self.name} = placeholder({self.target})"
+        if self.op == "output":
+            return f"return {arguments}"
+        return f"%{self.name} = {self.target}({arguments})"
+
+
+class Graph:
+    """The nodes of a program, in order. It prints one line for each."""
+
+    def __init__(self, name: str, entries: Sequence[Sequence[Entry]]) -> None:
+        self.name = name
+        known: dict[str, Node] = {}
+        for own, op, target, args in entries:
+            known[own] = Node(own, op, target, tuple([_argument(arg, known) for arg in args]))
+        self._nodes = list(known.values())
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes, in order."""
+        return list(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def find_nodes(self, *, op: str, target: str | None = None) -> list[Node]:
+        """The nodes of a kind, and with a target if one is given."""
+        return [node for node in self if node.op == op and target in (None, node.target)]
+
+    def __str__(self) -> str:
+        return "\n".join([f"graph of {self.name}:", *[f"    {node.format_node()}" for node in self]])
+
+    __repr__ = __str__
+
+    @property
+    def code(self) -> str:
+        """The graph in the form of Python code, to read."""
+        inputs = ", ".join(["self", *[node.name for node in self.find_nodes(op="placeholder")]])
+        lines = [node.format_node().replace("%", "") for node in self if node.op != "placeholder"]
+        return "\n".join([f"def forward({inputs}):", *[f"    {line}" for line in lines]])
+
+    def print_tabular(self) -> None:
+        """Print a table of the nodes."""
+        rows = [("opcode", "name", "target", "args"), *[(n.op, n.name, n.target, _text(n.args)) for n in self]]
+        widths = [max(len(row[at]) for row in rows) for at in range(3)]
+        for op, name, target, args in rows:
+            print(op.ljust(widths[0]), name.ljust(widths[1]), target.ljust(widths[2]), args)
+
+
+def applications(form: Form) -> tuple[Recorded, ...]:
+    """What is applied in a region."""
+    return tuple(
+        [
+            Recorded(signature.name, tuple(_arguments(signature, [Ref(i) for i in inputs])), tuple(values))
+            for signature, inputs, values in form.applications
+        ]
+    )
+
+
+def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
+    call: BoundOp | None = signature.call
+    following = iter(inputs)
+    if call is None:
+        yield from inputs
+        return
+    for entry in call.static:
+        if not isinstance(entry, Many):
+            yield entry.value if isinstance(entry, Exact) else entry
+        elif entry.count == 1:
+            yield next(following)
+        else:
+            yield tuple([next(following) for _ in range(entry.count)])
+
+
+def entries_of(
+    recordings: Sequence[Sequence[Recorded]],
+    leaves: Sequence[tuple[int, str, Any]],
+    results: Sequence[int],
+    sizes: Sizes,
+) -> list[list[Entry]]:
+    """The nodes of a program, from its recordings with several sizes, in the form of a file.
+
+    `leaves` are the numbers of what the program reads, each with the name and the target of a placeholder, or without a
+    name and with a number instead. `results` are the numbers of what it returns and writes.
+    """
+    nodes: list[list[Entry]] = []
+    names: dict[int, Entry] = {}
+    taken: dict[str, int] = {}
+
+    def fresh(text: str) -> str:
+        base = re.sub(r"\W", "_", text)
+        count = taken[base] = taken.get(base, -1) + 1
+        return base if not count else f"{base}_{count}"
+
+    def entry(columns: Sequence[Any]) -> Entry:
+        first = columns[0]
+        if isinstance(first, Ref):
+            return names[first.number]
+        if isinstance(first, tuple) and len({len(column) for column in columns}) == 1:
+            return [entry(parts) for parts in zip(*columns, strict=True)]
+        return sizes.shown(columns)
+
+    for number, name, target in leaves:
+        if name:
+            own = fresh(name)
+            nodes.append([own, "placeholder", target, []])
+            names[number] = {"node": own}
+        else:
+            names[number] = target
+    for columns in zip(*recordings, strict=True):
+        first = columns[0]
+        args = [entry(parts) for parts in zip(*[column.args for column in columns], strict=True)]
+        if first.target == "alias" and len(first.outputs) == 1:
+            names[first.outputs[0][0]] = args[0]
+            continue
+        own = fresh(first.target)
+        nodes.append([own, "call_function", first.target, args])
+        for number, index in first.outputs:
+            names[number] = {"node": own}
+            if len(first.outputs) > 1 or index:
+                part = fresh("getitem")
+                nodes.append([part, "call_function", "getitem", [{"node": own}, index]])
+                names[number] = {"node": part}
+    nodes.append(["output", "output", "output", [[names[number] for number in results]]])
+    return nodes
+
+
+def _argument(entry: Entry, known: dict[str, Node]) -> Any:
+    if isinstance(entry, dict):
+        return known[cast("dict[str, str]", entry)["node"]]
+    return [_argument(part, known) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
+
+
+def _text(argument: Any) -> str:
+    if isinstance(argument, Node):
+        return f"%{argument.name}"
+    if isinstance(argument, (list, tuple)):
+        parts = [_text(part) for part in cast("Sequence[Any]", argument)]
+        return f"[{', '.join(parts)}]" if isinstance(argument, list) else f"({', '.join(parts)})"
+    return str(argument)

@@ -1,0 +1,24 @@
+"""What `torch.export` has and this package does not, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ATEN = "programs are made of StableHLO's operators, not of ATen's, so there is nothing to decompose"
+_TREE = "a program is one function, and keeps no calls of submodules; use ExportedProgram.module()"
+_REASONS = {
+    "Constraint": "give sizes as weft.export.Dim",
+    "CustomDecompTable": _ATEN,
+    "default_decompositions": _ATEN,
+    "ExportBackwardSignature": "a step of training is exported with its backward pass; see graph_signature.mutated",
+    "FlatArgsAdapter": _TREE,
+    "ModuleCallEntry": _TREE,
+    "ModuleCallSignature": _TREE,
+    "unflatten": _TREE,
+    "UnflattenedModule": _TREE,
+}
+
+
+def __getattr__(name: str) -> Any:
+    reason = f": {_REASONS[name]}" if name in _REASONS else ""
+    raise AttributeError(f"module 'weft.export' has no attribute {name!r}{reason}")
