@@ -64,7 +64,7 @@ def _parameters(function) -> list[tuple[str, object, object]]:
     ]
 
 
-_ADDED = ("out", "axis")  # keywords that every function of the operator table takes
+_ADDED = ("out", "axis", "out_dim")  # keywords of the operator table's functions, and a name of `Flatten`'s result
 _ANYTHING = [("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD)]
 
 
