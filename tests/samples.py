@@ -230,6 +230,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "max_unpool": {"input": _TRIO[1], "indices": indices(2, 4, 6, below=6), "output_size": (8,)},
     "fractional_max_pool2d_from": _fractional(2),
     "fractional_max_pool3d_from": _fractional(3),
+    "kept_where": {
+        "found_inf": numbers(),
+        "old": [_MATRIX, numbers(3)],
+        "new": [_MATRIX + 1, numbers(3) + 1],
+    },
     "optimization_barrier": {"tensors": [_X, numbers(3)]},
     "all_reduce": {"input": _X, "reduce_type": "sum"},
     "all_gather": {"input": _X, "dim": 1, "size": 1},

@@ -54,6 +54,8 @@ class Else:
 class Factors:
     """Letters of the dims of each input and output. `whole` letters may not be split over a mesh axis.
 
+    If `separate`, an output with dims depends only on inputs that share a letter with it, directly or through others.
+
     Where two dims of a result would have one name, the one that comes from the first input keeps it, else the first;
     for `product`, that is an error.
     """
@@ -62,6 +64,7 @@ class Factors:
     outs: tuple[Letters, ...]
     whole: frozenset[Any] = frozenset()
     product: bool = False
+    separate: bool = False
 
 
 # (shapes of the tensor inputs, static arguments by name) -> letters

@@ -125,16 +125,20 @@ def vector_norms(x: Array, p: float, axis: int) -> Array:
 
 
 def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """For losses of broadcasting inputs: without reduction the dims stay, under "sum" partial sums may be added up, and
-    for other reductions all dims must be whole.
-    """
+    """For losses of broadcasting inputs: without reduction the dims stay, otherwise none does."""
     factors = pointwise(shapes, static)
-    (letters,) = factors.outs
-    reduction = static.get("reduction", "mean")
-    if reduction == "none":
-        return factors
-    return Factors(factors.ins, ((),), frozenset() if reduction == "sum" else frozenset(letters))
+    return factors if reduction_of(static) == "none" else Factors(factors.ins, ((),))
 
 
-element_row = partial(defop, dims=element_loss, partial="sum", cast=Cast.FLOAT32)
+def reduction_of(static: Mapping[str, Any]) -> str:
+    """The reduction of a call of a loss, as a string."""
+    return reduction_name(static.get("reduction", "mean"), static.get("size_average"), static.get("reduce"))
+
+
+def partial_loss(static: Mapping[str, Any]) -> str:
+    """How the losses of parts are put together: as sums, or as means of equally many."""
+    return {"sum": "sum", "mean": "avg"}.get(reduction_of(static), "")
+
+
+element_row = partial(defop, dims=element_loss, partial=partial_loss, cast=Cast.FLOAT32)
 """`defop` for losses of single elements that are then reduced. Autocast computes them in float32."""

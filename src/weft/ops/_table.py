@@ -15,6 +15,7 @@ annotations say what they are:
     IntDim           a dim that is not accepted by name
     OwnDim           as Dim, but the body gets it as given; a name as a negative number, from the first input's back
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
+    OutShape         as Shape; the sizes of the result, or of its dims from the argument `dim` on
     DimList          likewise, but dims, also accepted by name
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
     Ints             one int, or several in a sequence
@@ -52,6 +53,7 @@ IntDim = Any
 OwnDim = Any
 Dims = Any
 Shape = tuple[int, ...]
+OutShape = tuple[int, ...]
 DimList = tuple[int, ...]
 DTypeArg = Any
 Ints = int | tuple[int, ...]
@@ -144,6 +146,9 @@ class Many:
 GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 """A name, or (shapes of the inputs, shape of the output) -> name."""
 
+Partial = str | Callable[[Mapping[str, Any]], str]
+"""A reduction, or (static arguments by name) -> a reduction, or "" for none."""
+
 TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
 INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
@@ -163,6 +168,7 @@ _KINDS: dict[str, Kind] = {
     "OwnDim | None": Kind.STATIC,
     "Dims": Kind.DIMS,
     "Shape": Kind.SHAPE,
+    "OutShape": Kind.SHAPE,
     "DimList": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
 }
@@ -198,8 +204,9 @@ class OpDef:
     vjp: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
     aux: int = 0  # trailing outputs that only the derivative reads
-    partial: str = ""  # how shards of a reduced dim are put together: "sum", "prod", "min", "max"
-    linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
+    partial: Partial = ""  # how shards of a reduced dim are put together: "sum", "avg", "prod", "min", "max"
+    divisor: OpDef | None = None  # for losses: by what a mean divides, where parts may have different ones
+    linear: str = ""  # where partial sums may pass: the "first" input, "each" input alone, or "all" together
     view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
     by_layout: bool = False  # whether for some layouts the result is a copy, or the call is refused
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
@@ -233,6 +240,10 @@ class OpDef:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def partial_of(self, static: Mapping[str, Any]) -> str:
+        """How shards of a reduced dim are put together in a call with these static arguments."""
+        return self.partial if isinstance(self.partial, str) else self.partial(static)
 
 
 TABLE: dict[str, OpDef] = {}
@@ -279,7 +290,8 @@ def defop(
     vjp: Callable[..., Any] | None = None,
     outputs: Sequence[str] = (),
     aux: int = 0,
-    partial: str = "",
+    partial: Partial = "",
+    divisor: OpDef | None = None,
     linear: str = "",
     view: View | None = None,
     by_layout: bool = False,
@@ -344,6 +356,7 @@ def defop(
             tuple(outputs),
             aux,
             partial,
+            divisor,
             linear,
             view,
             by_layout,

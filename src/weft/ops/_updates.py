@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._dims import Factors, PartOf, Sizes, shared_letter
 from weft.ops._jax import jit
 from weft.ops._table import Arithmetic, Array, Arrays, Many, Scalar, defop
 
@@ -32,11 +33,23 @@ def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         for at, shape in enumerate(state)
     ]
     ins = (*letters, *letters[: len(grads)], *of_states)
-    return Factors(ins, (*letters, *of_states))
+    return Factors(ins, (*letters, *of_states), separate=True)
+
+
+def whole_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """As `steps`, for rows that look at all elements of a parameter together."""
+    factors = steps(shapes, static)
+    return replace(factors, whole=frozenset(map(shared_letter, chain(*factors.ins))))
+
+
+def row_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """As `steps`, for rows that look at all elements of a row (along dim 0) of a parameter together."""
+    factors = steps(shapes, static)
+    return replace(factors, whole=frozenset(shared_letter(letter) for dims in factors.ins for letter in dims[1:]))
 
 
 step_op = partial(defop, arithmetic=Arithmetic.OWN, function=False, method=False, dims=steps)
-"""A row that takes one step of an optimizer."""
+"""A row that takes one step of an optimizer, for each element by itself unless `dims` says otherwise."""
 
 
 def wide(x: Array) -> Array:

@@ -14,7 +14,7 @@ def _each_itself(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """For rows whose outputs are their inputs."""
     del static
     letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
-    return Factors(tuple(letters), tuple(letters))
+    return Factors(tuple(letters), tuple(letters), separate=True)
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=_each_itself, function=False, method=False)

@@ -143,6 +143,7 @@ def _divide_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array
     grad_name="Div",
     dims=pointwise,
     promote=Promote.FLOAT,
+    linear="first",
     dunder="__truediv__",
     inplace=True,
     vjp=_divide_vjp,

@@ -163,10 +163,12 @@ alias(grid_sampler, "grid_sampler_2d", "grid_sampler_3d")
 
 
 def _affine_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The batch may be split."""
+    """No dim may be split: `size` has that of the batch."""
     space = tuple(f"new:{d}" for d in range(len(static["size"]) - 2))
     del shapes
-    return Factors((("batch", "row", "column"),), (("batch", *space, "row"),), frozenset({"column", *space}))
+    return Factors(
+        (("batch", "row", "column"),), (("batch", *space, "row"),), frozenset({"batch", "row", "column", *space})
+    )
 
 
 def _centres(size: int, align_corners: bool) -> np.ndarray:

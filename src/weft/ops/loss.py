@@ -12,7 +12,7 @@ import numpy as np
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
-from weft.ops._neural import reduced, reduction_name, require_float, wide
+from weft.ops._neural import partial_loss, reduced, reduction_name, reduction_of, require_float, wide
 from weft.ops._table import Arithmetic, Array, Cast, defop
 from weft.ops._type_names import scalar_name
 
@@ -24,16 +24,16 @@ def _class_dim(input: Array) -> int:
 
 
 def _class_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Classes are whole; without reduction the other dims of the input stay, otherwise none stays."""
+    """Classes are whole; without reduction the other dims of the input stay, otherwise none does."""
     scores, target, *weight = shapes
     letters = tuple(range(len(scores)))
     if not scores:
         return Factors(((),) * len(shapes), ((),))
     axis = min(1, len(scores) - 1)
     rest = letters[:axis] + letters[axis + 1 :]
-    kept = rest if static.get("reduction", "mean") == "none" else ()
+    kept = rest if reduction_of(static) == "none" else ()
     ins = (letters, letters if len(target) == len(scores) else rest, *((axis,) for _ in weight))
-    return Factors(ins, (kept,), frozenset(letters) - set(kept) | {axis})
+    return Factors(ins, (kept,), frozenset({axis}))
 
 
 def _check_weight(weight: Array | None, classes: int) -> None:
@@ -160,13 +160,34 @@ def _bad_cross_entropy(
     return _out_of_bounds(input, target, ignore_index)
 
 
+def _partial_total(static: Mapping[str, Any]) -> str:
+    """Sums are put together. For means, the divisors of the parts must be known."""
+    return "sum" if reduction_of(static) == "sum" else ""
+
+
+@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+def cross_entropy_divisor(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """By what a mean of `cross_entropy_loss` divides."""
+    del reduction
+    share = _targets(input, target, weight, ignore_index, label_smoothing)[1]
+    return jnp.asarray(_mean_divisor(share, input)).astype(input.dtype)
+
+
 @defop(
     grad_name="NllLoss",
     dims=_class_dims,
     cast=Cast.FLOAT32,
     aux=1,
     vjp=_cross_entropy_vjp,
-    partial="sum",
+    partial=_partial_total,
+    divisor=cross_entropy_divisor,
     check=_bad_cross_entropy,
     check_text=_OUT_OF_BOUNDS,
     function=False,
@@ -213,10 +234,27 @@ def _bad_nll(
     return _out_of_bounds(input, target, ignore_index)
 
 
+@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+def nll_loss_divisor(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
+    """By what a mean of `nll_loss` divides."""
+    del size_average, reduce, reduction
+    share = _targets(input, target, weight, ignore_index, 0.0)[1]
+    return jnp.asarray(_mean_divisor(share, input)).astype(input.dtype)
+
+
 @defop(
     dims=_class_dims,
     cast=Cast.FLOAT32,
-    partial="sum",
+    partial=_partial_total,
+    divisor=nll_loss_divisor,
     module="nn.functional",
     check=_bad_nll,
     check_text=_OUT_OF_BOUNDS,
@@ -259,7 +297,7 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 @defop(
     dims=_class_dims,
     cast=Cast.FLOAT32,
-    partial="sum",
+    partial=partial_loss,
     module="nn.functional",
     check=_bad_multi_margin,
     check_text="target out of range",
@@ -313,9 +351,9 @@ def _bad_multilabel(input: Array, target: Array, *options: Any, **named: Any) ->
 def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """The last dim is whole; without reduction the others stay."""
     letters = tuple(range(len(shapes[0])))
-    kept = letters[:-1] if static.get("reduction", "mean") == "none" else ()
+    kept = letters[:-1] if reduction_of(static) == "none" else ()
     ins = tuple(letters[len(letters) - len(s) :] for s in shapes)
-    return Factors(ins, (kept,), frozenset(letters) - set(kept))
+    return Factors(ins, (kept,), frozenset(letters[-1:]))
 
 
 def _beyond_classes(target: Array, n_classes: int) -> Beyond:
@@ -340,7 +378,7 @@ def classes_within(target: Array, n_classes: int) -> Array:
 @defop(
     dims=_rows_whole,
     cast=Cast.FLOAT32,
-    partial="sum",
+    partial=partial_loss,
     module="nn.functional",
     check=_bad_multilabel,
     check_text="argument #2 'target' is out of range",
@@ -369,7 +407,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim > 1 else loss[0], reduction, size_average, reduce)
 
 
-@defop(dims=_rows_whole, partial="sum", module="nn.functional")
+@defop(dims=_rows_whole, partial=partial_loss, module="nn.functional")
 def multilabel_soft_margin_loss(
     input: Array,
     target: Array,

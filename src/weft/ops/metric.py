@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
-from weft.ops._neural import element_loss, element_row, reduced, vector_norms
+from weft.ops._neural import element_loss, element_row, partial_loss, reduced, vector_norms
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Scalar, defop
 
 
@@ -72,7 +72,9 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
         )
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial=partial_loss, method=False, also="nn.functional"
+)
 def cosine_embedding_loss(
     input1: Array,
     input2: Array,
@@ -128,7 +130,9 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
+@defop(
+    dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial=partial_loss, method=False, also="nn.functional"
+)
 def triplet_margin_loss(
     anchor: Array,
     positive: Array,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
-from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, wide
+from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, whole_steps, wide
 
 
 @step_op()
@@ -191,7 +191,7 @@ def asgd_step(
     return new + [rounded(x, old) for x, old in zip(shares, mu, strict=True)] + counts
 
 
-@step_op()
+@step_op(dims=whole_steps)
 def adafactor_step(
     params: Arrays,
     grads: Arrays,
@@ -235,7 +235,7 @@ def _root_mean_square(x: Array) -> Array:
     return jnp.sqrt(jnp.mean(x * x))
 
 
-@step_op()
+@step_op(dims=whole_steps)
 def muon_step(
     params: Arrays,
     grads: Arrays,

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.ops._table import Array, Arrays, Scalar
-from weft.ops._updates import bias_left, decayed, double, each, older, rounded, step_op, towards
+from weft.ops._updates import bias_left, decayed, double, each, older, rounded, row_steps, step_op, towards
 
 
 @step_op()
@@ -205,7 +205,7 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
     return jnp.sqrt(seen * jnp.where(tractable, rect, 1)), tractable
 
 
-@step_op()
+@step_op(dims=row_steps)
 def sparse_adam_step(
     params: Arrays,
     grads: Arrays,

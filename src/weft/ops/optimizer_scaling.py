@@ -17,14 +17,14 @@ def _unscaled_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     """Gradients keep their dims; the two numbers after them have none."""
     del static
     letters = _dims_of(shapes[:-2])
-    return Factors((*letters, (), ()), (*letters, ()))
+    return Factors((*letters, (), ()), (*letters, ()), separate=True)
 
 
 def _kept_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """A number, then old and new arrays of the same dims."""
     del static
     letters = _dims_of(shapes[1 : 1 + len(shapes) // 2])
-    return Factors(((), *letters, *letters), letters)
+    return Factors(((), *letters, *letters), letters, separate=True)
 
 
 def _scale_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -37,7 +37,9 @@ def _dims_of(shapes: Sequence[Sizes]) -> tuple[tuple[tuple[int, int], ...], ...]
     return tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=_unscaled_dims, differentiable=False, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.OWN, dims=_unscaled_dims, partial="max", differentiable=False, function=False, method=False
+)
 def unscale_gradients(grads: Arrays, found_inf: Array, scale: Array) -> list[Array]:
     """Gradients over the scale, then `found_inf`, or 1 where any of them is infinite or NaN."""
     inverse = (1 / double(scale)).astype(jnp.float32)

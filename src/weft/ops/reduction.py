@@ -52,7 +52,7 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, linear="each", grad_name=_overload("Mean"), out_text="")
+@defop(dims=reduces, partial="avg", linear="each", grad_name=_overload("Mean"), out_text="")
 def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim`; `RuntimeError` for integers unless `dtype` names a floating type."""
     x = to_dtype(input, dtype)

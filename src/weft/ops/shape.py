@@ -14,7 +14,7 @@ from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Rule, Sizes, wrap_dim
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped
-from weft.ops._table import Array, Dim, DimList, Dims, Ints, OpDef, Shape, defop
+from weft.ops._table import Array, Dim, DimList, Dims, Ints, OpDef, OutShape, Shape, defop
 from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
@@ -60,13 +60,13 @@ def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes]
 
 
 @view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
-def view(input: Array, shape: Shape) -> Array:
+def view(input: Array, shape: OutShape) -> Array:
     """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
 @view_op(grad_name="View", dims=_view_dims, view=strides.shaped(_of_size), by_layout=True)
-def reshape(input: Array, shape: Shape) -> Array:
+def reshape(input: Array, shape: OutShape) -> Array:
     """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
@@ -144,7 +144,7 @@ def _unflatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     view=partial(_viewed, sizes_of=_unflat),
     by_layout=True,
 )
-def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
+def unflatten(input: Array, dim: Dim, sizes: OutShape) -> Array:
     """One dim becomes several, of which one size may be -1."""
     return jnp.reshape(input, _unflat(input.shape, dim, sizes))
 
@@ -374,7 +374,7 @@ def _expand_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((tuple(range(ndim)),), ((*(f"new:{i}" for i in range(new)), *range(ndim)),))
 
 
-def _expand(input: Array, size: Shape) -> Array:
+def _expand(input: Array, size: OutShape) -> Array:
     """Dims of size one repeated, and leading dims added, to reach `size`, in which -1 keeps a size."""
     return jnp.broadcast_to(input, expanded(input, size))
 

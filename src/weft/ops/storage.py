@@ -70,7 +70,7 @@ def copy(input: Array, src: Array) -> Array:
 def _each(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
-    return Factors(letters, letters)
+    return Factors(letters, letters, separate=True)
 
 
 @defop(arithmetic=Arithmetic.NONE, function=False, method=False, dims=_each)
