@@ -16,7 +16,13 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     if state.autocast.enabled:
         inputs = cast_inputs(call, inputs, state)
     avals = tuple([x.aval for x in inputs])
-    return record(call.signatures.get(avals) or signature_of(call, avals), inputs, state)
+    signature = call.signatures.get(avals)
+    if signature is None:
+        for aval in avals:
+            if aval.sharding is not None:
+                return aval.sharding.apply(call, inputs)
+        signature = signature_of(call, avals)
+    return record(signature, inputs, state)
 
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -130,17 +130,21 @@ class Signature:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
     def with_names(self, names: Sequence[Names]) -> Signature:
-        """The signature with these names of the dims of its main outputs.
+        """The signature with these names of the dims of its main outputs."""
+        if not any(map(any, names)):
+            return self
+        return self.with_types([named(output.aval, own) for output, own in zip(self.outputs, names, strict=False)])
+
+    def with_types(self, avals: Sequence[Aval]) -> Signature:
+        """The signature with these types of its main outputs, which differ in names or shardings from its own.
 
         It is for recording alone: its outputs say that they are this signature's, so that whatever is known of how to
         compute and to differentiate it is known once.
         """
-        if not any(map(any, names)):
-            return self
         result = copy(self)
         outputs: list[Output] = []
-        for output, own in zip(self.outputs, [*names, *[None] * (len(self.outputs) - len(names))], strict=True):
-            outputs.append(Output(self, output.index, named(output.aval, own), output.taped))
+        for output, aval in zip(self.outputs, [*avals, *[o.aval for o in self.outputs[len(avals) :]]], strict=True):
+            outputs.append(Output(self, output.index, aval, output.taped))
             outputs[-1].alone = output.alone
         result.outputs = tuple(outputs)
         return result

@@ -78,7 +78,7 @@ def shows_changed(tensor: TensorBase) -> bool:
 
 @lru_cache(maxsize=1024)
 def _of_owner(aval: Aval) -> Layout:
-    return Layout(aval.shape, row_major(aval.shape), 0, aval.dtype)
+    return Layout(aval.size, row_major(aval.size), 0, aval.dtype)
 
 
 def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -> Layout:
@@ -134,7 +134,7 @@ def _within(start: TensorBase, places: Layout) -> int:
     """The offset relative to the first element of `start`, which has a part of a storage and receives the gradients."""
     part = layout_of(start, exact=True)
     offset = places.offset - part.offset
-    inside = 0 <= offset <= prod(start._read().aval.shape) - places.extent
+    inside = 0 <= offset <= prod(start._read().aval.size) - places.extent
     if not inside or not part.is_contiguous or part.dtype is not places.dtype:
         raise ShapeError(
             "as_strided: gradients flow only within a leaf whose elements lie side by side; take it of x.detach()"

@@ -9,14 +9,14 @@ from weakref import WeakValueDictionary
 
 from weft._autograd import engine
 from weft._base.state import ambient, using
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, sharded
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import renamed, without_names
+from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
@@ -146,11 +146,11 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
 
 
 def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
-    """A gradient with the names of the dims that it belongs to: inside of a backward pass gradients have none."""
-    if aval.names == grad.aval.names:
+    """A gradient with the names and the sharding of what it belongs to."""
+    if aval.names == grad.aval.names and aval.sharding is grad.aval.sharding:
         return grad
     with using(grad=create_graph):
-        return renamed(grad, aval.names)
+        return as_gradient_of(aval, grad)
 
 
 def _as_list(tensors: Any) -> list[Tensor]:
@@ -202,7 +202,7 @@ def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
             f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {tensor.dtype}."
         )
     seed = operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
-    return without_names(seed, value.aval, f"grad_output[{at}]")
+    return as_cotangent(seed, value.aval, f"grad_output[{at}]")
 
 
 def _one(tensor: Tensor, value: Value) -> Value:
@@ -213,4 +213,6 @@ def _one(tensor: Tensor, value: Value) -> Value:
         )
     if tensor.is_complex():
         raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {tensor.dtype}")
-    return leaf(value.aval, _filled(value.aval, 1))
+    aval = sharded(value.aval, None)
+    seed = leaf(aval, _filled(aval, 1))
+    return seed if value.aval.sharding is None else value.aval.sharding.seed(seed)

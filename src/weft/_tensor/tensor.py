@@ -85,7 +85,7 @@ class Tensor(TensorBase):
 
     def numel(self) -> int:
         """The number of elements."""
-        return prod(self._read().aval.shape)
+        return prod(self._read().aval.size)
 
     nelement = numel
 
@@ -101,7 +101,7 @@ class Tensor(TensorBase):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self._read().aval.nbytes
+        return self.numel() * self.itemsize
 
     def is_floating_point(self) -> bool:
         """Whether the element type is a real floating type."""
@@ -212,7 +212,7 @@ class Tensor(TensorBase):
         aval = self._read().aval
 
         def keep(grad: Value) -> None:
-            named = wrap(grad if aval.names is None else view.renamed(grad, aval.names))
+            named = wrap(view.as_gradient_of(aval, grad))
             kept.grad = named if kept.grad is None else kept.grad + named
 
         kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
@@ -231,13 +231,13 @@ class Tensor(TensorBase):
         aval = self._read().aval
 
         def on_value(grad: Value) -> Value | None:
-            replacement = hook(wrap(grad if aval.names is None else view.renamed(grad, aval.names)))
+            replacement = hook(wrap(view.as_gradient_of(aval, grad)))
             if replacement is None:
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
                 raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
-            return view.without_names(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
+            return view.as_cotangent(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)
@@ -466,9 +466,16 @@ class Handle:
 
 def wrap(value: Value) -> Tensor:
     """A new handle on a value."""
-    tensor = _new(Tensor)
+    sharding = value.aval.sharding
+    tensor: Tensor = _new(Tensor if sharding is None else sharding.tensor_type)
     tensor._value = value
     return tensor
+
+
+def beside(x: Tensor, new: Tensor) -> Tensor:
+    """A new plain tensor, of data that every process has, for an operator that takes `x`, too: sharded if `x` is."""
+    sharding = x._read().aval.sharding
+    return new if sharding is None else wrap(sharding.whole(new._read(), new.shape))
 
 
 def operand(x: Any, *, name: str = "", op: str = "") -> Value:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
-from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
+from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Factors, Names, PartOf, Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._type_names import scalar_name
@@ -200,7 +201,14 @@ def _written(steps: Path, base: Value, value: Value) -> Value:
         chain.append(apply(call, (chain[-1], *others))[0])
     for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
         value = apply(_writing(call), (old, value, *others))[0]
-    return value
+    return _sharded_as(base.aval, value)
+
+
+def _sharded_as(aval: Aval, value: Value) -> Value:
+    """A value that is written, with the sharding of what it is written to; `RuntimeError` if only one is sharded."""
+    own = value.aval.sharding
+    either = aval.sharding or own
+    return value if either is None or own is aval.sharding else either.to_sharding(value, aval.sharding)
 
 
 def _put(base: TensorBase, value: Value, grad: bool) -> None:
@@ -353,15 +361,15 @@ def _fitted(target: TensorBase, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
     check_names(want.names, have.names)
-    check_shape(have.shape, want.shape)
+    check_shape(have.size, want.size)
     if have.dtype is not want.dtype:
         check_cast(have.dtype, want.dtype)
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]
-    if have.shape != want.shape:
-        value = apply(call_of(TABLE["broadcast_to"], (ONE, want.shape)), (value,))[0]
+    if have.size != want.size:
+        value = apply(call_of(TABLE["broadcast_to"], (ONE, tuple(want.size))), (value,))[0]
     if have.names != want.names:
         value = renamed(value, want.names)
-    return value
+    return _sharded_as(want, value)
 
 
 def check_names(own: Names | None, computed: Names | None) -> None:
@@ -378,8 +386,22 @@ def renamed(value: Value, names: Names | None) -> Value:
     return apply(call_of(TABLE["renamed"], (ONE, names or (None,) * len(value.aval.shape))), (value,))[0]
 
 
-def without_names(grad: Value, aval: Aval, text: str) -> Value:
-    """A gradient of something of type `aval` without names; `RuntimeError` where it has others than that."""
+def as_gradient_of(aval: Aval, grad: Value) -> Value:
+    """A gradient as users get it: inside of a backward pass, gradients have no names and no shardings."""
+    if aval.sharding is not None and grad.aval.sharding is None:
+        grad = aval.sharding.of_gradient(grad)
+    return grad if aval.names == grad.aval.names else renamed(grad, aval.names)
+
+
+def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
+    """A gradient of something of type `aval` as a backward pass takes it.
+
+    `RuntimeError` where it has other names than that, or is sharded and that is not.
+    """
+    if aval.sharding is not None:
+        grad = aval.sharding.to_cotangent(grad, text)
+    elif grad.aval.sharding is not None:
+        raise DistError(f"{text} is a DTensor, and what it is the gradient of is a plain tensor: use to_local()")
     names = grad.aval.names
     if names is None:
         return grad
@@ -403,7 +425,8 @@ def _writing(call: Call) -> Call:
 
 @lru_cache(maxsize=256)
 def _write_row(op: OpDef) -> OpDef:
-    params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
+    rest = [replace(p, text="Shape") if p.text == "OutShape" else p for p in op.params[1:]]  # the result is the base
+    params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
     body = op.write or partial(_write_by_transpose, op.impl)
     return OpDef(f"{op.name}_write", body, params, _like_the_base, saves=True, grad_name="CopySlices")
 

@@ -18,7 +18,7 @@ from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import renamed, without_names, write
+from weft._tensor.view import as_cotangent, as_gradient_of, write
 from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -252,7 +252,7 @@ def _custom(
             value = cotangents.get(at) if smooth else None
             at += smooth
             if value is not None:
-                grads.append(wrap(value if aval is None or aval.names is None else renamed(value, aval.names)))
+                grads.append(wrap(value if aval is None else as_gradient_of(aval, value)))
             elif ctx._materialize and aval is not None:
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
@@ -284,16 +284,16 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
         raise GradientError(f"expected Variable or None (got {kind_of(grad)})")
     if grad.is_complex() and not aval.dtype.is_complex:
         raise GradientError(f"Function {name} returned a complex gradient at index {at} for a real input")
-    if tuple(grad.shape) != aval.shape:
+    if tuple(grad.shape) != tuple(aval.size):
         try:
-            grad = grad.sum_to_size(aval.shape)
+            grad = grad.sum_to_size(tuple(aval.size))
         except ShapeError:
             raise GradientError(
                 f"Function {name} returned an invalid gradient at index {at} - got {list(grad.shape)} but expected "
-                f"shape compatible with {list(aval.shape)}"
+                f"shape compatible with {list(aval.size)}"
             ) from None
     value = (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
-    return without_names(value, aval, f"the gradient at index {at} of function {name}")
+    return as_cotangent(value, aval, f"the gradient at index {at} of function {name}")
 
 
 def once_differentiable(function: F) -> F:

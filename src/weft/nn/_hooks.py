@@ -11,7 +11,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
-from weft._tensor.view import renamed, without_names
+from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import GradientError, ModuleError
 
 
@@ -315,11 +315,10 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
         del outputs
         grads: list[Tensor | None] = [None] * len(passed)
         for index, grad in by_index.items():
-            names = avals[index].names
-            grads[at[index]] = wrap(grad if names is None else renamed(grad, names))
+            grads[at[index]] = wrap(as_gradient_of(avals[index], grad))
         replacements = hook(tuple(grads))
         return [
-            None if replacements[i] is None else without_names(replacements[i]._read(), aval, "the result of a hook")
+            None if replacements[i] is None else as_cotangent(replacements[i]._read(), aval, "the result of a hook")
             for i, aval in zip(at, avals, strict=True)
         ]
 

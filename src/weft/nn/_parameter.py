@@ -12,6 +12,12 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
 
 
+def _new(cls: type[Tensor], data: Any) -> Any:
+    """An object of the class or, for a sharded tensor, of a class that is also that of sharded tensors."""
+    sharding = data._read().aval.sharding if isinstance(data, Tensor) else None
+    return object.__new__(cls if sharding is None else sharding.type_like(cls))
+
+
 def _share(target: Tensor, data: Any, kind: str) -> None:
     if data is None:
         data = tensor([])
@@ -25,6 +31,10 @@ class Parameter(Tensor):
 
     It shares its elements with the tensor that it is made from: a write to one changes the other.
     """
+
+    def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """A parameter that has the elements of `data`; it is sharded if `data` is."""
+        return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         _share(self, data, "Parameter")
@@ -45,6 +55,10 @@ class Buffer(Tensor):
     """A tensor that modules register as a buffer, and save if it is `persistent`."""
 
     persistent: bool
+
+    def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """A buffer that has the elements of `data`; it is sharded if `data` is."""
+        return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
         _share(self, data, "Buffer")

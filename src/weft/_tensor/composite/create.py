@@ -10,14 +10,16 @@ from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._lazy.aval import Sharding
 from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import require_sizes
+from weft.ops._table import TABLE, Kind
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -35,10 +37,29 @@ def create(
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
-    result = getattr(op, row)(size, *args, dtype=dtype, **options)
+    sharding = None if like is None else like._read().aval.sharding
+    if sharding is None:
+        result = getattr(op, row)(size, *args, dtype=dtype, **options)
+    else:
+        result = _sharded(sharding, row, size, args, {"dtype": dtype, **options})
     if out is not None:
         return replace(out, result)
     return result if names is None else set_names(result, checked_names(names, result.ndim))
+
+
+def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
+    """The result of a factory row, placed as other tensors of its size are; each process makes its part alone.
+
+    Random numbers are those that one process would draw, so all are drawn.
+    """
+    requires_grad = options.pop("requires_grad", False)
+
+    def create(own: Any) -> Tensor:
+        return getattr(op, row)(own, *args, **options)
+
+    drawn = any(param.kind is Kind.KEY for param in TABLE[row].params)
+    value = sharding.distributed(create(size)._read()) if drawn else sharding.created(size, create)
+    return wrap(value).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:
