@@ -12,7 +12,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo check test test-all test-compiled bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check test test-all test-compiled test-dtensor bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,9 @@ test-all: $(VERSIONS:%=test-%)  ## the same under each supported version of Pyth
 test-%:
 	@if python$* -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$* VENV=.venv-$*; \
 	else echo "python$* is not here: nothing is tested under it"; fi
+
+test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all placements, meshes of 1, 2, 4 and 2x2
+	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "not faults" --hypothesis-profile=soak

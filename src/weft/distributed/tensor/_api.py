@@ -1,0 +1,155 @@
+"""Distributed tensors from whole ones, and new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.composite import create
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft.distributed._collectives import broadcast
+from weft.distributed.device_mesh import DeviceMesh, active_mesh
+from weft.distributed.tensor._dtensor import DTensor
+from weft.distributed.tensor._redistribute import redistributed
+from weft.distributed.tensor._sharding import labelled, sharding_of
+from weft.distributed.tensor._wanted import placements_for
+from weft.errors import DistError
+from weft.nn import Module, Parameter
+
+
+def distribute_tensor(
+    tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Any = None, *, src_data_rank: int | None = 0
+) -> DTensor:
+    """A leaf tensor, which every process has, as a distributed one with these placements; by default replicated.
+
+    The elements are those of the rank `src_data_rank` of each mesh dim; with None, each process takes its own. Instead
+    of placements, a mapping may give mesh dims by the names of the tensor's dims: `{"batch": "dp"}`.
+    """
+    mesh = active_mesh(device_mesh)
+    wanted = placements_for(placements, mesh, tensor.ndim, tensor)
+    if isinstance(tensor, DTensor):
+        return _redistributed(tensor, mesh, wanted)
+    if not tensor.is_leaf:
+        raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
+    with using(grad=False):
+        whole = tensor.detach().clone()
+        if src_data_rank is not None:
+            for dim in range(mesh.ndim):
+                group = mesh.get_group(dim)
+                broadcast(whole, group.ranks[src_data_rank], group)
+        replicated = sharding_of(mesh, placements_for(None, mesh, whole.ndim), whole.shape)
+        value = redistributed(labelled(operand(whole), replicated), replicated.with_placements(wanted))
+    result = wrap(value)
+    result.requires_grad_(tensor.requires_grad)
+    return result  # pyright: ignore[reportReturnType]  its value is sharded
+
+
+def _redistributed(tensor: DTensor, mesh: DeviceMesh, wanted: Any) -> DTensor:
+    if tensor.device_mesh != mesh:
+        raise ValueError(
+            f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}."
+        )
+    if tensor.placements != tuple(wanted):
+        raise ValueError(
+            f"Cannot distribute a DTensor with placements {tensor.placements} to different placements {wanted}; do you "
+            "want to call `redistribute` instead?"
+        )
+    return tensor
+
+
+def distribute_module(
+    module: Module,
+    device_mesh: DeviceMesh | None = None,
+    partition_fn: Callable[[str, Module, DeviceMesh], None] | None = None,
+    input_fn: Callable[..., Any] | None = None,
+    output_fn: Callable[..., Any] | None = None,
+) -> Module:
+    """Make all parameters and buffers of a module distributed, in place: what `partition_fn` leaves is replicated.
+
+    `partition_fn(name, submodule, mesh)` is called for every submodule. `input_fn(module, inputs, mesh)` runs before
+    the module and returns its inputs; `output_fn(module, outputs, mesh)` runs after it and returns its outputs.
+    """
+    mesh = active_mesh(device_mesh)
+    for name, submodule in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, submodule, mesh)
+        _replicate(submodule, mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda own, inputs: input_fn(own, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda own, inputs, outputs: output_fn(own, outputs, mesh))
+    return module
+
+
+def _replicate(module: Module, mesh: DeviceMesh) -> None:
+    for name, parameter in module.named_parameters(recurse=False):
+        if not isinstance(parameter, DTensor):
+            whole = distribute_tensor(parameter.detach(), mesh)
+            module.register_parameter(name, Parameter(whole, parameter.requires_grad))
+    for name, buffer in module.named_buffers(recurse=False):
+        if not isinstance(buffer, DTensor):
+            setattr(module, name, distribute_tensor(buffer, mesh))
+
+
+def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTensor]:
+    function = getattr(create, name)
+
+    def make(
+        *size: Any,
+        dtype: Any = None,
+        layout: Any = None,
+        requires_grad: bool = False,
+        device_mesh: DeviceMesh | None = None,
+        placements: Any = None,
+    ) -> DTensor:
+        del layout
+        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else size
+        return _created(
+            lambda own: function(own, dtype=dtype), shape, requires_grad, device_mesh, placements, drawn=drawn
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return make
+
+
+def _created(
+    function: Callable[[Any], Tensor],
+    shape: Sequence[int],
+    requires_grad: bool,
+    device_mesh: DeviceMesh | None,
+    placements: Any,
+    *,
+    drawn: bool = False,
+) -> DTensor:
+    """A new tensor, of which only this process's part is made, unless it is `drawn`."""
+    mesh = active_mesh(device_mesh)
+    sharding = sharding_of(mesh, placements_for(placements, mesh, len(shape)), shape)
+    value = sharding.distributed(operand(function(shape))) if drawn else sharding.created(shape, function)
+    result = wrap(value)
+    return result.requires_grad_(requires_grad)  # pyright: ignore[reportReturnType]  its value is sharded
+
+
+zeros = _factory("zeros", "A distributed tensor of zeros.")
+ones = _factory("ones", "A distributed tensor of ones.")
+empty = _factory("empty", "A distributed tensor without particular elements.")
+rand = _factory("rand", "Uniform numbers from [0, 1), those that one device draws.", drawn=True)
+randn = _factory("randn", "Normal numbers, those that one device draws.", drawn=True)
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    requires_grad: bool = False,
+    device_mesh: DeviceMesh | None = None,
+    placements: Any = None,
+) -> DTensor:
+    """A distributed tensor whose elements are all `fill_value`."""
+    del layout
+    return _created(
+        lambda own: create.full(own, fill_value, dtype=dtype), tuple(size), requires_grad, device_mesh, placements
+    )

@@ -1,0 +1,138 @@
+"""Tensors of which each process of a mesh has a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft.distributed.device_mesh import DeviceMesh, active_mesh
+from weft.distributed.tensor._placements import Placements, Replicate
+from weft.distributed.tensor._redistribute import redistributed
+from weft.distributed.tensor._sharding import Sharding, labelled, local_part, sharding_of
+from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
+from weft.errors import ArgumentError, DistError
+
+
+class DTensor(Tensor):
+    """A tensor that is distributed over a device mesh, as its placements say.
+
+    Programs use it like a tensor of its whole size. An operator runs on the parts of each process, after what it needs
+    has been moved; the results are distributed, too. All processes of the mesh must call the same operators.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises: use `DTensor.from_local`, `distribute_tensor`, or a factory of `distributed.tensor`."""
+        raise ArgumentError("a DTensor is made by DTensor.from_local, distribute_tensor, or by zeros, ones, … there")
+
+    @property
+    def _sharding(self) -> Sharding:
+        sharding = self._read().aval.sharding
+        assert isinstance(sharding, Sharding), "its values are sharded"
+        return sharding
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh over which it is distributed."""
+        return self._sharding.mesh
+
+    @property
+    def placements(self) -> Placements:
+        """How it lies along each dim of the mesh."""
+        return self._sharding.placements
+
+    @property
+    def _local_tensor(self) -> Tensor:
+        return wrap(local_part(operand(self))).detach()
+
+    @staticmethod
+    def from_local(
+        local_tensor: Tensor,
+        device_mesh: DeviceMesh | None = None,
+        placements: Any = None,
+        *,
+        run_check: bool = False,
+        shape: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+    ) -> DTensor:
+        """The tensor of which each process has given its part; by default, all have given the whole one.
+
+        `shape` is the size of the whole tensor. Without it, parts of a split dim count as equal. With `run_check`, the
+        parts' sizes and types are compared, and replicated tensors are those of the first rank. Gradients flow back to
+        `local_tensor`.
+        """
+        mesh = active_mesh(device_mesh)
+        if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
+            raise ArgumentError(f"from_local takes a plain tensor, but got a {type(local_tensor).__name__}")
+        wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor)
+        size = size_of_parts(local_tensor, mesh, wanted, shape)
+        if run_check:
+            local_tensor = require_common(local_tensor, mesh, wanted)
+        sharding = sharding_of(mesh, wanted, size)
+        value = operand(local_tensor)
+        if value.aval.shape != sharding.local_shape:
+            raise DistError(
+                f"from_local: rank {mesh.get_rank()} has a part of size {list(value.aval.shape)}, but its part of a "
+                f"tensor of size {list(size)} with the placements {list(map(str, wanted))} has the size "
+                f"{list(sharding.local_shape)}; give the whole tensor's size as `shape`"
+            )
+        return _distributed(labelled(value, sharding))
+
+    def to_local(self, *, grad_placements: Any = None) -> Tensor:
+        """This process's part, as a plain tensor.
+
+        `grad_placements` says how the processes' gradients of it form the gradient of the whole; by default they are
+        parts of it where this is split, and equal elsewhere.
+        """
+        value = operand(self)
+        if grad_placements is None:
+            return wrap(local_part(value))
+        wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
+        partial = [at for at, p in enumerate(wanted) if p.is_partial() and self.placements[at].is_replicate()]
+        return wrap(local_part(redistributed(value, self._sharding, partial)))
+
+    def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
+        """All of it, as a plain tensor. Every process of the mesh must call it."""
+        whole = self.redistribute(placements=[Replicate()] * self.device_mesh.ndim)
+        return whole.to_local(grad_placements=grad_placements)
+
+    def redistribute(
+        self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False
+    ) -> DTensor:
+        """The same tensor with other placements. Every process of the mesh must call it."""
+        del async_op  # results need not be waited for
+        if device_mesh is not None and device_mesh != self.device_mesh:
+            raise DistError("Cross device mesh comm not supported yet!")
+        if placements is None:
+            raise DistError("placements is needed for redistribute!")
+        wanted = placements_for(placements, self.device_mesh, self.ndim, self)
+        for old, new in zip(self.placements, wanted, strict=True):
+            if new.is_partial() and old != new:
+                raise DistError(
+                    f"Can not redistribute from {old} to {new}, redistributing to Partial is for internal use only!"
+                )
+        return _distributed(redistributed(operand(self), self._sharding.with_placements(wanted)))
+
+    # --- values of the whole tensor ---
+
+    def _read_concrete(self) -> Value:
+        value = super()._read_concrete()
+        return redistributed(value, self._sharding.replicated())
+
+    def __repr__(self) -> str:
+        placements = ", ".join(map(str, self.placements))
+        return f"DTensor({self._whole_if_partial()!r}, device_mesh={self.device_mesh!r}, placements=({placements}))"
+
+    def _whole_if_partial(self) -> Tensor:
+        """What is shown: this process's part or, where sums are pending, the sums."""
+        return (self.full_tensor() if any(p.is_partial() for p in self.placements) else self.to_local()).detach()
+
+
+Sharding.tensor_type = DTensor
+
+
+def _distributed(value: Value) -> DTensor:
+    result = wrap(value)
+    assert isinstance(result, DTensor), "its value is sharded"
+    return result

@@ -1,0 +1,230 @@
+"""Calls on sharded values: what is moved first, what runs on each process's parts, and what comes out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from weft._base.state import ambient, on_dtype_change
+from weft._dispatch import apply as dispatched
+from weft._lazy.aval import Aval, aval_of, named
+from weft._lazy.call import ONE, kinds_of
+from weft._lazy.infer import Call, call_of, signature_of
+from weft._lazy.record import record
+from weft._lazy.signature import Signature
+from weft._lazy.value import Value
+from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._placements import Placements, Replicate
+from weft.distributed.tensor._propagate import Operand, Rule, Strategy, chosen
+from weft.distributed.tensor._redistribute import redistributed
+from weft.distributed.tensor._sharding import (
+    Sharding,
+    labelled,
+    local_type,
+    set_operations,
+    sharding_of,
+    type_of,
+)
+from weft.errors import DistError
+from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._neural import reduction_of
+from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a call runs on values of given types.
+
+    inputs      for each input its sharding, or None for what is no part of a tensor
+    spread      for each input, the mesh dims along which its gradients are added up
+    signature   the call on the parts, with sharded results
+    """
+
+    inputs: tuple[Sharding | None, ...]
+    spread: tuple[tuple[int, ...], ...]
+    signature: Signature
+
+
+_plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
+_MOST_PLANS = 65_536
+on_dtype_change(_plans.clear)  # the types of results depend on it
+
+
+def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Record a call on inputs of which some are sharded, after moving what is not where it is needed."""
+    if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
+        return _mean(call, call.op.divisor, by_name, inputs)
+    state = ambient()
+    inputs = _with_scalars(inputs)
+    avals = tuple([x.aval for x in inputs])
+    grad = state.grad and any(x.tape is not None for x in inputs)
+    key = (call, avals, grad)
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        plan = _plans.setdefault(key, _planned(call, avals, grad))
+    values = [
+        x if wanted is None else redistributed(x, wanted, spread if grad else ())
+        for x, wanted, spread in zip(inputs, plan.inputs, plan.spread, strict=True)
+    ]
+    return record(plan.signature, tuple(values), state)
+
+
+set_operations(apply, redistributed)
+
+
+def _by_name(call: Call) -> dict[str, Any]:
+    return dict(zip([p.name for p in call.op.params], call.static, strict=True))
+
+
+def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A mean as the sum over all parts, by the sum of their divisors."""
+    summed = static | {"reduction": "sum"} | {name: None for name in ("size_average", "reduce") if name in static}
+    total, *_ = dispatched(call_of(call.op, tuple(summed.values())), inputs)
+    count, *_ = dispatched(call_of(divisor, call.static), inputs)
+    return dispatched(call_of(TABLE["true_divide"], (ONE, ONE)), (total, count))
+
+
+def _with_scalars(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The inputs, in which plain tensors without dims are replicated."""
+    if all(x.aval.sharding is not None or x.aval.weak or x.aval.shape for x in inputs):
+        return inputs
+    mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
+    whole = sharding_of(mesh, (Replicate(),) * mesh.ndim, ())
+    return tuple(
+        [x if x.aval.sharding is not None or x.aval.weak or x.aval.shape else labelled(x, whole) for x in inputs]
+    )
+
+
+@dataclass(frozen=True)
+class WholeCall:
+    """A call on the whole tensors of which values are parts, as its row describes it.
+
+    call        the call, with its arguments made normal
+    types       of the results
+    tensors     the positions of the inputs that are tensors
+    """
+
+    call: Call
+    static: dict[str, Any]
+    types: tuple[Aval, ...]
+    tensors: tuple[int, ...]
+    operands: list[Operand]
+    rule: Rule
+
+    @property
+    def sizes(self) -> list[Sizes]:
+        """The sizes of the results."""
+        return [aval.shape for aval in self.types]
+
+
+def whole_call(call: Call, avals: Sequence[Aval]) -> WholeCall:
+    """What a call is on whole tensors. Raises what it would raise there."""
+    signature = signature_of(call, tuple([_whole_type(aval) for aval in avals]))
+    assert isinstance(signature.call, Call), "it is a call"
+    static = _by_name(signature.call)
+    types = tuple([output.aval for output in signature.outputs[: signature.main]])
+    tensors = tuple([at for at, kind in enumerate(kinds_of(call)) if kind in TENSOR_KINDS])
+    operands = [_operand(avals[at]) for at in tensors]
+    factors = _factors(call, [o.shape for o in operands], static, [aval.shape for aval in types])
+    return WholeCall(signature.call, static, types, tensors, operands, _rule(call.op, factors, static))
+
+
+def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
+    mesh, whole = _common_mesh(call, avals), whole_call(call, avals)
+    strategies: list[Strategy] = []
+    parts_of: dict[object, int] = {}  # how many parts of each letter there are
+    for mesh_dim, count in enumerate(mesh.shape):
+        now = [_placements(avals[at], mesh)[mesh_dim] for at in whole.tensors]
+        strategies.append(chosen(whole.rule, whole.operands, whole.sizes, now, count, parts_of, grad=grad))
+        parts_of |= {letter: parts_of.get(letter, 1) * count for letter in strategies[-1].split}
+    wanted: list[Sharding | None] = [None] * len(avals)
+    spread: list[tuple[int, ...]] = [()] * len(avals)
+    for at, position in enumerate(whole.tensors):
+        if avals[position].sharding is not None:
+            wanted[position] = sharding_of(mesh, tuple(s.ins[at] for s in strategies), avals[position].size)
+            spread[position] = tuple(dim for dim, s in enumerate(strategies) if at in s.spread)
+    results = [sharding_of(mesh, tuple(s.outs[at] for s in strategies), size) for at, size in enumerate(whole.sizes)]
+    parts = [aval if to is None else local_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
+    local = signature_of(_on_parts(whole.call, whole.static, results), tuple(parts))
+    types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
+    for output, aval in zip(local.outputs, types, strict=False):
+        assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
+    return Plan(tuple(wanted), tuple(spread), local.with_types(types))
+
+
+def _common_mesh(call: Call, avals: Sequence[Aval]) -> DeviceMesh:
+    """The mesh of all inputs; `RuntimeError` if a tensor among them is not sharded, or if there are two meshes."""
+    meshes = {aval.sharding.mesh.key: aval.sharding.mesh for aval in avals if isinstance(aval.sharding, Sharding)}
+    mesh, *others = meshes.values()
+    if others:
+        raise DistError(f"{call.op.name}(): all tensors must be on one mesh, but got {mesh} and {others[0]}")
+    for aval, kind in zip(avals, kinds_of(call), strict=True):
+        if kind in TENSOR_KINDS and aval.sharding is None and not aval.weak and aval.shape:
+            raise DistError(
+                f"{call.op.name}() got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor "
+                f"before calling distributed operators! One is a {aval}; distribute_tensor or DTensor.from_local "
+                "makes a DTensor of it"
+            )
+    return mesh
+
+
+def _whole_type(aval: Aval) -> Aval:
+    """The type of the whole tensor of which a value is a part."""
+    return (
+        aval if aval.sharding is None else named(aval_of(tuple(aval.size), aval.dtype, device=aval.device), aval.names)
+    )
+
+
+def _operand(aval: Aval) -> Operand:
+    shape = tuple(aval.size)
+    plain = aval.sharding is None
+    return Operand(shape, prod(shape) * aval.dtype.itemsize, plain, aval.dtype.is_differentiable)
+
+
+def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
+    sharding = aval.sharding
+    return sharding.placements if isinstance(sharding, Sharding) else (Replicate(),) * mesh.ndim
+
+
+def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequence[Sizes]) -> Factors:
+    """The letters of a call's dims. Without a rule, or where numbers are drawn, no dim may be split."""
+    rule = call.op.dims
+    if rule is not None and not any(p.kind is Kind.KEY for p in call.op.params):
+        factors = rule(shapes, static)
+        if [len(dims) for dims in factors.outs] == [len(out) for out in outs]:
+            return factors
+    if rule is None:
+        _say_once(call.op.name)
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate([*shapes, *outs])]
+    whole = frozenset(letter for dims in letters for letter in dims)
+    return Factors(tuple(letters[: len(shapes)]), tuple(letters[len(shapes) :]), whole)
+
+
+def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
+    """What a row says of a call. Bodies that do more than move or compute single elements may refuse empty parts."""
+    by_element = op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
+    return Rule(factors, op.partial_of(static), op.linear, by_element)
+
+
+@cache
+def _say_once(name: str) -> None:
+    _log.warning("%s has no rule for shardings; its inputs are replicated first", name)
+
+
+def _on_parts(call: Call, static: dict[str, Any], results: Sequence[Sharding]) -> Call:
+    """A call whose sizes of its result are those of this process's part."""
+    entries = list(call.static)
+    for at, param in enumerate(call.op.params):
+        if param.text == "OutShape" and entries[at] is not None:
+            shape = results[0].local_shape
+            start = static["dim"] if len(entries[at]) < len(shape) else 0
+            entries[at] = shape[start : start + len(entries[at])]
+    return call_of(call.op, tuple(entries), call.device)

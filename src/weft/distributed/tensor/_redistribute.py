@@ -1,0 +1,83 @@
+"""Redistribution: from some placements to others, by the cheapest transfers along each dim of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._lazy.value import Value
+from weft.distributed.tensor import _transfers as transfers
+from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard
+from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of
+from weft.errors import DistError
+
+
+def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) -> Value:
+    """A sharded value with the placements of `sharding`.
+
+    Along the mesh dims `spread`, each rank uses the result, which is replicated there, for something of its own:
+    gradients of it are added up over the ranks.
+    """
+    now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
+    spread = spread if value.tape is not None else ()
+    if now is sharding and not spread:
+        return value
+    plain = local_part(value)
+    placements = list(now.placements)
+    for at, target in _steps(now, sharding.placements):
+        plain = _moved(plain, now.with_placements(placements), at, target, at in spread)
+        placements[at] = target
+    for at in spread:
+        if not isinstance(now.placements[at], Shard):
+            plain = transfers.transferred(plain, transfers.spread(now.mesh, at))
+    return relabelled(plain, type_of(value.aval, sharding))
+
+
+def _steps(now: Sharding, target: Placements) -> list[tuple[int, Placement]]:
+    """The mesh dims along which something moves, in order, each with its next placement.
+
+    Where several mesh dims split one dim of the tensor, before or afterwards, all of them are joined first.
+    """
+    changed = [at for at, (a, b) in enumerate(zip(now.placements, target, strict=True)) if a != b]
+    if not changed:
+        return []
+    if not _meet(now.placements, target):
+        return [(at, target[at]) for at in changed]
+    first = min(changed)
+    steps: list[tuple[int, Placement]] = []
+    for at in reversed(range(first, len(target))):
+        if isinstance(now.placements[at], Shard):
+            steps.append((at, Replicate()))
+    for at in range(first, len(target)):
+        placement = Replicate() if isinstance(now.placements[at], Shard) else now.placements[at]
+        if placement != target[at]:
+            steps.append((at, target[at]))
+    return steps
+
+
+def _meet(now: Placements, target: Placements) -> bool:
+    """Whether a dim of the tensor is split by several mesh dims, before or afterwards."""
+    splits = {(p.dim, at) for side in (now, target) for at, p in enumerate(side) if isinstance(p, Shard)}
+    return len({dim for dim, _ in splits}) < len(splits)
+
+
+def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bool) -> Value:
+    """A step along the mesh dim `at`."""
+    mesh, source, parts = now.mesh, now.placements[at], now.local_parts(at)
+    if mesh.shape[at] == 1:
+        return plain
+    match source, target:
+        case Shard(dim=dim), Replicate():
+            transfer = transfers.gather(mesh, at, dim, parts[dim][1], scatters=scatters)
+        case Shard(dim=dim), Shard(dim=other):
+            transfer = transfers.all_to_all(mesh, at, dim, parts[dim][1], other, parts[other][1])
+        case Replicate(), Shard(dim=dim):
+            transfer = transfers.take(mesh, at, dim, parts[dim][1])
+        case Partial(reduce_op=reduce_op), Replicate():
+            transfer = transfers.all_reduce(mesh, at, reduce_op)
+        case Partial(reduce_op=reduce_op), Shard(dim=dim):
+            transfer = transfers.reduce_scatter(mesh, at, dim, parts[dim][1], reduce_op)
+        case Replicate(), Partial(reduce_op="sum"):
+            transfer = transfers.keep_first(mesh, at)
+        case _:
+            raise DistError(f"no transfer leads from {source} to {target}")
+    return transfers.transferred(plain, transfer)

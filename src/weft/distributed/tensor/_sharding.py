@@ -1,0 +1,204 @@
+"""Shardings: of which tensor a process has a part, and how its values carry that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from weft._base.size import Size, size_of
+from weft._base.state import ambient
+from weft._lazy.aval import Aval, aval_of, named, sharded
+from weft._lazy.infer import Call
+from weft._lazy.record import record
+from weft._lazy.signature import Signature
+from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor, wrap
+from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part
+from weft.errors import DistError
+
+
+class Sharding:
+    """A mesh, a placement for each of its dims, and the size of the whole tensor. Compare by identity.
+
+    If several dims of the mesh split one dim of the tensor, each splits the parts of those before it.
+    """
+
+    __slots__ = ("mesh", "placements", "size")
+    tensor_type: type[Tensor]  # `DTensor`, set where that is defined
+
+    def __init__(self, mesh: DeviceMesh, placements: Placements, size: Size) -> None:
+        self.mesh = mesh
+        self.placements = placements
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"{list(self.size)} as {', '.join(map(str, self.placements))} over {list(self.mesh.shape)}"
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of this process's part."""
+        return tuple(size for _, size in self.local_parts())
+
+    def local_parts(self, mesh_dims: int | None = None) -> list[tuple[int, int]]:
+        """For each dim, where this process's part begins and its size, after so many dims of the mesh have split it."""
+        parts = [(0, size) for size in self.size]
+        for at, placement in enumerate(self.placements[:mesh_dims]):
+            if isinstance(placement, Shard):
+                start, size = parts[placement.dim]
+                offset, size = part(size, self.mesh.shape[at], self.index(at))
+                parts[placement.dim] = start + offset, size
+        return parts
+
+    def index(self, mesh_dim: int) -> int:
+        """This process's index along a dim of the mesh; outside of the mesh, one past the last: all parts are empty."""
+        coordinate = self.mesh.coordinate
+        return self.mesh.shape[mesh_dim] if coordinate is None else coordinate[mesh_dim]
+
+    def with_placements(self, placements: Sequence[Placement]) -> Sharding:
+        """The same tensor with other placements."""
+        return sharding_of(self.mesh, tuple(placements), self.size)
+
+    def replicated(self) -> Sharding:
+        """The same tensor, whole on each process."""
+        return self.with_placements((Replicate(),) * len(self.placements))
+
+    def type_like(self, kind: type) -> type:
+        """The class of sharded tensors that are also of a subclass of `Tensor`, such as parameters."""
+        return kind if issubclass(kind, self.tensor_type) else _both(kind, self.tensor_type)
+
+    def whole(self, value: Value, size: Sequence[int]) -> Value:
+        """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
+        return labelled(value, sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size))
+
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int]], Tensor]) -> Value:
+        """A new value of this size, placed as values of this sharding are, or whole if they have another size."""
+        target = self._for_size(size)
+        return labelled(create(target.local_shape)._read(), target)
+
+    def distributed(self, value: Value) -> Value:
+        """A plain value, which all processes have, placed as values of this sharding are, or whole as above."""
+        target = self._for_size(value.aval.shape)
+        return _Above.redistributed(self.whole(value, value.aval.shape), target)
+
+    def _for_size(self, size: Sequence[int]) -> Sharding:
+        if tuple(size) == self.size:
+            return self.of_cotangents()
+        return sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size)
+
+    def of_cotangents(self) -> Sharding:
+        """How gradients of values with this sharding lie inside of a backward pass.
+
+        Each process has the gradient of its own part. What is added to others' parts has their common gradient.
+        """
+        return self.with_placements([Replicate() if p.is_partial() else p for p in self.placements])
+
+    def of_gradient(self, gradient: Value) -> Value:
+        """The gradient of a value with this sharding, as a backward pass leaves it, as a sharded value.
+
+        Where values are averaged, a backward pass has the gradient of each process's share.
+        """
+        return labelled(scaled(gradient, self._shares), self.of_cotangents())
+
+    def seed(self, gradient: Value) -> Value:
+        """The gradient of a value with this sharding, which all processes have, as a backward pass takes it."""
+        return scaled(gradient, 1 / self._shares)
+
+    @property
+    def _shares(self) -> float:
+        """In so many equal shares the value is divided, along all mesh dims where it is an average."""
+        averaged = [p.is_partial("avg") for p in self.placements]
+        return float(prod(count for count, is_averaged in zip(self.mesh.shape, averaged, strict=True) if is_averaged))
+
+    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Record a call on inputs of which one has this sharding; returns the values of its outputs."""
+        return _Above.apply(call, inputs)
+
+    def to_cotangent(self, gradient: Value, text: str) -> Value:
+        """A gradient of a value with this sharding, as a backward pass takes it."""
+        if gradient.aval.sharding is None:
+            raise DistError(f"{text} is a plain tensor, and what it is the gradient of is a DTensor")
+        return scaled(local_part(_Above.redistributed(gradient, self.of_cotangents())), 1 / self._shares)
+
+    def to_sharding(self, value: Value, sharding: Sharding | None) -> Value:
+        """A value that is written to a tensor, with its sharding; None for a plain tensor, which takes what is whole.
+
+        `RuntimeError` for a plain value that is written to a sharded tensor, or parts to a plain one.
+        """
+        if sharding is None and all(p.is_replicate() for p in self.placements):
+            return local_part(value)
+        if sharding is None or value.aval.sharding is None:
+            plain, other = ("tensor", "a DTensor") if sharding is None else ("DTensor", "a plain tensor")
+            raise DistError(f"cannot write {other} to a {plain}; use distribute_tensor, or to_local()")
+        return _Above.redistributed(value, sharding)
+
+
+@cache
+def _both(kind: type, sharded_kind: type) -> type:
+    return type(kind.__name__, (kind, sharded_kind), {"__module__": kind.__module__})
+
+
+class _Above:
+    """Functions of higher modules, which shardings call for the layers below."""
+
+    apply: Callable[[Call, tuple[Value, ...]], tuple[Value, ...]]
+    redistributed: Callable[[Value, Sharding], Value]
+
+
+def set_operations(
+    apply: Callable[[Call, tuple[Value, ...]], tuple[Value, ...]], redistributed: Callable[[Value, Sharding], Value]
+) -> None:
+    """Set how calls on sharded values are recorded, and how these are moved."""
+    _Above.apply, _Above.redistributed = staticmethod(apply), staticmethod(redistributed)
+
+
+_shardings: dict[tuple[Any, ...], Sharding] = {}
+
+
+def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -> Sharding:
+    """The one `Sharding` with these properties."""
+    key = (mesh.key, placements, tuple(size))
+    sharding = _shardings.get(key)
+    return sharding or _shardings.setdefault(key, Sharding(mesh, placements, size_of(tuple(size))))
+
+
+def type_of(aval: Aval, sharding: Sharding) -> Aval:
+    """The type of this process's part of a tensor with the element type and the names of `aval`."""
+    return sharded(named(aval_of(sharding.local_shape, aval.dtype, device=aval.device), aval.names), sharding)
+
+
+def local_type(aval: Aval) -> Aval:
+    """The type of the array alone, without names."""
+    return named(sharded(aval, None), None)
+
+
+def scaled(value: Value, factor: float) -> Value:
+    """A plain value times a number."""
+    return value if factor == 1 else (wrap(value) * factor)._read()
+
+
+_labels: dict[tuple[Aval, Aval], Signature] = {}
+
+
+def relabelled(value: Value, aval: Aval) -> Value:
+    """The same array as a value of another type, which differs in names or sharding. Gradients pass unchanged."""
+    if value.aval is aval:
+        return value
+    key = (local_type(value.aval), aval)
+    signature = _labels.get(key)
+    if signature is None:
+        own = Signature("shard", lambda x: (x,), key[:1], device=aval.device, rounds=False)
+        signature = _labels.setdefault(key, own.with_types([aval]))
+    return record(signature, (value,), ambient())[0]
+
+
+def labelled(value: Value, sharding: Sharding) -> Value:
+    """A plain value as this process's part of a tensor."""
+    return relabelled(value, type_of(value.aval, sharding))
+
+
+def local_part(value: Value) -> Value:
+    """The array of a sharded value, as a plain value."""
+    return relabelled(value, local_type(value.aval))

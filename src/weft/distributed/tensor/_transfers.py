@@ -1,0 +1,148 @@
+"""Transfers: differentiable exchanges of parts along one dim of a mesh, as functions of plain values.
+
+Inside of a backward pass, the gradient of a split value is split, and the gradient of all others is whole: of a
+replicated value as of a partial one. So the derivative of each transfer is a transfer, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft._base.state import ambient, using
+from weft._lazy.signature import Signature
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, tick
+from weft._tensor.codegen import op as rows
+from weft._tensor.composite.create import zeros
+from weft._tensor.tensor import Tensor, wrap
+from weft.distributed import _functional_collectives as collectives
+from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._placements import part
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An exchange along a dim of a mesh. `derivative` takes the cotangent; None passes it on."""
+
+    name: str
+    run: Callable[[Tensor], Tensor]
+    derivative: Callable[[], Transfer] | None
+
+
+def transferred(value: Value, transfer: Transfer) -> Value:
+    """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
+    with using(grad=False):
+        result = transfer.run(wrap(value))._read()
+    if value.tape is None or not ambient().grad:
+        return result
+    signature = Signature(transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device)
+    linked = Value(result.aval, None)
+    linked.origin, linked.inputs, linked.time = signature.outputs[0], (result, value), tick()
+    ambient().pending.append(linked)
+    linked.tape = Tape()
+
+    def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
+        del members
+        cotangent = cotangents[0]
+        return [None, cotangent if transfer.derivative is None else transferred(cotangent, transfer.derivative())]
+
+    linked.tape.custom = derivative
+    return linked
+
+
+# --- which there are ------------------------------------------------------------------------------------------
+
+
+def gather(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, *, scatters: bool = False) -> Transfer:
+    """Parts of a dim of this size, joined on all. With `scatters`, gradients of the result are added up over ranks."""
+    group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
+    back = reduce_scatter if scatters else take
+
+    def run(x: Tensor) -> Tensor:
+        whole = collectives.all_gather_single(_padded(x, dim, -(-size // count)), dim, group)
+        return _cut(whole, dim, 0, size)
+
+    return Transfer("all_gather", run, lambda: back(mesh, mesh_dim, dim, size))
+
+
+def take(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int) -> Transfer:
+    """This rank's part, along a dim of this size, of what all have."""
+    own = part(size, mesh.shape[mesh_dim], mesh.get_local_rank(mesh_dim))
+    return Transfer("shard", lambda x: _cut(x, dim, *own), lambda: gather(mesh, mesh_dim, dim, size))
+
+
+def reduce_scatter(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, reduce_op: str = "sum") -> Transfer:
+    """This rank's part, along a dim of this size, of the reduction of all ranks' tensors."""
+    group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
+    length = part(size, count, mesh.get_local_rank(mesh_dim))[1]
+
+    def run(x: Tensor) -> Tensor:
+        if not size:
+            return x
+        padded = _padded(x, dim, -(-size // count) * count)
+        return _cut(collectives.reduce_scatter_single(padded, reduce_op, dim, group), dim, 0, length)
+
+    back = gather(mesh, mesh_dim, dim, size)
+    shares = Transfer("all_gather", lambda x: back.run(x) / count, back.derivative)
+    return Transfer("reduce_scatter", run, lambda: shares if reduce_op == "avg" else back)
+
+
+def all_reduce(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
+    """The reduction of all ranks' tensors."""
+    group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
+    averaged = (lambda: share(count)) if reduce_op == "avg" else None
+    return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), averaged)
+
+
+def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: int, target_size: int) -> Transfer:
+    """From parts of the dim `source`, which has this size, to parts of the dim `target`."""
+    group, index, count = mesh.get_group(mesh_dim), mesh.get_local_rank(mesh_dim), mesh.shape[mesh_dim]
+    step, length = -(-target_size // count), -(-size // count)
+
+    def run(x: Tensor) -> Tensor:
+        if not size * target_size:
+            shape = [*x.shape]
+            shape[source], shape[target] = size, part(target_size, count, index)[1]
+            return _zeros(x, shape)
+        padded = _padded(_padded(x, target, step * count), source, length)
+        parts = rows.stack(list(padded.split(step, target)), 0)
+        received = collectives.all_to_all_single(parts, None, None, group)
+        whole = _cut(rows.cat(list(received.unbind(0)), source), source, 0, size)
+        return _cut(whole, target, 0, part(target_size, count, index)[1])
+
+    return Transfer("all_to_all", run, lambda: all_to_all(mesh, mesh_dim, target, target_size, source, size))
+
+
+def keep_first(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
+    """What all have as a sum: the first rank keeps it, and the others have zeros."""
+    first = mesh.get_local_rank(mesh_dim) == 0
+    return Transfer("partial", lambda x: x.clone() if first else _zeros(x, x.shape), None)
+
+
+def spread(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
+    """The tensor itself; the ranks' gradients of it are added up."""
+    return Transfer("replicate", lambda x: x.clone(), lambda: all_reduce(mesh, mesh_dim))
+
+
+def share(count: int) -> Transfer:
+    """One of `count` equal shares."""
+    return Transfer("share", lambda x: x / count, lambda: share(count))
+
+
+def _cut(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return x if length == x.shape[dim] else x.narrow(dim, start, length).clone()
+
+
+def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
+    return zeros(shape, dtype=like.dtype, device=like.device)
+
+
+def _padded(x: Tensor, dim: int, size: int) -> Tensor:
+    """A tensor with zeros at the end of a dim, up to a size."""
+    missing = size - x.shape[dim]
+    if not missing:
+        return x
+    shape = [*x.shape]
+    shape[dim] = missing
+    return rows.cat([x, _zeros(x, shape)], dim)

@@ -1,0 +1,79 @@
+"""What callers say of placements and sizes, checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._tensor.dim_names import position
+from weft._tensor.tensor import Tensor
+from weft.distributed import _objects
+from weft.distributed._collectives import broadcast
+from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, require_reduction
+from weft.errors import ArgumentError, DimError, DistError, ValueRangeError
+
+
+def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor | None = None) -> Placements:
+    """Placements for each dim of a mesh, as given for a tensor of `ndim` dims; None replicates.
+
+    Dims of the tensor are made non-negative. A mapping gives mesh dims for names of dims, which those of `named` have.
+    """
+    if placements is None:
+        return (Replicate(),) * mesh.ndim
+    if isinstance(placements, Mapping) and named is not None:
+        return _by_name(placements, mesh, named)
+    listed = [placements] if isinstance(placements, Placement) else list(placements)
+    if len(listed) != mesh.ndim:
+        raise ValueRangeError(
+            "`placements` must have the same length as `device_mesh.ndim`! Found placements length: "
+            f"{len(listed)}, and device_mesh.ndim: {mesh.ndim}."
+        )
+    return tuple([_checked(placement, ndim) for placement in listed])
+
+
+def _checked(placement: Any, ndim: int) -> Placement:
+    if isinstance(placement, Partial):
+        require_reduction(placement.reduce_op)
+    if not isinstance(placement, Shard):
+        if not isinstance(placement, Placement):
+            raise ArgumentError(f"a placement is Shard(dim), Replicate() or Partial(), but got {placement!r}")
+        return placement
+    if not -ndim <= placement.dim < ndim:
+        raise DimError(f"{placement!r}: the tensor has {ndim} dims")
+    return Shard(placement.dim % ndim)
+
+
+def _by_name(placements: Mapping[str, str], mesh: DeviceMesh, tensor: Tensor) -> Placements:
+    result: list[Placement] = [Replicate()] * mesh.ndim
+    for name, mesh_dim in placements.items():
+        result[mesh.dim_of(mesh_dim)] = Shard(position(tensor, name))
+    return tuple(result)
+
+
+def size_of_parts(
+    local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Sequence[int] | None
+) -> tuple[int, ...]:
+    """The size of the tensor of which `local` is a part: as given, or that of equal parts."""
+    if shape is not None:
+        return tuple(shape)
+    size = list(local.shape)
+    for placement, count in zip(placements, mesh.shape, strict=True):
+        if isinstance(placement, Shard):
+            size[placement.dim] *= count
+    return tuple(size)
+
+
+def require_common(local: Tensor, mesh: DeviceMesh, placements: Placements) -> Tensor:
+    """The tensor, which is that of the first rank where it is replicated; `RuntimeError` if types or sizes differ."""
+    result = local
+    for at, placement in enumerate(placements):
+        group = mesh.get_group(at)
+        facts: list[Any] = [None] * group.size()
+        _objects.all_gather_object(facts, (str(local.dtype), tuple(local.shape)), group)
+        if len(set(facts)) > 1:
+            raise DistError(f"from_local: the parts along mesh dim {at} have different types or sizes: {facts}")
+        if isinstance(placement, Replicate):
+            result = result.detach().clone()
+            broadcast(result, group.ranks[0], group)
+    return result

@@ -1,0 +1,349 @@
+"""Distributed tensors: made, moved, computed with, differentiated, written."""
+
+from __future__ import annotations
+
+import copy
+from itertools import product
+
+import numpy as np
+import pytest
+
+import weft as torch
+from tests.distributed.tensor.threads import on_mesh
+from weft import nn
+from weft.distributed import tensor as dt
+from weft.distributed.device_mesh import init_device_mesh
+from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from weft.errors import DimError, DistError
+from weft.utils.checkpoint import checkpoint
+
+SOME = [Replicate(), Shard(0), Shard(1), Partial()]
+
+
+def numbered(*shape):
+    return torch.arange(float(torch.Size(shape).numel())).reshape(shape).double()
+
+
+def test_a_dim_is_divided_as_chunk_divides_it():
+    def program(mesh):
+        return [distribute_tensor(numbered(size, 2), mesh, [Shard(0)]).to_local().shape[0] for size in (5, 8, 1, 0)]
+
+    assert on_mesh((4,), program) == [[2, 2, 1, 0], [2, 2, 0, 0], [1, 2, 0, 0], [0, 2, 0, 0]]
+
+
+@pytest.mark.parametrize(("op", "expected"), [("sum", 10), ("avg", 2.5), ("max", 4), ("min", 1), ("product", 24)])
+def test_pending_reductions(op, expected):
+    def program(mesh):
+        x = DTensor.from_local(torch.full((2,), mesh.get_rank() + 1.0), mesh, [Partial(op)])
+        return x.full_tensor().tolist(), x.redistribute(placements=[Shard(0)]).full_tensor().tolist()
+
+    assert on_mesh((4,), program) == [([expected] * 2,) * 2] * 4
+
+
+@pytest.mark.parametrize("size", [(4, 6), (5, 3), (1, 7), (0, 2)], ids=str)
+def test_every_placement_leads_to_every_other_and_back(size):
+    def program(mesh):
+        x = numbered(*size)
+        weights = numbered(*size) + 1
+        for source, target in product(product(SOME, repeat=2), product(SOME[:3], repeat=2)):
+            start = distribute_tensor(x, mesh).requires_grad_()
+            moved = _placed(start, source)
+            again = moved.redistribute(placements=target)
+            assert again.placements == target
+            assert again.to_local().shape == again._sharding.local_shape
+            assert torch.equal(again.full_tensor(), x), (source, target)
+            (again * distribute_tensor(weights, mesh)).sum().backward()
+            assert torch.equal(start.grad.full_tensor(), weights), (source, target)
+
+    on_mesh((2, 2), program)
+
+
+def _placed(x, placements):
+    """`x`, which is replicated, with placements to which users cannot move it."""
+    ranks = x.device_mesh.get_coordinate()
+    result = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in placements])
+    if not any(p.is_partial() for p in placements):
+        return result
+    first = all(rank == 0 for rank, p in zip(ranks, placements, strict=True) if p.is_partial())
+    gradients = [p if p.is_partial() else own for p, own in zip(placements, result.placements, strict=True)]
+    own = result.to_local(grad_placements=gradients) * float(first)
+    return DTensor.from_local(own, x.device_mesh, placements, shape=x.shape)
+
+
+def test_parts_make_a_tensor():
+    def program(mesh):
+        part = torch.full((2, 3), float(mesh.get_rank()), requires_grad=True)
+        x = DTensor.from_local(part, mesh, [Shard(0)])
+        (x * x).sum().backward()
+        assert x.shape == (8, 3)
+        assert isinstance(x, DTensor)
+        assert x.is_leaf is False
+        assert torch.equal(part.grad, 2 * part.detach())
+        with pytest.raises(DistError, match=r"has a part of size \[2, .\], but its part of a tensor of size \[7, 3\]"):
+            DTensor.from_local(part if mesh.get_rank() == 3 else torch.ones(2, 2), mesh, [Shard(0)], shape=(7, 3))
+        uneven = torch.ones(2 if mesh.get_rank() < 3 else 1)
+        return DTensor.from_local(uneven, mesh, [Shard(0)], shape=(7,)).sum().item()
+
+    assert on_mesh((4,), program) == [7.0] * 4
+
+
+def test_a_gradient_of_a_local_part_may_be_partial():
+    def program(mesh):
+        x = distribute_tensor(torch.ones(3), mesh).requires_grad_()
+        (x.to_local(grad_placements=[Partial()]) * (mesh.get_rank() + 1)).sum().backward()
+        return x.grad.to_local().tolist()
+
+    assert on_mesh((2,), program) == [[3.0] * 3] * 2
+
+
+def test_without_parts_in_common_an_error_says_what_to_do():
+    def program(mesh):
+        x = distribute_tensor(torch.ones(4), mesh, [Shard(0)])
+        with pytest.raises(RuntimeError, match=r"^add\(\) got mixed torch.Tensor and DTensor, need to convert all"):
+            x + torch.ones(4)
+        assert (x + torch.tensor(1.0)).full_tensor().tolist() == [2.0] * 4
+        with pytest.raises(RuntimeError, match="all tensors must be on one mesh"):
+            x + distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1, 2)))
+        with pytest.raises(RuntimeError, match=r"The size of tensor a \(4\) must match the size of tensor b \(3\)"):
+            x + distribute_tensor(torch.ones(3), mesh)
+        with pytest.raises(RuntimeError, match=r"got mixed torch\.Tensor and DTensor"):
+            x.copy_(torch.ones(4))
+
+    on_mesh((2,), program)
+
+
+def test_bad_placements():
+    def program(mesh):
+        x = torch.ones(4, 2)
+        text = (
+            r"^`placements` must have the same length as `device_mesh.ndim`! Found placements length: 2, and "
+            r"device_mesh.ndim: 1\.$"
+        )
+        with pytest.raises(ValueError, match=text):
+            distribute_tensor(x, mesh, [Shard(0), Shard(1)])
+        with pytest.raises(DimError, match=r"^Shard\(dim=2\): the tensor has 2 dims$"):
+            distribute_tensor(x, mesh, [Shard(2)])
+        with pytest.raises(RuntimeError, match=r"^Unrecognized reduce_op: foo$"):
+            DTensor.from_local(x, mesh, [Partial("foo")])
+        with pytest.raises(TypeError, match="a placement is"):
+            distribute_tensor(x, mesh, ["Shard"])
+        with pytest.raises(RuntimeError, match=r"^No device mesh is currently active!$"):
+            distribute_tensor(x)
+        with mesh:
+            assert distribute_tensor(x).placements == (Replicate(),)
+        y = distribute_tensor(x, mesh, [Shard(0)])
+        with pytest.raises(RuntimeError, match=r"^placements is needed for redistribute!$"):
+            y.redistribute()
+        with pytest.raises(RuntimeError, match=r"^Can not redistribute from S\(0\) to P\(sum\), redistributing to "):
+            y.redistribute(placements=[Partial()])
+        with pytest.raises(RuntimeError, match=r"should be used to distribute leaf tensors! but found non-leaf"):
+            distribute_tensor(x.requires_grad_() * 2, mesh)
+        with pytest.raises(AttributeError):
+            y.placements = (Replicate(),)
+
+    on_mesh((2,), program)
+
+
+def test_pending_sums_are_never_taken_for_the_sum():
+    def program(mesh):
+        def pending():
+            return DTensor.from_local(torch.tensor([1.0, -2.0]), mesh, [Partial()])
+
+        assert (pending() + 1).full_tensor().tolist() == [3.0, -3.0]
+        assert (pending() > 1).full_tensor().tolist() == [True, False]
+        assert pending().sum().item() == -2.0
+        assert float(pending().norm()) == pytest.approx(20**0.5)
+        assert pending().abs().full_tensor().tolist() == [2.0, 4.0]
+        assert pending().tolist() == [2.0, -4.0]
+        assert "tensor([ 2., -4.])" in repr(pending())
+        assert bool((pending() == pending()).all())
+        assert (pending() * 3 / 2).placements == (Partial(),)
+
+    on_mesh((2,), program)
+
+
+def test_tensors_are_written_and_viewed():
+    def program(mesh):
+        whole = numbered(4, 6)
+        x = distribute_tensor(whole, mesh, [Shard(0)])
+        x += 1
+        x.mul_(distribute_tensor(numbered(6), mesh, [Shard(0)]))
+        x[1] = 5.0
+        x.view(2, 2, 6)[:, 0].zero_()
+        whole += 1
+        whole.mul_(numbered(6))
+        whole[1] = 5.0
+        whole.view(2, 2, 6)[:, 0].zero_()
+        assert x.placements == (Shard(0),)
+        assert torch.equal(x.full_tensor(), whole)
+        assert x.t().shape == (6, 4)
+        assert x.t().placements == (Shard(1),)
+        assert x.t().stride() == (1, 6)
+        assert x.view(2, 12).placements == (Shard(0),)
+
+    on_mesh((2,), program)
+
+
+def test_names_give_placements_and_are_kept():
+    def program(mesh):
+        x = torch.ones(4, 6, names=("batch", "hidden"))
+        y = distribute_tensor(x, mesh, {"batch": "dp", "hidden": "tp"})
+        total = y.sum("hidden")
+        return y.placements, y.names, total.names, total.placements
+
+    kept = (Shard(0), Shard(1)), ("batch", "hidden"), ("batch",), (Shard(0), Partial())
+    assert on_mesh((2, 2), program, ("dp", "tp")) == [kept] * 4
+
+
+def test_only_a_part_is_made():
+    def program(mesh):
+        with mesh:
+            shapes = [f(8, 3, placements=[Shard(0)]).to_local().shape for f in (dt.zeros, dt.ones, dt.empty)]
+            assert dt.full((2, 2), 7.0).full_tensor().tolist() == [[7.0, 7.0]] * 2
+            assert dt.ones((4,), requires_grad=True).requires_grad
+        return shapes
+
+    assert on_mesh((4,), program) == [[(2, 3)] * 3] * 4
+
+
+def test_random_numbers_are_those_of_one_device():
+    def program(mesh):
+        with mesh:
+            torch.manual_seed(1)
+            ours = dt.randn(5, 3, placements=[Shard(0)]), dt.rand(4, placements=[Shard(0)])
+            torch.manual_seed(1)
+            whole = torch.randn(5, 3), torch.rand(4)
+            torch.manual_seed(2)
+            dropped = nn.functional.dropout(ours[0]), torch.rand_like(ours[0])
+            torch.manual_seed(2)
+            expected = nn.functional.dropout(whole[0]), torch.rand_like(whole[0])
+        for own, other in zip((*ours, *dropped), (*whole, *expected), strict=True):
+            assert torch.equal(own.full_tensor(), other)
+        assert dropped[1].placements == (Shard(0),)
+
+    on_mesh((2,), program)
+
+
+def test_new_tensors_lie_as_those_that_they_are_like():
+    def program(mesh):
+        x = distribute_tensor(numbered(4, 6), mesh, [Shard(1)])
+        assert torch.zeros_like(x).placements == (Shard(1),)
+        assert torch.full_like(x, 2, requires_grad=True).requires_grad
+        assert x.new_ones(3).placements == (Replicate(),)
+        assert x[x > 20].tolist() == [21, 22, 23]
+        x[[0, 1]] = [1.0] * 6
+        assert x.full_tensor()[:2].eq(1).all()
+        assert copy.deepcopy(x).placements == (Shard(1),)
+
+    on_mesh((2,), program)
+
+
+def test_derivatives_of_derivatives_regions_and_mixed_precision():
+    def program(mesh):
+        x = distribute_tensor(numbered(4), mesh, [Shard(0)]).requires_grad_()
+        (grad,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(grad.sum(), x)
+        assert second.full_tensor().tolist() == [0, 6, 12, 18]
+        layer = distribute_module(nn.Linear(4, 2), mesh)
+        batch = distribute_tensor(torch.ones(6, 4), mesh, [Shard(0)])
+        checkpoint(layer, batch, use_reentrant=False).sum().backward()
+        assert layer.weight.grad.full_tensor().tolist() == [[6.0] * 4] * 2
+        assert float(nn.utils.clip_grad_norm_(layer.parameters(), 1.0)) == pytest.approx(6 * 10**0.5)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = layer(batch)
+        assert (y.dtype, y.placements) == (torch.bfloat16, (Shard(0),))
+
+    on_mesh((2,), program)
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        batch, time, width = x.shape
+        q, k, v = (f(x).view(batch, time, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(mixed.transpose(1, 2).reshape(batch, time, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        x = x + self.attention(self.n1(x))
+        return x + self.down(nn.functional.gelu(self.up(self.n2(x))))
+
+
+class Language(nn.Module):
+    def __init__(self, words=32, width=16, heads=4, layers=2):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens, targets):
+        scores = self.head(self.norm(self.blocks(self.words(tokens))))
+        return nn.functional.cross_entropy(scores.view(-1, scores.shape[-1]), targets.view(-1), ignore_index=0)
+
+
+def trained(model, tokens, targets, steps=4):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(tokens, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+COLUMN, ROW = {"q", "k", "v", "up"}, {"o", "down"}
+
+
+def split_layers(name, module, mesh):
+    """Every other layer column-wise, and the ones between row-wise, over the last mesh dim."""
+    last = name.rpartition(".")[2]
+    if last not in COLUMN | ROW:
+        return
+    ahead = [Replicate()] * (mesh.ndim - 1)
+    weight, bias = ([*ahead, Shard(0)],) * 2 if last in COLUMN else ([*ahead, Shard(1)], None)
+    module.weight = nn.Parameter(distribute_tensor(module.weight.detach(), mesh, weight))
+    module.bias = nn.Parameter(distribute_tensor(module.bias.detach(), mesh, bias))
+
+
+def shard_all(name, module, mesh):
+    """Every parameter along its first dim, over all mesh dims."""
+    del name
+    for key, parameter in list(module.named_parameters(recurse=False)):
+        sharded = distribute_tensor(parameter.detach(), mesh, [Shard(0)] * mesh.ndim)
+        module.register_parameter(key, nn.Parameter(sharded))
+
+
+@pytest.mark.parametrize(
+    ("shape", "partition"), [((2,), None), ((2, 2), split_layers), ((3,), shard_all)], ids=["data", "tensor", "sharded"]
+)
+def test_a_language_model_trains_as_on_one_device(shape, partition):
+    def program(mesh):
+        torch.manual_seed(0)
+        plain = Language().double()
+        tokens, targets = torch.randint(0, 32, (6, 8)), torch.randint(0, 32, (6, 8))
+        model = distribute_module(copy.deepcopy(plain), mesh, partition)
+        batch = [Shard(0), *[Replicate()] * (mesh.ndim - 1)]
+        losses = trained(model, *(distribute_tensor(x, mesh, batch) for x in (tokens, targets)))
+        assert losses == pytest.approx(trained(plain, tokens, targets), rel=1e-12)
+        for (name, own), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+            assert isinstance(own, DTensor), name
+            assert isinstance(own, nn.Parameter), name
+            assert own.grad.placements == own.placements
+            np.testing.assert_allclose(own.full_tensor().detach(), other.detach(), rtol=1e-9, atol=1e-12)
+
+    on_mesh(shape, program)

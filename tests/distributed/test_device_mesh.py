@@ -1,0 +1,92 @@
+"""Meshes of devices."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import weft as torch
+import weft.distributed as dist
+from tests.distributed.tensor.threads import on_mesh
+from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
+from weft.errors import DimNameError, DistError, ShapeError
+
+
+def test_a_rank_has_a_place_and_a_group_along_each_dim():
+    def program(mesh):
+        assert (mesh.ndim, mesh.shape, mesh.size(), mesh.size(1), mesh.size("tp")) == (2, (2, 3), 6, 3, 3)
+        assert mesh.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert mesh.get_all_groups() == [mesh.get_group("dp"), mesh.get_group("tp")]
+        total = torch.tensor([mesh.get_rank()])
+        dist.all_reduce(total, group=mesh.get_group("tp"))
+        return mesh.get_coordinate(), mesh.get_local_rank("tp"), mesh.get_group(0).ranks, total.item()
+
+    results = on_mesh((2, 3), program, ("dp", "tp"))
+    assert results[0] == ([0, 0], 0, (0, 3), 3)
+    assert results[5] == ([1, 2], 2, (2, 5), 12)
+
+
+def test_parts_of_a_mesh_are_meshes():
+    def program(mesh):
+        part = mesh["tp"]
+        assert mesh["dp", "tp"] is mesh
+        assert part.get_group() is mesh.get_group("tp")
+        flat = mesh._flatten("all")
+        assert mesh["all"] is flat
+        assert flat.shape == (4,)
+        assert DeviceMesh.from_group(mesh.get_group("dp"), "cpu").shape == (2,)
+        with pytest.raises(DimNameError, match=r"no mesh dim is called 'pp'"):
+            mesh["pp"]
+        with pytest.raises(DimNameError, match="are not dims of the mesh in its order"):
+            mesh["tp", "dp"]
+        return part.mesh.tolist(), part.mesh_dim_names, part.get_local_rank()
+
+    assert on_mesh((2, 2), program, ("dp", "tp")) == [
+        ([0, 1], ("tp",), 0),
+        ([0, 1], ("tp",), 1),
+        ([2, 3], ("tp",), 0),
+        ([2, 3], ("tp",), 1),
+    ]
+
+
+def test_a_rank_may_have_no_place():
+    def body(rank):
+        dist.init_process_group("threads")
+        mesh = init_device_mesh("cpu", (2,))
+        if rank < 2:
+            return mesh.get_local_rank()
+        with pytest.raises(
+            DistError, match=r"^rank 2 has no place in DeviceMesh\('cpu', \[0, 1\]\), so it has no group"
+        ):
+            mesh.get_group()
+        return mesh.get_coordinate()
+
+    assert dist.run_threads(body, nprocs=3) == [0, 1, None]
+
+
+def test_bad_meshes():
+    def program(mesh):
+        with pytest.raises(RuntimeError, match="Mesh should not be bigger than default world size 2, but found 4"):
+            init_device_mesh("cpu", (2, 2))
+        with pytest.raises(RuntimeError, match="mesh_shape and mesh_dim_names should have same length"):
+            init_device_mesh("cpu", (2,), mesh_dim_names=("a", "b"))
+        with pytest.raises(RuntimeError, match="Each mesh_dim_name must be unique"):
+            init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "a"))
+        with pytest.raises(RuntimeError, match=re.escape("Device type with index is not supported but got cpu:0.")):
+            init_device_mesh("cpu:0", (2,))
+        with pytest.raises(RuntimeError, match=r"the ranks of a mesh are different ones below 2, but got \[0, 0\]"):
+            DeviceMesh("cpu", [0, 0])
+        with pytest.raises(ValueError, match="a mesh is an array of ranks"):
+            DeviceMesh("cpu", 1)
+        with pytest.raises(DimNameError, match="Cannot slice a DeviceMesh without mesh_dim_names!"):
+            mesh["dp"]
+        with pytest.raises(ShapeError, match="mesh dim 1 is out of range for a mesh with 1 dims"):
+            mesh.size(1)
+
+    on_mesh((2,), program)
+
+
+def test_without_a_job_there_is_no_mesh():
+    with pytest.raises(ValueError, match="init_process_group"):
+        DeviceMesh("cpu", [0])
