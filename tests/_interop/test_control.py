@@ -160,7 +160,7 @@ def test_loops_that_do_not_fit():
     def compiled(test, body):
         return torch.compile(lambda x: torch.while_loop(test, body, (x,)), fullgraph=True)(UP)
 
-    with pytest.raises(CompileError, match="draws random numbers, which would be the same in each turn at"):
+    with pytest.raises(CompileError, match="draws random numbers, which would be the same in each iteration at"):
         compiled(lambda x: x.sum() < 9, lambda x: x + torch.rand(2, 3))
     with pytest.raises(
         CompileError, match=r"tensor 0 is float32\[2, 3\] in carried_inputs and float32\[3\] in body_fn"

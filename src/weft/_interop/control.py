@@ -111,7 +111,7 @@ class _Apart:
         self.region.branch = True
         self._name = name
         self._repeats = repeats
-        self._made: list[Value] = []
+        self._leaves: list[Value] = []
         self._inside: set[int] = set()
         self._counted = 0
 
@@ -126,7 +126,7 @@ class _Apart:
 
     def creates_leaf(self, value: Value) -> None:
         """The branch makes a tensor of Python's data."""
-        self._made.append(value)  # alive, so that its identity stands for it
+        self._leaves.append(value)  # alive, so that its identity stands for it
         self._inside.add(id(value))
         self.outer.creates_leaf(value)
 
@@ -154,7 +154,7 @@ class _Apart:
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator."""
         if self._repeats:
-            self._refuse("draws random numbers, which would be the same in each turn", "draw them before the loop")
+            self._refuse("draws random numbers, which would be the same in each iteration", "draw them before the loop")
         return self.outer.draws(generator)
 
     def _refuse(self, what: str, instead: str) -> None:
@@ -197,12 +197,12 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
         return None
 
     def codes(test: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
-        found: list[jax.Array] = []
+        codes_here: list[jax.Array] = []
         for at, demand, number in demands:
             if demand is not None:
                 applies = _truth(test) == (number == 0)
-                found += [jnp.where(applies, code, 0) for code in demand.codes(*[arrays[i] for i in at])]
-        return found
+                codes_here += [jnp.where(applies, code, 0) for code in demand.codes(*[arrays[i] for i in at])]
+        return codes_here
 
     return Precondition(codes, [t for _, demand, _ in demands if demand is not None for t in demand.templates])
 
@@ -210,9 +210,9 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
 def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: Sequence[Any]) -> tuple[Any, ...]:
     start = tensors_in(jax.tree.map(_as_tensor, tuple(carried), is_leaf=lambda x: isinstance(x, Tensor)))
     leaves = [Value(x._read().aval, x._read().array) for x in start.inputs]
-    turn: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
+    iterates: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
     with using(grad=False):
-        values = start.rebuilt(turn)
+        values = start.rebuilt(iterates)
         test = _recorded("while_loop", cond_fn, values, repeats=True)
         body = _recorded("while_loop", lambda *x: _as_tuple(body_fn(*x)), values, repeats=True)
         if [x.numel() for x in test.results.inputs] != [1]:
@@ -221,9 +221,9 @@ def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], car
                 f"{test.results.rebuilt(test.results.inputs)}"
             )
         _require_same("while_loop", ("carried_inputs", start), ("body_fn", body.results))
-        of_turn = {id(x._read()): at for at, x in enumerate(turn)}
-        outside, places = _shared([[x for x in part.inputs if id(x) not in of_turn] for part in (test, body)])
-        parts = [_Turn(part, of_turn, at) for part, at in zip((test, body), places, strict=True)]
+        position_of = {id(x._read()): at for at, x in enumerate(iterates)}
+        outside, places = _shared([[x for x in part.inputs if id(x) not in position_of] for part in (test, body)])
+        parts = [_Iteration(part, position_of, at) for part, at in zip((test, body), places, strict=True)]
         initial = [x._read() for x in start.inputs]
         key = ("while_loop", *[(part.signature, part.sources) for part in parts], len(outside), len(initial))
         if key not in _signatures:
@@ -240,17 +240,17 @@ def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], car
         return start.rebuilt([wrap(x) for x in apply_signature(_signatures[key], (*outside, *initial))])
 
 
-class _Turn:
+class _Iteration:
     """A part of a loop as a function of the arrays from outside, and of the carried ones.
 
     sources   of each input: whether it is carried, and its number there
     """
 
-    def __init__(self, part: _Part, of_turn: dict[int, int], outside: Sequence[int]) -> None:
+    def __init__(self, part: _Part, position_of: dict[int, int], outside: Sequence[int]) -> None:
         following = iter(outside)
         self.signature = part.signature
         self.sources = tuple(
-            [(True, of_turn[id(x)]) if id(x) in of_turn else (False, next(following)) for x in part.inputs]
+            [(True, position_of[id(x)]) if id(x) in position_of else (False, next(following)) for x in part.inputs]
         )
 
     def __call__(self, consts: Sequence[jax.Array], carry: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
