@@ -205,6 +205,7 @@ class OpDef:
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
     aux: int = 0  # trailing outputs that only the derivative reads
     partial: Partial = ""  # how shards of a reduced dim are put together: "sum", "avg", "prod", "min", "max"
+    addend: str = ""  # the input that is added to what is summed over reduced dims; one shard adds it
     divisor: OpDef | None = None  # for losses: by what a mean divides, where parts may have different ones
     linear: str = ""  # where partial sums may pass: the "first" input, "each" input alone, or "all" together
     view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
@@ -291,6 +292,7 @@ def defop(
     outputs: Sequence[str] = (),
     aux: int = 0,
     partial: Partial = "",
+    addend: str = "",
     divisor: OpDef | None = None,
     linear: str = "",
     view: View | None = None,
@@ -356,6 +358,7 @@ def defop(
             tuple(outputs),
             aux,
             partial,
+            addend,
             divisor,
             linear,
             view,

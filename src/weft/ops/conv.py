@@ -209,7 +209,7 @@ def _conv_transpose(
 
 
 def _dims(n: int, transposed: bool) -> Any:
-    """Batch and output channels may be split; input channels too if no bias is added to their sum."""
+    """Batch and channels may be split, these only if there are no groups of them."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
@@ -220,8 +220,6 @@ def _dims(n: int, transposed: bool) -> Any:
         whole = {*space, *kernel}
         if static.get("groups", 1) != 1:
             whole |= {"in", "out"}
-        elif bias:
-            whole.add("in")
         return Factors(((*lead, met, *space), (*channels, *kernel), *bias), ((*lead, "out", *space),), frozenset(whole))
 
     return rule
@@ -255,7 +253,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         """The gradient of `conv` with respect to its input; weights are (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    make = {"grad_name": "Convolution", "partial": "sum", "method": False, "also": "nn.functional"}
+    make = {"grad_name": "Convolution", "partial": "sum", "addend": "bias", "method": False, "also": "nn.functional"}
     return (
         defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, **make)(conv),
         defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, **make)(conv_transpose),

@@ -20,16 +20,14 @@ _FUNCTIONAL = "nn.functional"
 
 
 def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Leading dims and output features may be split; input features too if no bias is added to their sum."""
     del static
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     out = ("out",) * (len(shapes[1]) - 1)
     bias = (out,) * (len(shapes) - 2)
-    whole = frozenset({"in"} if bias else ())
-    return Factors(((*lead, met), (*out, met), *bias), ((*lead, *out),), whole, product=True)
+    return Factors(((*lead, met), (*out, met), *bias), ((*lead, *out),), product=True)
 
 
-@defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
+@defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", addend="bias", module=_FUNCTIONAL)
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
     if not input.ndim or not weight.ndim:
