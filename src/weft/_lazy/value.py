@@ -61,7 +61,7 @@ class Value:
     doubt    the `Doubt` about the application's inputs, set only where `signature.doubtful`; or None
     """
 
-    __slots__ = ("array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
+    __slots__ = ("__weakref__", "array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval

@@ -17,7 +17,7 @@ from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting
-from weft._tensor.tensor import Tensor, beside
+from weft._tensor.tensor import Tensor, placed_with
 from weft._tensor.view import check_overlap, check_writable, write
 from weft.errors import ArgumentError, DimNameError, DTypeError
 from weft.ops._type_names import c_name, scalar_name
@@ -31,7 +31,7 @@ def nonzero_dims(mask: Tensor) -> tuple[Tensor, ...]:
     if mask.dtype is uint8:
         warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     hosted = [from_host(places.astype(np.int64), mask.device) for places in np.nonzero(mask.detach()._host())]
-    places = tuple(beside(mask, place) for place in hosted)
+    places = tuple(placed_with(mask, place) for place in hosted)
     return tuple(set_names(place, names_of(mask)) for place in places) if len(places) == 1 else places
 
 
@@ -49,7 +49,7 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
     def make(item: Any) -> Tensor:
-        return item if isinstance(item, Tensor) else beside(x, tensor(item))
+        return item if isinstance(item, Tensor) else placed_with(x, tensor(item))
 
     return normalise_index(index, x.shape, make, nonzero_dims, all_slices=ambient().capture is not None)
 
@@ -85,7 +85,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
             raise ArgumentError(
                 f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{array_hint(values)}"
             )
-        values = beside(x, tensor(values, dtype=x.dtype, device=x.device))
+        values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
     if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
         write(x, op.masked_fill(x, index, values)._read())
         return

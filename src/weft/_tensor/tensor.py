@@ -472,7 +472,7 @@ def wrap(value: Value) -> Tensor:
     return tensor
 
 
-def beside(x: Tensor, new: Tensor) -> Tensor:
+def placed_with(x: Tensor, new: Tensor) -> Tensor:
     """A new plain tensor, of data that every process has, for an operator that takes `x`, too: sharded if `x` is."""
     sharding = x._read().aval.sharding
     return new if sharding is None else wrap(sharding.whole(new._read(), new.shape))

@@ -208,8 +208,8 @@ def _require_ranks(ranks: np.ndarray[Any, Any]) -> None:
     world = get_world_size()
     if ranks.size > world:
         raise DistError(f"Mesh should not be bigger than default world size {world}, but found {ranks.size} ranks!")
-    listed = ranks.ravel().tolist()
-    if len(set(listed)) < len(listed) or min(listed) < 0 or max(listed) >= world:
+    flat = ranks.ravel().tolist()
+    if len(set(flat)) < len(flat) or min(flat) < 0 or max(flat) >= world:
         raise DistError(f"the ranks of a mesh are different ones below {world}, but got {ranks.tolist()}")
 
 

@@ -18,9 +18,11 @@ from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._observers import observers
 from weft.distributed.tensor._placements import Placements, Replicate
-from weft.distributed.tensor._propagate import Operand, Rule, Strategy, chosen
+from weft.distributed.tensor._propagate import Operand, Rule, Strategy, cheapest, chosen
 from weft.distributed.tensor._redistribute import redistributed
+from weft.distributed.tensor._register import stated_strategies
 from weft.distributed.tensor._sharding import (
     Sharding,
     labelled,
@@ -74,7 +76,10 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         x if wanted is None else redistributed(x, wanted, spread if grad else ())
         for x, wanted, spread in zip(inputs, plan.inputs, plan.spread, strict=True)
     ]
-    return record(plan.signature, tuple(values), state)
+    results = record(plan.signature, tuple(values), state)
+    for observer in observers():
+        observer.on_call(call, inputs, results)
+    return results
 
 
 set_operations(apply, redistributed)
@@ -139,11 +144,15 @@ def whole_call(call: Call, avals: Sequence[Aval]) -> WholeCall:
 
 def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     mesh, whole = _common_mesh(call, avals), whole_call(call, avals)
+    stated = stated_strategies(call.op, whole.static, [o.shape for o in whole.operands], len(whole.types))
     strategies: list[Strategy] = []
     parts_of: dict[object, int] = {}  # how many parts of each letter there are
     for mesh_dim, count in enumerate(mesh.shape):
         now = [_placements(avals[at], mesh)[mesh_dim] for at in whole.tensors]
-        strategies.append(chosen(whole.rule, whole.operands, whole.sizes, now, count, parts_of, grad=grad))
+        if stated is None:
+            strategies.append(chosen(whole.rule, whole.operands, whole.sizes, now, count, parts_of, grad=grad))
+        else:
+            strategies.append(cheapest(stated, now, whole.operands, count, grad=grad))
         parts_of |= {letter: parts_of.get(letter, 1) * count for letter in strategies[-1].split}
     wanted: list[Sharding | None] = [None] * len(avals)
     spread: list[tuple[int, ...]] = [()] * len(avals)
@@ -211,7 +220,9 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
 def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
     """What a row says of a call. Bodies that do more than move or compute single elements may refuse empty parts."""
     by_element = op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
-    return Rule(factors, op.partial_of(static), op.linear, by_element)
+    names = [p.name for p in op.params if p.kind in TENSOR_KINDS and static[p.name] is not None]
+    addend = names.index(op.addend) if op.addend in names else None
+    return Rule(factors, op.partial_of(static), op.linear, by_element, addend)
 
 
 @cache

@@ -57,12 +57,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Rule:
-    """What an operator's row says of a call: its letters, where reductions may wait, and whether parts may be empty."""
+    """What an operator's row says of a call: its letters, where reductions may wait, and whether parts may be empty.
+
+    addend   the position of the input that is added to the results, or None
+    """
 
     factors: Factors
     partial: str
     linear: str
     takes_empty: bool
+    addend: int | None = None
 
 
 def strategies(
@@ -97,6 +101,8 @@ def strategies(
         split = tuple(_split(letter, dims, o.shape) for dims, o in zip(ins, operands, strict=True))
         if all(p is WHOLE for p in split):
             continue
+        if joined == Partial() and rule.addend is not None and split[rule.addend] is WHOLE:
+            split = (*split[: rule.addend], joined, *split[rule.addend + 1 :])
         whole = tuple(at for at, p in enumerate(split) if p is WHOLE and not operands[at].is_number)
         joins = tuple(Shard(d.index(letter)) if letter in d else joined for d in results)
         yield Strategy(split, joins, whole, (letter,))
@@ -146,7 +152,7 @@ def chosen(
     `now` are the placements of the inputs; `before` is as in `strategies`. With `grad`, it is a differentiable one.
     """
     if not rule.factors.separate:
-        return _cheapest(list(strategies(rule, operands, outs, count, before)), now, operands, count, grad=grad)
+        return cheapest(list(strategies(rule, operands, outs, count, before)), now, operands, count, grad=grad)
     ins: list[Placement] = [WHOLE] * len(operands)
     results: list[Placement] = [WHOLE] * len(outs)
     spread: list[int] = []
@@ -197,7 +203,7 @@ def _components(factors: Factors) -> list[tuple[list[int], list[int]]]:
     return list(groups.values())
 
 
-def _cheapest(
+def cheapest(
     options: Sequence[Strategy], now: Sequence[Placement], operands: Sequence[Operand], count: int, *, grad: bool
 ) -> Strategy:
     """The strategy for which least must be moved, the first one among equals; with `grad`, a differentiable one."""

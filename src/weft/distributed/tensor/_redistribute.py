@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._lazy.value import Value
 from weft.distributed.tensor import _transfers as transfers
@@ -17,10 +18,27 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     Along the mesh dims `spread`, each rank uses the result, which is replicated there, for something of its own:
     gradients of it are added up over the ranks.
     """
+    if value.tape is None or not spread:
+        return value if value.aval.sharding is sharding else _redistributed(value, sharding, ())
+    results = _spread.get(value)
+    if results is None:
+        results = _spread[value] = WeakValueDictionary()
+    key = (sharding, tuple(spread))
+    result = results.get(key)
+    if result is None:
+        result = results[key] = _redistributed(value, sharding, spread)
+    return result
+
+
+_spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
+"""Results for `spread`, by the value that they are made from.
+
+If several operators use a value in this way, their gradients are added up here first, and sent once.
+"""
+
+
+def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
-    spread = spread if value.tape is not None else ()
-    if now is sharding and not spread:
-        return value
     plain = local_part(value)
     placements = list(now.placements)
     for at, target in _steps(now, sharding.placements):

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft._base.state import ambient, using
+from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
-from weft._lazy.value import Value, tick
+from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
 from weft.distributed.device_mesh import DeviceMesh
+from weft.distributed.tensor._observers import observers
 from weft.distributed.tensor._placements import part
 
 
@@ -28,18 +30,19 @@ class Transfer:
     name: str
     run: Callable[[Tensor], Tensor]
     derivative: Callable[[], Transfer] | None
+    collective: str = ""  # what it calls, under PyTorch's name; "" if nothing is sent
 
 
 def transferred(value: Value, transfer: Transfer) -> Value:
     """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
     with using(grad=False):
         result = transfer.run(wrap(value))._read()
+    for observer in observers() if transfer.collective else ():
+        observer.on_transfer(transfer.collective, value, result)
     if value.tape is None or not ambient().grad:
         return result
     signature = Signature(transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device)
-    linked = Value(result.aval, None)
-    linked.origin, linked.inputs, linked.time = signature.outputs[0], (result, value), tick()
-    ambient().pending.append(linked)
+    (linked,) = record(signature, (result, value), ambient())
     linked.tape = Tape()
 
     def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
@@ -63,7 +66,7 @@ def gather(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, *, scatters: bo
         whole = collectives.all_gather_single(_padded(x, dim, -(-size // count)), dim, group)
         return _cut(whole, dim, 0, size)
 
-    return Transfer("all_gather", run, lambda: back(mesh, mesh_dim, dim, size))
+    return Transfer("all_gather", run, lambda: back(mesh, mesh_dim, dim, size), "all_gather_into_tensor")
 
 
 def take(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int) -> Transfer:
@@ -84,15 +87,15 @@ def reduce_scatter(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, reduce_
         return _cut(collectives.reduce_scatter_single(padded, reduce_op, dim, group), dim, 0, length)
 
     back = gather(mesh, mesh_dim, dim, size)
-    shares = Transfer("all_gather", lambda x: back.run(x) / count, back.derivative)
-    return Transfer("reduce_scatter", run, lambda: shares if reduce_op == "avg" else back)
+    shares = Transfer("all_gather", lambda x: back.run(x) / count, back.derivative, back.collective)
+    return Transfer("reduce_scatter", run, lambda: shares if reduce_op == "avg" else back, "reduce_scatter_tensor")
 
 
 def all_reduce(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
     """The reduction of all ranks' tensors."""
     group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
     averaged = (lambda: share(count)) if reduce_op == "avg" else None
-    return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), averaged)
+    return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), averaged, "all_reduce")
 
 
 def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: int, target_size: int) -> Transfer:
@@ -111,7 +114,12 @@ def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: 
         whole = _cut(rows.cat(list(received.unbind(0)), source), source, 0, size)
         return _cut(whole, target, 0, part(target_size, count, index)[1])
 
-    return Transfer("all_to_all", run, lambda: all_to_all(mesh, mesh_dim, target, target_size, source, size))
+    return Transfer(
+        "all_to_all",
+        run,
+        lambda: all_to_all(mesh, mesh_dim, target, target_size, source, size),
+        "all_to_all_single",
+    )
 
 
 def keep_first(mesh: DeviceMesh, mesh_dim: int) -> Transfer:

@@ -23,13 +23,13 @@ def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor |
         return (Replicate(),) * mesh.ndim
     if isinstance(placements, Mapping) and named is not None:
         return _by_name(placements, mesh, named)
-    listed = [placements] if isinstance(placements, Placement) else list(placements)
-    if len(listed) != mesh.ndim:
+    entries = [placements] if isinstance(placements, Placement) else list(placements)
+    if len(entries) != mesh.ndim:
         raise ValueRangeError(
             "`placements` must have the same length as `device_mesh.ndim`! Found placements length: "
-            f"{len(listed)}, and device_mesh.ndim: {mesh.ndim}."
+            f"{len(entries)}, and device_mesh.ndim: {mesh.ndim}."
         )
-    return tuple([_checked(placement, ndim) for placement in listed])
+    return tuple([_checked(placement, ndim) for placement in entries])
 
 
 def _checked(placement: Any, ndim: int) -> Placement:

@@ -1,0 +1,84 @@
+"""Shardings of operators that users state, in place of those that follow from dim rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.distributed.tensor._placements import Placement, Placements
+from weft.distributed.tensor._propagate import WHOLE, Strategy
+from weft.errors import ArgumentError, PreconditionError
+from weft.ops._dims import Sizes
+from weft.ops._table import TABLE, TENSOR_KINDS, OpDef
+
+Stated = Callable[..., Sequence[tuple[Sequence[Placement], Sequence[Placement | None]]]]
+
+
+@dataclass(frozen=True)
+class TensorMeta:
+    """A tensor, as the functions under `register_sharding` get it: its sizes."""
+
+    shape: Sizes
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+
+_stated: dict[str, Stated] = {}
+
+
+def register_sharding(op: Any) -> Callable[[Stated], Stated]:
+    """State how an operator, or several, may run on parts, along one dim of a mesh.
+
+    `op` is an operator's function, as `torch.softmax` or what `library.custom_op` returns, or its name. The decorated
+    function gets the operator's arguments, with `ndim` and `shape` of tensors only. It returns pairs: placements of
+    the outputs, and those of the inputs from which these follow, None for what is no tensor.
+    """
+    names = [_name_of(one) for one in (op if isinstance(op, (list, tuple)) else [op])]
+
+    def register(function: Stated) -> Stated:
+        _stated.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def _name_of(op: Any) -> str:
+    name = op if isinstance(op, str) else getattr(op, "_name", None) or getattr(op, "__name__", "")
+    if name not in TABLE and "::" not in name:
+        raise ArgumentError(f"register_sharding takes an operator of the table, but {op!r} is none")
+    return name
+
+
+def stated_strategies(
+    op: OpDef, static: dict[str, Any], shapes: Sequence[Sizes], outputs: int
+) -> list[Strategy] | None:
+    """What was stated of an operator, for tensors of these shapes; None if nothing was."""
+    function = _stated.get(op.name)
+    if function is None:
+        return None
+    rest = iter(shapes)
+    arguments: list[Any] = []
+    is_tensor: list[bool] = []
+    for param in op.params:
+        entry = static[param.name]
+        tensor = param.kind in TENSOR_KINDS and entry is not None
+        is_tensor.append(tensor)
+        arguments.append(TensorMeta(next(rest)) if tensor else entry)
+    return [_strategy(op, outs, ins, is_tensor, outputs) for outs, ins in function(*arguments)]
+
+
+def _strategy(
+    op: OpDef, outs: Sequence[Placement], ins: Sequence[Placement | None], is_tensor: Sequence[bool], outputs: int
+) -> Strategy:
+    tensors: Placements = tuple(p for p in ins if p is not None)
+    if len(outs) != outputs or len(tensors) != sum(is_tensor):
+        raise PreconditionError(
+            f"register_sharding: {op.name} has {outputs} outputs and {sum(is_tensor)} tensors as inputs, but got "
+            f"placements of {len(outs)} and {len(tensors)}"
+        )
+    splits = any(p != WHOLE for p in (*outs, *tensors))
+    return Strategy(tensors, tuple(outs), tuple(at for at, p in enumerate(tensors) if splits and p == WHOLE))

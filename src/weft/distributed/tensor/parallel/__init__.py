@@ -1,0 +1,10 @@
+"""Tensor parallelism: styles in which the parameters and inputs of modules are distributed."""
+
+from weft.distributed.tensor.parallel._parallelize import parallelize_module as parallelize_module
+from weft.distributed.tensor.parallel._styles import ColwiseParallel as ColwiseParallel
+from weft.distributed.tensor.parallel._styles import ParallelStyle as ParallelStyle
+from weft.distributed.tensor.parallel._styles import PrepareModuleInput as PrepareModuleInput
+from weft.distributed.tensor.parallel._styles import PrepareModuleInputOutput as PrepareModuleInputOutput
+from weft.distributed.tensor.parallel._styles import PrepareModuleOutput as PrepareModuleOutput
+from weft.distributed.tensor.parallel._styles import RowwiseParallel as RowwiseParallel
+from weft.distributed.tensor.parallel._styles import SequenceParallel as SequenceParallel
