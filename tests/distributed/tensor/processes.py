@@ -1,4 +1,4 @@
-"""A rank of a job of real processes that trains a model on distributed tensors: `processes.py BACKEND RANK SIZE FILE`."""
+"""A rank of a job that trains a model on distributed tensors: `processes.py BACKEND RANK SIZE FILE`."""
 
 from __future__ import annotations
 
