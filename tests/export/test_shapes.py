@@ -116,3 +116,29 @@ def test_tables_up_to_their_length(length):
         assert torch.allclose(program(x), model(x), atol=1e-5)
     with pytest.raises(ProgramError, match=r"shape\[1\] to be <= 8, but got 9"):
         program(torch.ones(2, 9, 4))
+
+
+@pytest.mark.parametrize("size", [3, 8, 11, 18])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.chunk(2)[0] * 1,
+        lambda x: x[x.shape[0] // 2 :] * 1,
+        lambda x: x[: (x.shape[0] + 1) // 2] * 1,
+        lambda x: x.roll(x.shape[0] // 2),
+        lambda x: x.sum() / ((x.shape[0] + 1) // 2),
+        lambda x: x[::4].cumsum(0),
+        lambda x: nn.functional.avg_pool1d(x[None, None, :].repeat(1, 1, 4)[:, :, ::2], 2),
+    ],
+    ids=["chunk", "second half", "first half", "roll", "mean", "every fourth", "pool"],
+)
+def test_rounded_quotients_are_right_for_all_remainders(function, size):
+    program = export(function, (torch.randn(size),), dynamic_shapes=({0: Dim("n")},))
+    for other in range(2, 20):
+        x = torch.randn(other)
+        assert torch.allclose(program(x), function(x), atol=1e-5), other
+
+
+def test_a_number_that_only_depends_on_a_remainder_is_refused():
+    with pytest.raises(RuntimeError, match="it cannot be exported for all sizes"):
+        export(lambda x: x * (x.shape[0] % 2), (torch.randn(3),), dynamic_shapes=({0: Dim("n")},))
