@@ -26,6 +26,7 @@ from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
+from weft._tensor.copying import require_whole
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
@@ -96,7 +97,9 @@ def computed(tensors: list[Tensor]) -> None:
 
 def elements_of(tensor: Tensor) -> jax.Array:
     """The array of a tensor. A tensor and its `detach()`, as in state dicts, share one, which is then stored once."""
-    return array_of((tensor if path_of(tensor) else owner_of(tensor))._read())
+    value = (tensor if path_of(tensor) else owner_of(tensor))._read()
+    require_whole(value)
+    return array_of(value)
 
 
 def _sharing(tensors: list[Tensor]) -> set[int]:

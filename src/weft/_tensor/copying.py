@@ -10,13 +10,14 @@ from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import marked
 from weft._lazy.realize import array_of
+from weft._lazy.value import Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import make_view, own
-from weft.errors import GradientError
+from weft.errors import CheckpointError, GradientError
 
 _HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address")
 """The attributes of the handle itself; all others are the user's, and are copied."""
@@ -89,8 +90,19 @@ _STORAGE = "storage"  # a key in a memo, whose other keys are ids of objects
 def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
     """The pickle of a tensor: its elements as a NumPy array, without the tape."""
     del protocol
-    elements = np.asarray(array_of(self._read()))
+    value = self._read()
+    require_whole(value)
+    elements = np.asarray(array_of(value))
     return rebuild, (type(self), elements, str(self.device), self.requires_grad, extras_of(self))
+
+
+def require_whole(value: Value) -> None:
+    """Raise `RuntimeError` for a distributed tensor, of which this process has a part."""
+    if value.aval.sharding is not None:
+        raise CheckpointError(
+            f"a DTensor of size {list(value.aval.size)} cannot be saved: this process has a part of it only. Save "
+            "x.full_tensor(), which all processes must call"
+        )
 
 
 def rebuild(

@@ -474,8 +474,10 @@ def wrap(value: Value) -> Tensor:
 
 def placed_with(x: Tensor, new: Tensor) -> Tensor:
     """A new plain tensor, of data that every process has, for an operator that takes `x`, too: sharded if `x` is."""
-    sharding = x._read().aval.sharding
-    return new if sharding is None else wrap(sharding.whole(new._read(), new.shape))
+    sharding, value = x._read().aval.sharding, new._read()
+    if sharding is None or value.aval.sharding is not None:
+        return new
+    return wrap(sharding.whole(value, new.shape))
 
 
 def operand(x: Any, *, name: str = "", op: str = "") -> Value:

@@ -21,7 +21,7 @@ from weft.distributed._world import (
     new_group,
     require_default,
 )
-from weft.errors import DimNameError, DistError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DimNameError, DistError, ShapeError, ValueRangeError
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -110,6 +110,8 @@ class DeviceMesh:
             if mesh_dim not in (self.mesh_dim_names or ()):
                 raise DimNameError(f"no mesh dim is called {mesh_dim!r}; the mesh has {self._dims_text()}")
             return (self.mesh_dim_names or ()).index(mesh_dim)
+        if not isinstance(mesh_dim, int):
+            raise ArgumentError(f"a mesh dim is given by its number or its name, but got {mesh_dim!r}")
         if not -self.ndim <= mesh_dim < self.ndim:
             raise ShapeError(f"mesh dim {mesh_dim} is out of range for a mesh with {self.ndim} dims")
         return mesh_dim % self.ndim

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft._base.state import using
 from weft._tensor.dim_names import names_of
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
@@ -230,7 +230,7 @@ def _copy(tensor: Any, source: Any) -> Callable[[], None]:
     def put() -> None:
         if is_lazy(tensor):
             tensor.materialize(source.shape)
-        tensor.copy_(source.detach())
+        tensor.copy_(placed_with(tensor, source.detach()))
 
     return put
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from itertools import product
 
 import numpy as np
@@ -15,6 +16,7 @@ from weft.distributed import tensor as dt
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from weft.errors import DimError, DistError
+from weft.serialization import save_file
 from weft.utils.checkpoint import checkpoint
 
 SOME = [Replicate(), Shard(0), Shard(1), Partial()]
@@ -125,6 +127,10 @@ def test_bad_placements():
             distribute_tensor(x, mesh, [Shard(2)])
         with pytest.raises(RuntimeError, match=r"^Unrecognized reduce_op: foo$"):
             DTensor.from_local(x, mesh, [Partial("foo")])
+        with pytest.raises(TypeError, match="Shard takes the number of a dim, but got 'batch'; names go in a dict"):
+            distribute_tensor(x, mesh, [Shard("batch")])
+        with pytest.raises(ValueError, match="mesh dim 0 is given for two dims"):
+            distribute_tensor(torch.ones(4, 2, names=("a", "b")), mesh, {"a": 0, "b": 0})
         with pytest.raises(TypeError, match="a placement is"):
             distribute_tensor(x, mesh, ["Shard"])
         with pytest.raises(RuntimeError, match=r"^No device mesh is currently active!$"):
@@ -252,6 +258,23 @@ def test_derivatives_of_derivatives_regions_and_mixed_precision():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = layer(batch)
         assert (y.dtype, y.placements) == (torch.bfloat16, (Shard(0),))
+
+    on_mesh((2,), program)
+
+
+def test_parts_are_not_saved_as_the_whole(tmp_path):
+    def program(mesh):
+        x = distribute_tensor(torch.ones(4, names=("a",)), mesh, [Shard(0)])
+        saves = (
+            lambda: torch.save({"x": x}, tmp_path / "x"),
+            lambda: save_file({"x": x}, tmp_path / "x"),
+            lambda: pickle.dumps(x),
+        )
+        for save in saves:
+            with pytest.raises(RuntimeError, match=r"a DTensor of size \[4\] cannot be saved: this process has a part"):
+                save()
+        assert x.full_tensor().names == ("a",)
+        assert f"{x.sum():.2f}" == "4.00"
 
     on_mesh((2,), program)
 

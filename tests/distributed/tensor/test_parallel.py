@@ -113,6 +113,29 @@ def test_a_language_model_by_patterns():
     on_mesh((2,), program)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adafactor])
+def test_parameters_that_stay_plain_are_trained_with_the_others(kind):
+    def program(mesh):
+        plain, model, x = started()
+        parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        for module in (plain, model):
+            optimizer = kind(module.parameters(), lr=0.01)
+            for _ in range(3):
+                optimizer.zero_grad()
+                module(x).square().mean().backward()
+                nn.utils.clip_grad_norm_(module.parameters(), 0.1)
+                optimizer.step()
+        assert type(model.norm.weight) is nn.Parameter
+        assert model.up.weight.placements == (Shard(0),)
+        for own, other in zip(model.parameters(), plain.parameters(), strict=True):
+            whole = own.full_tensor() if isinstance(own, DTensor) else own
+            np.testing.assert_allclose(whole.detach(), other.detach(), rtol=1e-9, atol=1e-12)
+        model.load_state_dict({name: 2 * value for name, value in plain.state_dict().items()})
+        assert torch.equal(model.up.weight.full_tensor(), 2 * plain.up.weight)
+
+    on_mesh((2,), program)
+
+
 class Pair(nn.Module):
     def forward(self, a, b, scale=None):
         return a * (1 if scale is None else scale), b

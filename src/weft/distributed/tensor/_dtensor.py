@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft._lazy.aval import named
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._redistribute import redistributed
-from weft.distributed.tensor._sharding import Sharding, labelled, local_part, sharding_of
+from weft.distributed.tensor._sharding import Sharding, labelled, local_part, local_type, relabelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
 
@@ -87,10 +88,10 @@ class DTensor(Tensor):
         """
         value = operand(self)
         if grad_placements is None:
-            return wrap(local_part(value))
+            return _plain(value)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial() and self.placements[at].is_replicate()]
-        return wrap(local_part(redistributed(value, self._sharding, partial)))
+        return _plain(redistributed(value, self._sharding, partial))
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """All of it, as a plain tensor. Every process of the mesh must call it."""
@@ -120,6 +121,9 @@ class DTensor(Tensor):
         value = super()._read_concrete()
         return redistributed(value, self._sharding.replicated())
 
+    def __format__(self, spec: str) -> str:
+        return object.__format__(self, spec) if self.ndim else format(self.detach().item(), spec)
+
     def __repr__(self) -> str:
         placements = ", ".join(map(str, self.placements))
         return f"DTensor({self._whole_if_partial()!r}, device_mesh={self.device_mesh!r}, placements=({placements}))"
@@ -130,6 +134,11 @@ class DTensor(Tensor):
 
 
 Sharding.tensor_type = DTensor
+
+
+def _plain(value: Value) -> Tensor:
+    """The part that a sharded value holds, as a plain tensor with the names of its dims."""
+    return wrap(relabelled(value, named(local_type(value.aval), value.aval.names)))
 
 
 def _distributed(value: Value) -> DTensor:

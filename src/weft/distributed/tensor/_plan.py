@@ -26,6 +26,7 @@ from weft.distributed.tensor._register import stated_strategies
 from weft.distributed.tensor._sharding import (
     Sharding,
     labelled,
+    local_part,
     local_type,
     set_operations,
     sharding_of,
@@ -62,6 +63,8 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a call on inputs of which some are sharded, after moving what is not where it is needed."""
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
         return _mean(call, call.op.divisor, by_name, inputs)
+    if not any(x.aval.sharding is not None and x.aval.size for x in inputs) and any(x.aval.size for x in inputs):
+        return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
     state = ambient()
     inputs = _with_scalars(inputs)
     avals = tuple([x.aval for x in inputs])
@@ -95,6 +98,12 @@ def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Valu
     total, *_ = dispatched(call_of(call.op, tuple(summed.values())), inputs)
     count, *_ = dispatched(call_of(divisor, call.static), inputs)
     return dispatched(call_of(TABLE["true_divide"], (ONE, ONE)), (total, count))
+
+
+def _plain_scalar(value: Value) -> Value:
+    """A distributed tensor without dims as a plain one, for a call with plain tensors."""
+    sharding = value.aval.sharding
+    return local_part(redistributed(value, sharding.replicated())) if isinstance(sharding, Sharding) else value
 
 
 def _with_scalars(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -143,7 +152,8 @@ def whole_call(call: Call, avals: Sequence[Aval]) -> WholeCall:
 
 
 def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
-    mesh, whole = _common_mesh(call, avals), whole_call(call, avals)
+    whole = whole_call(call, avals)
+    mesh = _common_mesh(call, avals, mixes=whole.rule.factors.separate)
     stated = stated_strategies(call.op, whole.static, [o.shape for o in whole.operands], len(whole.types))
     strategies: list[Strategy] = []
     parts_of: dict[object, int] = {}  # how many parts of each letter there are
@@ -157,6 +167,8 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     wanted: list[Sharding | None] = [None] * len(avals)
     spread: list[tuple[int, ...]] = [()] * len(avals)
     for at, position in enumerate(whole.tensors):
+        if avals[position].sharding is None and any(s.ins[at] != Replicate() for s in strategies):
+            raise _mixed(call, avals[position])
         if avals[position].sharding is not None:
             wanted[position] = sharding_of(mesh, tuple(s.ins[at] for s in strategies), avals[position].size)
             spread[position] = tuple(dim for dim, s in enumerate(strategies) if at in s.spread)
@@ -169,20 +181,23 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     return Plan(tuple(wanted), tuple(spread), local.with_types(types))
 
 
-def _common_mesh(call: Call, avals: Sequence[Aval]) -> DeviceMesh:
-    """The mesh of all inputs; `RuntimeError` if a tensor among them is not sharded, or if there are two meshes."""
+def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:
+    """The mesh of all inputs; `RuntimeError` if there are two meshes or, unless it `mixes`, plain tensors with dims."""
     meshes = {aval.sharding.mesh.key: aval.sharding.mesh for aval in avals if isinstance(aval.sharding, Sharding)}
     mesh, *others = meshes.values()
     if others:
         raise DistError(f"{call.op.name}(): all tensors must be on one mesh, but got {mesh} and {others[0]}")
     for aval, kind in zip(avals, kinds_of(call), strict=True):
-        if kind in TENSOR_KINDS and aval.sharding is None and not aval.weak and aval.shape:
-            raise DistError(
-                f"{call.op.name}() got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor "
-                f"before calling distributed operators! One is a {aval}; distribute_tensor or DTensor.from_local "
-                "makes a DTensor of it"
-            )
+        if kind in TENSOR_KINDS and aval.sharding is None and not aval.weak and aval.shape and not mixes:
+            raise _mixed(call, aval)
     return mesh
+
+
+def _mixed(call: Call, aval: Aval) -> DistError:
+    return DistError(
+        f"{call.op.name}() got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before "
+        f"calling distributed operators! One is a {aval}; distribute_tensor or DTensor.from_local makes a DTensor of it"
+    )
 
 
 def _whole_type(aval: Aval) -> Aval:

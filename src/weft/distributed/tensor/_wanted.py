@@ -39,6 +39,8 @@ def _checked(placement: Any, ndim: int) -> Placement:
         if not isinstance(placement, Placement):
             raise ArgumentError(f"a placement is Shard(dim), Replicate() or Partial(), but got {placement!r}")
         return placement
+    if not isinstance(placement.dim, int):
+        raise ArgumentError(f"Shard takes the number of a dim, but got {placement.dim!r}; names go in a dict")
     if not -ndim <= placement.dim < ndim:
         raise DimError(f"{placement!r}: the tensor has {ndim} dims")
     return Shard(placement.dim % ndim)
@@ -47,7 +49,10 @@ def _checked(placement: Any, ndim: int) -> Placement:
 def _by_name(placements: Mapping[str, str], mesh: DeviceMesh, tensor: Tensor) -> Placements:
     result: list[Placement] = [Replicate()] * mesh.ndim
     for name, mesh_dim in placements.items():
-        result[mesh.dim_of(mesh_dim)] = Shard(position(tensor, name))
+        at = mesh.dim_of(mesh_dim)
+        if result[at] != Replicate():
+            raise ValueRangeError(f"placements by name: mesh dim {mesh_dim!r} is given for two dims, in {placements!r}")
+        result[at] = Shard(position(tensor, name))
     return tuple(result)
 
 
