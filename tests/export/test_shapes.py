@@ -142,3 +142,22 @@ def test_rounded_quotients_are_right_for_all_remainders(function, size):
 def test_a_number_that_only_depends_on_a_remainder_is_refused():
     with pytest.raises(RuntimeError, match="it cannot be exported for all sizes"):
         export(lambda x: x * (x.shape[0] % 2), (torch.randn(3),), dynamic_shapes=({0: Dim("n")},))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.functional.max_pool2d(x, 3, 2, ceil_mode=True),
+        lambda x: nn.functional.avg_pool2d(x, 2, 2, ceil_mode=True),
+        lambda x: nn.functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        lambda x: nn.functional.max_pool2d(x[:, :, ::2, ::2].relu(), 3, 2, ceil_mode=True),
+        lambda x: nn.functional.interpolate(x, scale_factor=1.5),
+    ],
+    ids=["max, ceil", "avg, ceil", "avg without padding", "max of every second, ceil", "interpolate"],
+)
+def test_images_of_all_sizes(function):
+    size = {2: Dim("h", min=8, max=64), 3: Dim("w", min=8, max=64)}
+    program = export(function, (torch.randn(1, 3, 16, 16),), dynamic_shapes=(size,))
+    for h, w in [(8, 9), (17, 30), (33, 16), (26, 27)]:
+        x = torch.randn(1, 3, h, w)
+        assert torch.allclose(program(x), function(x), atol=1e-5), (h, w)

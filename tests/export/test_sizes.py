@@ -183,6 +183,13 @@ def test_automatic_dims_of_which_one_is_impossible(shape, dims):
         program(torch.ones(7, 5))
 
 
+def test_automatic_dims_of_one_size_that_change_apart():
+    program = export(
+        lambda x, y: x.sum() * y.sum(), (torch.ones(3, 3), torch.ones(3)), dynamic_shapes=(Dim.AUTO, Dim.AUTO)
+    )
+    assert program(torch.ones(2, 5), torch.ones(7)).item() == 70
+
+
 def test_automatic_dims_that_change_together():
     program = export(
         lambda x, y: by_columns(x) + y, (torch.ones(4, 4), torch.ones(4)), dynamic_shapes=(Dim.AUTO, Dim.AUTO)

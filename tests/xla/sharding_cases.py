@@ -180,6 +180,10 @@ def mistakes_of_sharding_are_told():
         xs.mark_sharding(x[:3], grid(), ("data", None))
     with pytest.raises(RuntimeError, match=r"^mark_sharding: the tensor is on cpu; move it to xla_device\(\) first$"):
         xs.mark_sharding(torch.ones(4), grid(), ("data",))
+    with pytest.raises(TypeError, match=r"^mark_sharding: the first argument must be a Tensor, got ndarray$"):
+        xs.mark_sharding(np.ones(4), grid(), ("data",))
+    with pytest.raises(TypeError, match=r"^input_sharding must be a ShardingSpec, or a dict of them by the keys"):
+        xm.send_cpu_data_to_device([torch.ones(4)], xm.xla_device(), [xs.ShardingSpec(grid(), ("data",))])
     with pytest.warns(UserWarning, match=r"^use_spmd: auto-sharding is XLA's on TPUs only"):
         xr.use_spmd(auto=True)
 

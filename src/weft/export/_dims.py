@@ -108,9 +108,17 @@ class SizeSpec:
 
 
 def size_spec(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: Any,
+    *,
+    duck: bool = False,
 ) -> SizeSpec:
-    """The sizes of the tensors in the arguments, in the order of `flatten((args, kwargs))`."""
+    """The sizes of the tensors in the arguments, in the order of `flatten((args, kwargs))`.
+
+    With `duck`, sizes with `Dim.AUTO` that are equal in the example are one dim.
+    """
     named = argument_names(function, args, kwargs)
     table = _by_argument(dynamic_shapes, [name for name, _ in named])
     found: list[tuple[str, Tensor, Any]] = []
@@ -118,15 +126,16 @@ def size_spec(
         found.extend(_tensors(thing, table.get(name), name))
     symbols: dict[str, Dim] = {}
     examples: dict[str, int] = {}
-    guessed: dict[tuple[int, bool], Dim] = {}
+    guessed: dict[Any, Dim] = {}
     shapes: list[tuple[int | Dim, ...]] = []
     for name, tensor, spec in found:
         entries = _per_dim(spec, tensor, name)
         shape: list[int | Dim] = []
         for at, (size, entry) in enumerate(zip(tensor.shape, entries, strict=True)):
             if isinstance(entry, DimHint) and entry is not DimHint.STATIC:
-                key = (size, entry is DimHint.AUTO)
-                entry = guessed.setdefault(key, Dim(f"s{len(guessed)}"))
+                auto = entry is DimHint.AUTO
+                apart = (name, at) if auto and not duck else ()
+                entry = guessed.setdefault((auto, size, *apart), Dim(f"s{len(guessed)}"))
             if isinstance(entry, Dim):
                 _note(entry, size, f"{name}.shape[{at}]", symbols, examples)
                 shape.append(entry)
@@ -137,7 +146,7 @@ def size_spec(
                 )
             shape.append(size)
         shapes.append(tuple(shape))
-    automatic = frozenset(dim.__name__ for (_, auto), dim in guessed.items() if auto)
+    automatic = frozenset(dim.__name__ for (auto, *_), dim in guessed.items() if auto)
     return SizeSpec(shapes, symbols, examples, automatic)
 
 

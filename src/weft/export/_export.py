@@ -74,15 +74,23 @@ def export(
     if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     exporter = _Exporter(mod, args, dict(kwargs or {}), state, platforms)
-    spec = size_spec(exporter.signature_of, args, exporter.kwargs, dynamic_shapes)
-    try:
-        program = exporter.program(spec)
-    except WeftError:
-        if not spec.guessed:
-            raise
-        program = _with_possible_guesses(exporter, spec)
+    inputs = (exporter.signature_of, args, exporter.kwargs, dynamic_shapes)
+    program = _widest_program(exporter, size_spec(*inputs), size_spec(*inputs, duck=True))
     exporter.warn_of_numbers()
     return program
+
+
+def _widest_program(exporter: _Exporter, apart: SizeSpec, duck: SizeSpec) -> ExportedProgram:
+    """The program in which each size with `Dim.AUTO` changes; if there is none, equal ones together; or some of them."""
+    try:
+        return exporter.program(apart)
+    except WeftError:
+        if not apart.guessed:
+            raise
+    if len(duck.guessed) < len(apart.guessed):
+        with suppress(WeftError):
+            return exporter.program(duck)
+    return _with_possible_guesses(exporter, duck)
 
 
 def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:

@@ -18,6 +18,7 @@ Expression = Callable[[Mapping[str, Any]], Any]
 """A number by the named sizes, or by the symbols for them."""
 
 _DIVISORS = (*range(2, 33), 64, 128)
+_SMALL_DIVISORS = (2, 3, 4)
 _TRIALS = 300
 _WIDEST = 512
 
@@ -88,6 +89,8 @@ class Expressions:
             yield from _quotients(values, name, at)
         if known:
             yield from ((plane, None) for plane in _planes(values, _products([*names, *known], 2)))
+        for term in [*names, *known]:
+            yield from _rounded_multiples(values, term)
 
     def _checked(self, text: str) -> Callable[[Expression], bool]:
         """Whether an expression equals the one in `text` for sizes that were not recorded."""
@@ -131,14 +134,28 @@ def _planes(values: Sequence[int], terms: Sequence[tuple[Expression, list[int]]]
 
 def _quotients(values: Sequence[int], name: Expression, at: Sequence[int]) -> Iterator[tuple[Expression, Expression]]:
     """The expressions a * q + c with these values, each with its quotient q: first those that round down or up."""
-    for divisor in _DIVISORS:
+    for quotient, places in _rounded(name, at, _DIVISORS):
+        if line := _line(values, places):
+            yield lambda sizes, line=line, q=quotient: q(sizes) * line[0] + line[1], quotient
+
+
+def _rounded_multiples(
+    values: Sequence[int], term: tuple[Expression, list[int]]
+) -> Iterator[tuple[Expression, Expression]]:
+    """The expressions a * size + b * q + c with these values, such as size * 3 // 2 and size % 2, with quotients q."""
+    for quotient, places in _rounded(*term, _SMALL_DIVISORS):
+        yield from ((plane, quotient) for plane in _planes(values, [term, (quotient, places)]))
+
+
+def _rounded(name: Expression, at: Sequence[int], divisors: Sequence[int]) -> Iterator[tuple[Expression, list[int]]]:
+    """The quotients (size + shift) // divisor with their values: by each divisor, first those that round down or up."""
+    for divisor in divisors:
         for shift in (0, divisor - 1, *range(1, divisor - 1)):
-            if line := _line(values, [(size + shift) // divisor for size in at]):
 
-                def quotient(sizes: Mapping[str, Any], shift: int = shift, divisor: int = divisor) -> Any:
-                    return (name(sizes) + shift) // divisor
+            def quotient(sizes: Mapping[str, Any], shift: int = shift, divisor: int = divisor) -> Any:
+                return (name(sizes) + shift) // divisor
 
-                yield lambda sizes, line=line, q=quotient: q(sizes) * line[0] + line[1], quotient
+            yield quotient, [(size + shift) // divisor for size in at]
 
 
 def _line(values: Sequence[int], at: Sequence[int]) -> tuple[int, int] | None:

@@ -189,11 +189,11 @@ def _max_windows(
     return windows
 
 
-def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> np.ndarray:
-    """The number of positions in each window along one dim."""
-    start = np.arange(count) * s - p
-    stop = np.minimum(start + k, size + p)
-    return stop - start if include_pad else np.minimum(stop, size) - np.maximum(start, 0)
+def _avg_counts(numpy: Any, size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> Any:
+    """The number of positions in each window along one dim, as an array of NumPy or jax."""
+    start = numpy.arange(count) * s - p
+    stop = numpy.minimum(start + k, size + p)
+    return stop - start if include_pad else numpy.minimum(stop, size) - numpy.maximum(start, 0)
 
 
 def _avg_pool(
@@ -237,31 +237,27 @@ def _avg_pool(
         (1,) * lead + step,
         [(0, 0)] * lead + list(zip(margin, ends, strict=True)),
     )
-    return _divided(summed, _divisor(sizes, kernel, step, margin, counts, count_include_pad, divisor_override)).astype(
-        input.dtype
-    )
+    if divisor_override is not None:
+        divisor = np.asarray(divisor_override)
+    else:
+        differ = ceil_mode or (any(margin) and not count_include_pad)
+        divisor = _divisor(jnp if differ else np, sizes, kernel, step, margin, counts, count_include_pad)
+    return _divided(summed, divisor).astype(input.dtype)
 
 
-def _divided(total: Array, divisor: np.ndarray) -> Array:
+def _divided(total: Array, divisor: Any) -> Array:
     if jnp.issubdtype(total.dtype, jnp.inexact):
         return total / divisor.astype(total.dtype)
     return jax.lax.div(total, jnp.broadcast_to(divisor.astype(total.dtype), total.shape))
 
 
 def _divisor(
-    sizes: Shape,
-    kernel: Shape,
-    step: Shape,
-    margin: Shape,
-    counts: Shape,
-    include_pad: bool,
-    override: int | None,
-) -> np.ndarray:
-    if override is not None:
-        return np.asarray(override)
-    divisor = np.ones((), np.int64)
+    numpy: Any, sizes: Shape, kernel: Shape, step: Shape, margin: Shape, counts: Shape, include_pad: bool
+) -> Any:
+    """The number of positions in each window; computed by jax where windows differ, so that it can be exported."""
+    divisor = numpy.ones((), np.int64)
     for dims in zip(sizes, kernel, step, margin, counts, strict=True):
-        divisor = divisor[..., None] * _avg_counts(*dims, include_pad)
+        divisor = divisor[..., None] * _avg_counts(numpy, *dims, include_pad)
     return divisor
 
 

@@ -10,7 +10,7 @@ from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
 from weft.xla._arena import ToXlaTensorArena
 from weft.xla._memory import unlazy
@@ -67,6 +67,10 @@ def sent(data: Any, device: DeviceLike, input_sharding: InputSharding = None) ->
                 f"input_sharding has the keys {[*input_sharding]}, so a batch must be a dict with these, got {keys}"
             )
         return {key: sent(data[key], device, sharding) for key, sharding in input_sharding.items()}
+    if input_sharding is not None and not isinstance(input_sharding, ShardingSpec):
+        raise ArgumentError(
+            f"input_sharding must be a ShardingSpec, or a dict of them by the keys of a batch, got {input_sharding!r}"
+        )
     target = existing(device)
 
     def on_device(tensors: list[Tensor]) -> list[Tensor]:

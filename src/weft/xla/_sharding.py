@@ -9,7 +9,7 @@ from jax.sharding import SingleDeviceSharding
 from weft._lazy.runtime import jax_device
 from weft._lazy.sharded import copied
 from weft._tensor.tensor import Tensor
-from weft.errors import PreconditionError, ShapeError, XlaError
+from weft.errors import ArgumentError, PreconditionError, ShapeError, XlaError
 from weft.xla._devices import is_xla_tensor
 from weft.xla._mesh import Mesh, PartitionSpec
 from weft.xla._replicas import replicas
@@ -28,6 +28,8 @@ def mark_sharding(t: Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> Tenso
             f"mark_sharding: this process is one of {replicas().size} replicas, which have one device each; start one "
             "process that has all devices"
         )
+    if not isinstance(t, Tensor):
+        raise ArgumentError(f"mark_sharding: the first argument must be a Tensor, got {type(t).__name__}")
     if not is_xla_tensor(t):
         raise XlaError(f"mark_sharding: the tensor is on {t.device}; move it to xla_device() first")
     if len(partition_spec) != t.ndim:
