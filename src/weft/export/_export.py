@@ -81,7 +81,7 @@ def export(
 
 
 def _widest_program(exporter: _Exporter, apart: SizeSpec, duck: SizeSpec) -> ExportedProgram:
-    """The program in which each size with `Dim.AUTO` changes; if there is none, equal ones together; or some of them."""
+    """The program in which each size with `Dim.AUTO` changes; or equal ones together; or some of them."""
     try:
         return exporter.program(apart)
     except WeftError:
