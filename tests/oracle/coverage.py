@@ -64,7 +64,7 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
             f"\n### Known differences of {what}s\n",
             *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
             f"\n### Entries of the {what} database without a counterpart\n",
-            ", ".join(f"`{name}`" for name in sorted(missing)),
+            ", ".join(f"`{name}`" for name in sorted(missing)) or "None.",
             "",
         ]
     )
