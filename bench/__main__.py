@@ -96,6 +96,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,
     "ddp": ranks.ddp,
+    "dtensor": ranks.dtensor,
     "rpc": calls.rpc,
     "tls": calls.tls,
     "rref": calls.rref,

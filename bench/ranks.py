@@ -55,8 +55,42 @@ def _training(framework: Any, width: str, *, replicas: bool) -> Run:
     return run
 
 
+def _on_ranks(framework: Any, x: Any, *placements: Any) -> Any:
+    """A distributed tensor over a mesh of all ranks."""
+    mesh = framework.distributed.device_mesh.init_device_mesh("cpu", (framework.distributed.get_world_size(),))
+    return importlib.import_module(f"{framework.__name__}.distributed.tensor").distribute_tensor(x, mesh, placements)
+
+
+def _sharded_chain(framework: Any, size: str) -> Run:
+    """10 × (matmul, tanh), forward and backward, of rows split over the ranks; nothing is sent."""
+    tensor = importlib.import_module(f"{framework.__name__}.distributed.tensor")
+    x = _on_ranks(framework, framework.ones(int(size), int(size)), tensor.Shard(0)).requires_grad_()
+    w = _on_ranks(framework, framework.eye(int(size)), tensor.Replicate())
+
+    def run() -> None:
+        y = x
+        for _ in range(10):
+            y = (y @ w).tanh()
+        y.backward(y.detach())
+        x.grad.to_local()[0, 0].item()
+        x.grad = None
+
+    return run
+
+
+def _replicate(framework: Any, rows: str) -> Run:
+    """A matrix of float32, split by rows, of which each rank gets the whole."""
+    tensor = importlib.import_module(f"{framework.__name__}.distributed.tensor")
+    columns = 8 if rows == "8" else 2048
+    x = _on_ranks(framework, framework.ones(int(rows), columns), tensor.Shard(0))
+    whole = (tensor.Replicate(),)
+    return lambda: x.redistribute(placements=whole).to_local()[0, 0].item()
+
+
 _WORKLOADS: dict[str, Callable[[Any, str], Run]] = {
     "allreduce": _allreduce,
+    "chain": _sharded_chain,
+    "replicate": _replicate,
     "local": lambda framework, width: _training(framework, width, replicas=False),
     "ddp": lambda framework, width: _training(framework, width, replicas=True),
 }
@@ -154,6 +188,19 @@ def allreduce() -> list[tuple[str, Side, Side, float]]:
             ours, *sides = _sides(f"allreduce:{number}", size, ["weft", *(name for _, name in peers)])
             what = f"`all_reduce` of {text} float32, {size} ranks"
             rows += [(what, ours, side, goal) for (goal, _), side in zip(peers, sides, strict=True)]
+    return rows
+
+
+def dtensor() -> list[tuple[str, Side, Side, float]]:
+    """Rows of distributed tensors over two ranks."""
+    rows = []
+    for workload, text, goal in (
+        ("chain:8", "10 × (matmul, tanh) on `Shard(0)` of 8×8, forward and backward", 3.0),
+        ("replicate:8", "`Shard(0)` → `Replicate` of 8×8", 5.0),
+        ("replicate:2048", "`Shard(0)` → `Replicate` of 16 MB", 2.0),
+    ):
+        ours, peer = _sides(workload, 2)
+        rows.append((f"DTensor, {text}, 2 ranks", ours, peer, goal))
     return rows
 
 

@@ -50,10 +50,21 @@ class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
-    True if something is done at every recording.
+    True if something is done at every recording; `observers` are called with the values of each.
     """
 
-    __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain", "watched")
+    __slots__ = (
+        "anomaly",
+        "autocast",
+        "capture",
+        "eager",
+        "grad",
+        "inference",
+        "observers",
+        "pending",
+        "plain",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -65,6 +76,7 @@ class Ambient:
         eager: bool = config.EAGER,
         capture: Any = None,
         autocast: Autocast = NO_AUTOCAST,
+        observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -73,7 +85,8 @@ class Ambient:
         self.eager = eager
         self.capture = capture
         self.autocast = autocast
-        self.watched = anomaly or eager or config.HLO_DEBUG
+        self.observers = observers
+        self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 
@@ -117,6 +130,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "eager": old.eager,
         "capture": old.capture,
         "autocast": old.autocast,
+        "observers": old.observers,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 

@@ -65,6 +65,8 @@ def saved_inference() -> GradientError:
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
     if config.HLO_DEBUG:
         sites.note(values)
+    for observe in ambient.observers:
+        observe(values)
     if ambient.anomaly:
         site = user_site()
         for value in values:

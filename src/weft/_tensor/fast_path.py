@@ -38,7 +38,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
         origin = signature.outputs[0]
         value.origin = origin
         value.inputs = (x,)
-        value.aval = origin.aval
+        value.aval = aval = origin.aval
         value.array = None
         value.extras = None
         value.num = -1
@@ -48,7 +48,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
         pending.append(value)
         if len(pending) > pending.limit:
             flush_if_full(pending)
-        result = _new(Tensor)
+        result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
         result._value = value
         return result
 
@@ -76,7 +76,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
         origin = signature.outputs[0]
         value.origin = origin
         value.inputs = (a, b)
-        value.aval = origin.aval
+        value.aval = aval = origin.aval
         value.array = None
         value.extras = None
         value.num = -1
@@ -86,7 +86,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
         pending.append(value)
         if len(pending) > pending.limit:
             flush_if_full(pending)
-        result = _new(Tensor)
+        result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
         result._value = value
         return result
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._tensor.codegen import op as rows
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup, give_names
@@ -250,18 +249,20 @@ def all_gather_into_tensor(
     if process_group is None:
         return None
     give_names([source], [target])
-    parts = _parts(target, source, process_group, "output_tensor", name)
-    return process_group.run(name, process_group._backend.all_gather, [source], parts, async_op=async_op)
+    backend = process_group._backend
+    if _is_joined(target, source, process_group, "output_tensor", name):
+        return process_group.run(name, lambda x: [backend.all_gather_joined(x)], [source], [target], async_op=async_op)
+    return process_group.run(name, backend.all_gather, [source], list(target.unbind(0)), async_op=async_op)
 
 
-def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
-    """Views of the parts of a tensor, one for each rank, which are concatenated or stacked in it."""
+def _is_joined(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> bool:
+    """Whether the parts of all ranks are concatenated in a tensor, or stacked; an error if they are neither."""
     _same_type(whole, part, name, operation, DTypeError)
     size, shape = group.size(), tuple(part.shape)
     if tuple(whole.shape) == (size, *shape):
-        return [rows.select(whole, 0, rank) for rank in range(size)]
+        return False
     if shape and tuple(whole.shape) == (size * shape[0], *shape[1:]):
-        return list(whole.split(shape[0])) if shape[0] else [whole] * size
+        return True
     raise ShapeError(
         f"{operation}: {name} has shape {list(whole.shape)}; with {size} ranks and parts of shape {list(shape)} it "
         f"must be {[size, *shape]}" + (f" or {[size * shape[0], *shape[1:]]}" if shape else "")
@@ -390,7 +391,11 @@ def reduce_scatter_tensor(
     if process_group is None:
         return None
     backend = process_group._backend
-    parts = _parts(source, target, process_group, "input", name)
+    if _is_joined(source, target, process_group, "input", name):
+        return process_group.run(
+            name, lambda x: [backend.reduce_scatter_joined(x, reduction)], [source], [target], async_op=async_op
+        )
+    parts = list(source.unbind(0))
     return process_group.run(
         name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op
     )

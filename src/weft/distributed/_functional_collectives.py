@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft._base.state import ambient
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
+from weft.distributed import _collectives as collectives
 from weft.distributed import _recorded as recorded
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group
@@ -53,7 +55,15 @@ def all_gather_single(self: Tensor, gather_dim: int, group: ProcessGroup, tag: s
     group = require_group(group)
     if group.records:
         return recorded.all_gather(self, gather_dim, group.size())
+    if gather_dim == 0 and self.ndim and not _has_gradients(self):
+        output = empty((group.size() * self.shape[0], *self.shape[1:]), dtype=self.dtype, device=self.device)
+        collectives.all_gather_into_tensor(output, self, group)
+        return output
     return rows.cat(functional.all_gather(self, group), gather_dim)
+
+
+def _has_gradients(tensor: Tensor) -> bool:
+    return tensor.requires_grad and ambient().grad
 
 
 def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
@@ -68,6 +78,10 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
         return reduce_scatter_single(self, "sum", scatter_dim, group) / size
     if group.records and recorded.is_linear(operation):
         return recorded.reduce_scatter(self, operation, scatter_dim, size)
+    if scatter_dim == 0 and not _has_gradients(self):
+        output = empty((self.shape[0] // size, *self.shape[1:]), dtype=self.dtype, device=self.device)
+        collectives.reduce_scatter_tensor(output, self, operation, group)
+        return output
     parts = self.split(self.shape[scatter_dim] // size, scatter_dim)
     return functional.reduce_scatter(parts[0], parts, operation, group)
 

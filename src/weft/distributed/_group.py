@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from weft._base.state import ambient
@@ -116,6 +117,10 @@ class GroupBackend(ABC):
     def all_gather(self, x: Array) -> Sequence[Array]:
         """The values of all ranks, by rank, in one shape."""
 
+    def all_gather_joined(self, x: Array) -> Array:
+        """The values of all ranks, concatenated along the first dim."""
+        return jnp.concatenate(list(map(jnp.asarray, self.all_gather(x))))
+
     @abstractmethod
     def gather(self, x: Array, root: int) -> Sequence[Array] | None:
         """The values of all ranks, by rank, on the rank `root`; None on the others."""
@@ -127,6 +132,10 @@ class GroupBackend(ABC):
     @abstractmethod
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
         """The reduction of all ranks' entries for this rank; `xs` are by rank, in one shape."""
+
+    def reduce_scatter_joined(self, x: Array, op: Reduction) -> Array:
+        """The reduction of all ranks' parts for this rank; parts divide the first dim."""
+        return self.reduce_scatter(jnp.split(jnp.asarray(x), self.size), op)
 
     @abstractmethod
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:

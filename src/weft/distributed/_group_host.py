@@ -86,6 +86,12 @@ class HostBackend(GroupBackend):
         self._collectives.all_gather(source, outs, self._deadline())
         return outs
 
+    def all_gather_joined(self, x: Array) -> Array:
+        source = np.asarray(x)
+        whole = room_like((self.size * source.shape[0], *source.shape[1:]), source.dtype)
+        self._collectives.all_gather(source, np.split(whole, self.size), self._deadline())
+        return whole
+
     def gather(self, x: Array, root: int) -> Sequence[Array] | None:
         source = np.asarray(x)
         outs = [_like(source) for _ in range(self.size)] if root == self.rank else None
@@ -102,6 +108,9 @@ class HostBackend(GroupBackend):
         out = _like(sources[self.rank])
         self._collectives.reduce_scatter(sources, out, word_of(op), self._deadline(), factor=_factor(op))
         return out
+
+    def reduce_scatter_joined(self, x: Array, op: Reduction) -> Array:
+        return self.reduce_scatter(np.split(np.asarray(x), self.size), op)
 
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
         sources = list(map(np.asarray, xs))

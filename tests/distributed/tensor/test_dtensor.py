@@ -15,6 +15,7 @@ from weft import nn
 from weft.distributed import tensor as dt
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from weft.distributed.tensor.debug import CommDebugMode
 from weft.errors import DimError, DistError
 from weft.serialization import save_file
 from weft.utils.checkpoint import checkpoint
@@ -258,6 +259,25 @@ def test_derivatives_of_derivatives_regions_and_mixed_precision():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = layer(batch)
         assert (y.dtype, y.placements) == (torch.bfloat16, (Shard(0),))
+
+    on_mesh((2,), program)
+
+
+def test_a_plan_that_sends_nothing_is_used_again():
+    def program(mesh):
+        x = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)]).requires_grad_()
+        for _ in range(3):
+            x.grad = None
+            y = (x * x).tanh()
+            assert (type(y), y.placements) == (DTensor, (Shard(0),))
+            with CommDebugMode() as mode:
+                (x * x).tanh().sum().backward()
+            assert "tanh: " in mode.generate_comm_debug_tracing_table(3)
+            assert "tanh: " not in mode.generate_comm_debug_tracing_table(1)
+            assert type(x.grad) is DTensor
+        with torch.no_grad():
+            assert (x.amax().placements, (x + x).amax().item()) == ((Partial("max"),), 10)
+        assert (x + x).amax().placements == (Replicate(),)
 
     on_mesh((2,), program)
 

@@ -18,7 +18,6 @@ from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._observers import observers
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._propagate import Operand, Rule, Strategy, cheapest, chosen
 from weft.distributed.tensor._redistribute import redistributed
@@ -46,12 +45,22 @@ class Plan:
 
     inputs      for each input its sharding, or None for what is no part of a tensor
     spread      for each input, the mesh dims along which its gradients are added up
+    summed      the inputs for which there are such dims
     signature   the call on the parts, with sharded results
+    is_local    whether all inputs are where they are needed
+    has_grads   whether it is one for inputs with gradients, too
     """
 
     inputs: tuple[Sharding | None, ...]
     spread: tuple[tuple[int, ...], ...]
+    summed: tuple[int, ...]
     signature: Signature
+    is_local: bool
+    has_grads: bool
+
+    def sends_nothing(self, inputs: Sequence[Value], grad: bool) -> bool:
+        """Whether nothing is sent for these inputs, now or for their gradients."""
+        return self.is_local and not (grad and any(inputs[at].tape is not None for at in self.summed))
 
 
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
@@ -61,28 +70,35 @@ on_dtype_change(_plans.clear)  # the types of results depend on it
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a call on inputs of which some are sharded, after moving what is not where it is needed."""
+    state = ambient()
+    grad = state.grad and any(x.tape is not None for x in inputs)
+    plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
+    if plan is not None and plan.sends_nothing(inputs, grad):
+        return record(plan.signature, inputs, state)
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
         return _mean(call, call.op.divisor, by_name, inputs)
     if not any(x.aval.sharding is not None and x.aval.size for x in inputs) and any(x.aval.size for x in inputs):
         return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
-    state = ambient()
     inputs = _with_scalars(inputs)
     avals = tuple([x.aval for x in inputs])
-    grad = state.grad and any(x.tape is not None for x in inputs)
-    key = (call, avals, grad)
-    plan = _plans.get(key)
+    plan = _plans.get((call, avals, grad))
     if plan is None:
-        if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
-        plan = _plans.setdefault(key, _planned(call, avals, grad))
+        plan = _planned(call, avals, grad)
+        _keep(call, avals, grad, plan)
     values = [
         x if wanted is None else redistributed(x, wanted, spread if grad else ())
         for x, wanted, spread in zip(inputs, plan.inputs, plan.spread, strict=True)
     ]
-    results = record(plan.signature, tuple(values), state)
-    for observer in observers():
-        observer.on_call(call, inputs, results)
-    return results
+    return record(plan.signature, tuple(values), state)
+
+
+def _keep(call: Call, avals: tuple[Aval, ...], grad: bool, plan: Plan) -> None:
+    """Keep a plan for the next such call. One that never sends anything is a signature like any other."""
+    if len(_plans) >= _MOST_PLANS:
+        _plans.clear()
+    _plans[call, avals, grad] = plan
+    if plan.is_local and plan.has_grads and not plan.summed:
+        call.signatures[avals] = plan.signature
 
 
 set_operations(apply, redistributed)
@@ -178,7 +194,10 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
-    return Plan(tuple(wanted), tuple(spread), local.with_types(types))
+    is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
+    summed = tuple([at for at, dims in enumerate(spread) if dims])
+    has_grads = grad or all(s.is_differentiable for s in strategies)
+    return Plan(tuple(wanted), tuple(spread), summed, local.with_types(types), is_local, has_grads)
 
 
 def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from weft._base.site import user_site
-from weft._lazy.infer import Call
+from weft._base.state import ambient, enter, leave
 from weft._lazy.value import Value
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._observers import observers
@@ -71,9 +70,11 @@ class CommDebugMode:
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
         observers().append(self)
+        self._recording = enter(observers=(*ambient().observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:
+        leave(self._recording)
         observers().remove(self)
         for hook in self._hooks:
             hook.remove()
@@ -101,10 +102,13 @@ class CommDebugMode:
         text = f"{part.aval} -> {result.aval}"
         self._open[-1].events.append(Event(collective, text, user_site(), part.aval.nbytes, is_collective=True))
 
-    def on_call(self, call: Call, inputs: Sequence[Value], results: Sequence[Value]) -> None:
+    def _on_record(self, results: tuple[Value, ...]) -> None:
         """Record an operator."""
-        arrow = f"{', '.join(map(_placed, inputs))} -> {', '.join(map(_placed, results))}"
-        self._open[-1].events.append(Event(call.op.name, arrow, user_site()))
+        origin = results[0].origin
+        if origin is None or origin.signature.call is None or results[0].aval.sharding is None:
+            return
+        arrow = f"{', '.join(map(_placed, results[0].inputs))} -> {', '.join(map(_placed, results))}"
+        self._open[-1].events.append(Event(origin.signature.name, arrow, user_site()))
 
     # --- results ---
 
