@@ -16,6 +16,7 @@ from rich.table import Table
 
 from bench import calls, checkpoints, first, launches, measure, ranks
 from bench.measure import Side
+from bench.planning import planning
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
 _EAGER, _TORCH_COMPILED = ("torch",), ("torch", "compiled")
@@ -96,7 +97,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,
     "ddp": ranks.ddp,
-    "dtensor": ranks.dtensor,
+    "dtensor": lambda: [*ranks.dtensor(), *planning()],
     "rpc": calls.rpc,
     "tls": calls.tls,
     "rref": calls.rref,

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from weft._base.device import device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
@@ -249,6 +250,7 @@ def init_device_mesh(
             f"Device type with index is not supported but got {device_type}. If you maintained a 'torch.device' "
             "object, it's recommended to pass in 'device.type'."
         )
+    device(device_type)  # an error if there is no such type
     if not is_initialized():
         init_process_group()
     count = int(np.prod(shape))
@@ -262,6 +264,8 @@ def init_device_mesh(
 def active_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
     """The mesh that is given, or that of the innermost `with` block; `RuntimeError` if there is none."""
     if mesh is not None:
+        if not isinstance(mesh, DeviceMesh):
+            raise ArgumentError(f"device_mesh must be a DeviceMesh, as init_device_mesh makes it, but got {mesh!r}")
         return mesh
     if not _active.meshes:
         raise DistError("No device mesh is currently active!")

@@ -10,7 +10,7 @@ import weft as torch
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
 from weft.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
-from weft.distributed.tensor.debug import CommDebugMode, visualize_sharding
+from weft.distributed.tensor.debug import CommDebugMode, ExplicitRedistributionContext, visualize_sharding
 
 
 class Layers(nn.Module):
@@ -105,7 +105,33 @@ def test_reports(tmp_path):
 
     text, _ = on_mesh((2,), program)
     assert "*weight: ('S(1)',)" in text
-    assert "all_reduce: float32[4, 8] -> float32[4, 8]  128 bytes  at " in text
+    assert "all_reduce: float32[4, 8]  128 bytes  at " in text
+
+
+def test_communication_that_nobody_has_called_for_is_refused():
+    def program(mesh):
+        x = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])
+        with ExplicitRedistributionContext():
+            total = (x * 2).sum()
+            for implicit in (
+                total.item,
+                lambda: x[0] + 1,
+                lambda: x + x.flip(0),
+                lambda: torch.linalg.qr(x.view(4, 2)),
+            ):
+                with pytest.raises(RuntimeError, match=r"^implicit \w+ of float32.* at .*test_debug.py:\d+, where"):
+                    implicit()
+            assert total.full_tensor().item() == 56
+            assert x.redistribute(placements=[Replicate()]).sum().item() == 28
+            with ExplicitRedistributionContext(enable=False):
+                assert total.item() == 56
+            with ExplicitRedistributionContext(mode="warn"), pytest.warns(UserWarning, match="implicit all_reduce"):
+                assert total.item() == 56
+        assert total.item() == 56
+        with pytest.raises(RuntimeError, match='Invalid mode quiet; it is "raise" or "warn"'):
+            ExplicitRedistributionContext(mode="quiet")
+
+    on_mesh((2,), program)
 
 
 def test_a_table_shows_who_has_what(capsys):

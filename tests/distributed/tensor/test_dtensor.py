@@ -13,7 +13,7 @@ import weft as torch
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
 from weft.distributed import tensor as dt
-from weft.distributed.device_mesh import init_device_mesh
+from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode
 from weft.errors import DimError, DistError
@@ -130,7 +130,7 @@ def test_bad_placements():
             DTensor.from_local(x, mesh, [Partial("foo")])
         with pytest.raises(TypeError, match="Shard takes the number of a dim, but got 'batch'; names go in a dict"):
             distribute_tensor(x, mesh, [Shard("batch")])
-        with pytest.raises(ValueError, match="mesh dim 0 is given for two dims"):
+        with pytest.raises(ValueError, match="mesh dim 0 is given twice"):
             distribute_tensor(torch.ones(4, 2, names=("a", "b")), mesh, {"a": 0, "b": 0})
         with pytest.raises(TypeError, match="a placement is"):
             distribute_tensor(x, mesh, ["Shard"])
@@ -280,6 +280,66 @@ def test_a_plan_that_sends_nothing_is_used_again():
         assert (x + x).amax().placements == (Replicate(),)
 
     on_mesh((2,), program)
+
+
+def test_to_another_mesh():
+    def program(mesh):
+        line = DeviceMesh("cpu", [3, 1, 2, 0])
+        whole = torch.arange(30, dtype=torch.float64).view(6, 5)
+        for source in product(SOME, repeat=2):
+            for target in ([Replicate()], [Shard(0)], [Shard(1)]):
+                x = distribute_tensor(whole, mesh).requires_grad_()
+                y = (x * 1).redistribute(placements=source) if Partial() not in source else as_partial(x, source)
+                y = y.redistribute(line, target)
+                assert (y.device_mesh, y.placements) == (line, tuple(target))
+                assert torch.equal(y.full_tensor(), whole)
+                (y * y).sum().backward()
+                assert x.grad.device_mesh == mesh
+                assert torch.equal(x.grad.full_tensor(), 2 * whole)
+
+    on_mesh((2, 2), program)
+
+
+def as_partial(x, placements):
+    """The distributed tensor `x` as sums over the mesh dims with `Partial()`."""
+    rest = [Replicate() if p == Partial() else p for p in placements]
+    moved = (x * 1).redistribute(placements=rest)
+    shares = [2 if p == Partial() else 1 for p in placements]
+    local = moved.to_local(grad_placements=placements) / (shares[0] * shares[1])
+    return DTensor.from_local(local, x.device_mesh, placements, shape=x.shape)
+
+
+def test_results_whose_sizes_depend_on_values_are_replicated():
+    def program(mesh):
+        whole = torch.tensor([3, 0, 2, 3, 1, 0])
+        x = distribute_tensor(whole, mesh, [Shard(0)])
+        for function in (
+            lambda x: x.nonzero(),
+            lambda x: x.nonzero(as_tuple=True)[0],
+            lambda x: x.unique(return_counts=True)[1],
+            lambda x: torch.unique_consecutive(x),
+            lambda x: torch.bincount(x),
+            lambda x: x[x > 1],
+        ):
+            result = function(x)
+            assert (type(result), result.placements) == (DTensor, (Replicate(),))
+            assert torch.equal(result.full_tensor(), function(whole))
+
+    on_mesh((2,), program)
+
+
+def test_several_mesh_dims_for_one_name():
+    def program(mesh):
+        x = torch.ones(8, 4, names=("batch", "hidden"))
+        y = distribute_tensor(x, mesh, {"batch": ("dp", "tp")})
+        assert y.placements == (Shard(0), Shard(0))
+        assert y.to_local().shape == (2, 4)
+        with pytest.raises(TypeError, match="device_mesh must be a DeviceMesh, as init_device_mesh makes it, but got"):
+            distribute_tensor(x, "cpu")
+        with pytest.raises(RuntimeError, match=r"Expected one of .* device type at start of device string: gpuu"):
+            init_device_mesh("gpuu", (4,))
+
+    on_mesh((2, 2), program, ("dp", "tp"))
 
 
 def test_parts_are_not_saved_as_the_whole(tmp_path):

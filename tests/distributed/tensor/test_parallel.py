@@ -136,6 +136,26 @@ def test_parameters_that_stay_plain_are_trained_with_the_others(kind):
     on_mesh((2,), program)
 
 
+def test_features_that_do_not_divide():
+    def program(mesh):
+        torch.manual_seed(0)
+        layers = [nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)]
+        plain, x = nn.Sequential(*layers), torch.randn(2, 4)
+        wanted = plain(x)
+        model = parallelize_module(copy.deepcopy(plain), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        y = model(x)
+        assert torch.allclose(y, wanted, atol=1e-6)
+        y.sum().backward()
+        plain(x).sum().backward()
+        assert torch.allclose(model[0].weight.grad.full_tensor(), plain[0].weight.grad, atol=1e-6)
+        with pytest.raises(
+            TypeError, match=r"parallelize_plan\['0'\] must be a style, such as ColwiseParallel\(\), got"
+        ):
+            parallelize_module(plain, mesh, {"0": ColwiseParallel})
+
+    on_mesh((2,), program)
+
+
 class Pair(nn.Module):
     def forward(self, a, b, scale=None):
         return a * (1 if scale is None else scale), b

@@ -14,7 +14,7 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.subscript import getitem, nonzero_dims
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._type_names import scalar_name
@@ -26,6 +26,11 @@ def _host(input: Tensor) -> HostArray:
     return input.detach()._host()
 
 
+def _result(input: Tensor, array: HostArray) -> Tensor:
+    """A tensor of what the host has computed; distributed, and whole on each process, if the input is distributed."""
+    return placed_with(input, from_host(array, input.device))
+
+
 # ---- nonzero elements
 
 
@@ -34,7 +39,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Coordinates of the nonzero elements: as rows of one tensor, or as one tensor for each dim (`as_tuple`)."""
     if as_tuple:
         return nonzero_dims(input if input.ndim else op.reshape(input, (1,)))
-    return from_host(np.argwhere(_host(input)).astype(np.int64), input.device)
+    return _result(input, np.argwhere(_host(input)).astype(np.int64))
 
 
 @composite()
@@ -61,10 +66,10 @@ def _groups(
     """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
     names = names_of(input)
     names_of_inverse = names if axis is None else names[axis : axis + 1]
-    tensors = [with_names(from_host(members, input.device), (None,) if axis is None else names)]
+    tensors = [with_names(_result(input, members), (None,) if axis is None else names)]
     for array, its_names, want in zip((inverse, counts), (names_of_inverse, (None,)), wanted, strict=True):
         if want:
-            tensors.append(with_names(from_host(array.astype(np.int64), input.device), its_names))
+            tensors.append(with_names(_result(input, array.astype(np.int64)), its_names))
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
@@ -130,8 +135,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if input.ndim != 1 or (host < 0).any():
         raise ShapeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is None:
-        return from_host(np.bincount(host.astype(np.int64), minlength=minlength), input.device)
+        return _result(input, np.bincount(host.astype(np.int64), minlength=minlength))
     if weights.shape != input.shape:
         raise ShapeError("weights should be 1-d and have the same length as input")
     sums = np.bincount(host.astype(np.int64), _host(weights), minlength)
-    return from_host(sums.astype(np.float32) if weights.dtype is float32 else sums, input.device)
+    return _result(input, sums.astype(np.float32) if weights.dtype is float32 else sums)

@@ -9,6 +9,8 @@ from weft._lazy.aval import named
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
+from weft.distributed.tensor._across_meshes import moved_to_mesh
+from weft.distributed.tensor._observers import requested
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import Sharding, labelled, local_part, local_type, relabelled, sharding_of
@@ -101,19 +103,23 @@ class DTensor(Tensor):
     def redistribute(
         self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False
     ) -> DTensor:
-        """The same tensor with other placements. Every process of the mesh must call it."""
+        """The same tensor with other placements, or on another mesh. Every process of the mesh must call it."""
         del async_op  # results need not be waited for
-        if device_mesh is not None and device_mesh != self.device_mesh:
-            raise DistError("Cross device mesh comm not supported yet!")
         if placements is None:
             raise DistError("placements is needed for redistribute!")
-        wanted = placements_for(placements, self.device_mesh, self.ndim, self)
-        for old, new in zip(self.placements, wanted, strict=True):
+        mesh = self.device_mesh if device_mesh is None else active_mesh(device_mesh)
+        wanted = placements_for(placements, mesh, self.ndim, self)
+        for at, new in enumerate(wanted):
+            old = self.placements[at] if mesh == self.device_mesh else None
             if new.is_partial() and old != new:
                 raise DistError(
-                    f"Can not redistribute from {old} to {new}, redistributing to Partial is for internal use only!"
+                    f"Can not redistribute from {old or self.placements} to {new}, redistributing to Partial is for "
+                    "internal use only!"
                 )
-        return _distributed(redistributed(operand(self), self._sharding.with_placements(wanted)))
+        with requested():
+            if mesh != self.device_mesh:
+                return _distributed(moved_to_mesh(operand(self), sharding_of(mesh, wanted, self._sharding.size)))
+            return _distributed(redistributed(operand(self), self._sharding.with_placements(wanted)))
 
     # --- values of the whole tensor ---
 

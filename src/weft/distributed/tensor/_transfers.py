@@ -19,7 +19,7 @@ from weft._tensor.composite.create import zeros
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._observers import observers
+from weft.distributed.tensor._observers import note_transfer
 from weft.distributed.tensor._placements import part
 
 
@@ -35,10 +35,10 @@ class Transfer:
 
 def transferred(value: Value, transfer: Transfer) -> Value:
     """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
+    if transfer.collective:
+        note_transfer(transfer.collective, value)
     with using(grad=False):
         result = transfer.run(wrap(value))._read()
-    for observer in observers() if transfer.collective else ():
-        observer.on_transfer(transfer.collective, value, result)
     if value.tape is None or not ambient().grad:
         return result
     signature = Signature(transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device)

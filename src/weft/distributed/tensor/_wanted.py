@@ -17,7 +17,7 @@ from weft.errors import ArgumentError, DimError, DistError, ValueRangeError
 def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor | None = None) -> Placements:
     """Placements for each dim of a mesh, as given for a tensor of `ndim` dims; None replicates.
 
-    Dims of the tensor are made non-negative. A mapping gives mesh dims for names of dims, which those of `named` have.
+    Dims of the tensor are made non-negative. A mapping gives, by the names of dims of `named`, a mesh dim or several.
     """
     if placements is None:
         return (Replicate(),) * mesh.ndim
@@ -46,13 +46,14 @@ def _checked(placement: Any, ndim: int) -> Placement:
     return Shard(placement.dim % ndim)
 
 
-def _by_name(placements: Mapping[str, str], mesh: DeviceMesh, tensor: Tensor) -> Placements:
+def _by_name(placements: Mapping[str, Any], mesh: DeviceMesh, tensor: Tensor) -> Placements:
     result: list[Placement] = [Replicate()] * mesh.ndim
-    for name, mesh_dim in placements.items():
-        at = mesh.dim_of(mesh_dim)
-        if result[at] != Replicate():
-            raise ValueRangeError(f"placements by name: mesh dim {mesh_dim!r} is given for two dims, in {placements!r}")
-        result[at] = Shard(position(tensor, name))
+    for name, entry in placements.items():
+        for mesh_dim in entry if isinstance(entry, (tuple, list)) else (entry,):
+            at = mesh.dim_of(mesh_dim)
+            if result[at] != Replicate():
+                raise ValueRangeError(f"placements by name: mesh dim {mesh_dim!r} is given twice, in {placements!r}")
+            result[at] = Shard(position(tensor, name))
     return tuple(result)
 
 

@@ -97,10 +97,12 @@ class CommDebugMode:
         if self in observers():
             self._open.pop()
 
-    def on_transfer(self, collective: str, part: Value, result: Value) -> None:
+    def on_transfer(self, collective: str, part: Value, *, requested: bool) -> None:
         """Record a collective."""
-        text = f"{part.aval} -> {result.aval}"
-        self._open[-1].events.append(Event(collective, text, user_site(), part.aval.nbytes, is_collective=True))
+        del requested
+        self._open[-1].events.append(
+            Event(collective, str(part.aval), user_site(), part.aval.nbytes, is_collective=True)
+        )
 
     def _on_record(self, results: tuple[Value, ...]) -> None:
         """Record an operator."""

@@ -38,6 +38,8 @@ def parallelize_module(
         kind = type(parallelize_plan).__name__
         raise ArgumentError(f"parallelize_plan must be a ParallelStyle, or a dict of them by names, but got {kind}")
     for name, style in parallelize_plan.items():
+        if not isinstance(style, ParallelStyle):
+            raise ArgumentError(f"parallelize_plan[{name!r}] must be a style, such as ColwiseParallel(), got {style!r}")
         matching = list(_submodules(module, name.split(".") if name else []))
         if not matching:
             warnings.warn(f"parallelize_plan: no submodule is called {name!r}, so nothing is done", stacklevel=2)

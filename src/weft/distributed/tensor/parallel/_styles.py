@@ -26,11 +26,16 @@ class ParallelStyle(ABC):
         return self.apply(module, device_mesh)
 
 
-def _distributed(x: Any, mesh: DeviceMesh, layout: Placement, desired: Placement) -> Any:
-    """A tensor with the placement `desired`; a plain one is a part of a tensor with the placement `layout`."""
+def _distributed(x: Any, mesh: DeviceMesh, layout: Placement, desired: Placement, features: int | None = None) -> Any:
+    """A tensor with the placement `desired`; a plain one is a part of a tensor with the placement `layout`.
+
+    `features` is the size of its last dim, if that is known; so its parts need not have one size.
+    """
     if not isinstance(x, Tensor):
         return x
-    whole = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [layout])
+    is_split = isinstance(layout, Shard) and layout.dim in (-1, x.ndim - 1)
+    shape = None if features is None or not is_split else (*x.shape[:-1], features)
+    whole = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [layout], shape=shape)
     return whole.redistribute(placements=[desired])
 
 
@@ -67,10 +72,14 @@ class _SplitParallel(ParallelStyle):
             whole = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=src_data_rank)
             module.register_parameter(name, Parameter(whole, parameter.requires_grad))
         (layout,), (wanted,), desired = self.input_layouts, self.output_layouts, self.desired[kind]
+        features = module.in_features if isinstance(module, Linear) else None
         return distribute_module(
             module,
             mesh,
-            input_fn=lambda _, inputs, own: (_distributed(inputs[0], own, layout, desired), *inputs[1:]),
+            input_fn=lambda _, inputs, own: (
+                _distributed(inputs[0], own, layout, desired, features),
+                *inputs[1:],
+            ),
             output_fn=lambda _, output, own: _output(output, wanted, self.use_local_output),
         )
 
