@@ -15,9 +15,9 @@ _SIZES = count(1)
 
 def _first_calls(devices: int) -> float:
     """Seconds of 60 operators on tensors of new sizes over a mesh of so many devices, of which this process is one."""
-    import weft  # noqa: PLC0415  measured processes alone import it
-    from weft.distributed.device_mesh import DeviceMesh  # noqa: PLC0415
-    from weft.distributed.tensor import DTensor, Replicate, Shard  # noqa: PLC0415
+    import weft
+    from weft.distributed.device_mesh import DeviceMesh
+    from weft.distributed.tensor import DTensor, Replicate, Shard
 
     mesh = DeviceMesh.from_group(weft.distributed.group.WORLD, "cpu", np.arange(devices))
     sizes = [8 * next(_SIZES) for _ in range(10)]
@@ -37,7 +37,7 @@ def _first_calls(devices: int) -> float:
 
 def planning() -> list[tuple[str, Side, Side, float]]:
     """A row that compares a mesh of 100,000 devices with one of 8."""
-    import weft.distributed as dist  # noqa: PLC0415
+    import weft.distributed as dist
 
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
