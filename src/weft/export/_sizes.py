@@ -18,6 +18,7 @@ from jax import lax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from weft._lazy.interpreter.control import constants_and_carries
 from weft.errors import ProgramError
 from weft.export._expressions import Expression, Expressions
 
@@ -281,7 +282,7 @@ class Sizes:
     def _scan(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
         params = eqns[0].params
         body = self._body([eqn.params["jaxpr"] for eqn in eqns])
-        n, m = params["num_consts"], params["num_carry"]
+        n, m = constants_and_carries(params)
         consts, init, xs = operands[:n], operands[n : n + m], operands[n + m :]
 
         def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -33,7 +33,7 @@ def _while(params: Params, ins: Types, outs: Types) -> Function:
     return loop
 
 
-def _constants_and_carries(params: Params) -> tuple[int, int]:
+def constants_and_carries(params: Params) -> tuple[int, int]:
     """How many inputs of a scan are constants, and how many carries follow them."""
     if "ft_in" in params:  # jax 0.11 has a tree of (constants, carries, scanned arrays)
         constants, carries, _ = params["ft_in"].unpack()
@@ -44,7 +44,7 @@ def _constants_and_carries(params: Params) -> tuple[int, int]:
 @primitive("scan", view=True)
 def _scan(params: Params, ins: Types, outs: Types) -> Function:
     body = interpreted(params["jaxpr"]).run
-    consts, carries = _constants_and_carries(params)
+    consts, carries = constants_and_carries(params)
     length = params["length"]
     stacked = outs[carries:]
     steps = range(length)[:: -1 if params["reverse"] else 1]
