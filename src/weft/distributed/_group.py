@@ -185,6 +185,7 @@ class ProcessGroup(GroupCollectives):
         self._shared = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
         backend.in_order = self._executor.run
+        self._messages: deque[Message] = deque()  # sent or received without a caller waiting at once
         self._message_executor = OrderedExecutor(f"{name}, messages")
         self._block = _BlockState()
         self._checks = get_debug_level() is DebugLevel.DETAIL
@@ -364,6 +365,9 @@ class ProcessGroup(GroupCollectives):
     def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
         if not message.done:  # a thread completes it if no caller waits for it
+            while self._messages and self._messages[0].done:
+                self._messages.popleft()
+            self._messages.append(message)
             self._message_executor.submit(message.wait)
         return work
 
@@ -372,7 +376,8 @@ class ProcessGroup(GroupCollectives):
         for work in self._unwaited:
             work.log_unobserved()
         lines = (self._executor, self._message_executor)
-        if any(line.busy for line in lines):
+        # that thread may still have to look at messages which are done
+        if self._executor.busy or any(not message.done for message in self._messages):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations
