@@ -66,16 +66,16 @@ def test_a_group_that_has_sent_everything_can_be_destroyed_at_once():
         dist.init_process_group("threads")
         tags = range(100)
         if rank:
-            tensors = [torch.zeros(20_000) for _ in tags]
+            tensors = [weft.zeros(20_000) for _ in tags]
             for tag, tensor in zip(tags, tensors, strict=True):
                 dist.recv(tensor, 0, tag=tag)
             return [tensor[0].item() for tensor in tensors]
-        for work in [dist.isend(torch.full((20_000,), float(tag)), 1, tag=tag) for tag in tags]:
+        for work in [dist.isend(weft.full((20_000,), float(tag)), 1, tag=tag) for tag in tags]:
             work.wait()
         return None
 
     for _ in range(5):
-        assert dist.run_threads(program)[1] == list(range(100))
+        assert run_threads(program)[1] == list(range(100))
 
 
 def test_a_message_under_way_keeps_its_memory():
