@@ -229,9 +229,10 @@ class ProcessGroup(GroupCollectives):
         """Set how long operations may wait for their peers; it should be equal on all ranks."""
         self._backend.timeout = timeout
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "") -> None:
         """Make operations that wait for peers fail, on all ranks; the group cannot be used after it."""
-        self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
+        text = f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}"
+        self._backend.abort(f"{text}: {reason}" if reason else text)
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""

@@ -39,7 +39,7 @@ def test_a_schedule_without_one_action_is_refused(case, ranks, microbatches, cha
     plan = plan_of(order, ranks, local, microbatches)
     row = chance.choice(plan)
     del row[chance.randrange(len(row))]
-    with pytest.raises(ValueError, match="^schedule: "):
+    with pytest.raises(ValueError, match=r"^schedule: "):
         check(plan, microbatches)
 
 
@@ -66,7 +66,9 @@ def idle_steps(order, ranks, local, microbatches):
 
 @pytest.mark.parametrize(("ranks", "microbatches"), [(2, 4), (4, 8), (4, 16), (8, 16)])
 def test_interleaving_and_split_backwards_shorten_idle_times(ranks, microbatches):
-    assert idle_steps(orders.interleaved, ranks, 2, microbatches) <= idle_steps(orders.looped_bfs, ranks, 2, microbatches)
+    assert idle_steps(orders.interleaved, ranks, 2, microbatches) <= idle_steps(
+        orders.looped_bfs, ranks, 2, microbatches
+    )
     assert idle_steps(orders.interleaved, ranks, 2, microbatches) <= 2 * ranks * (ranks - 1)
     assert idle_steps(orders.zero_bubble_v, ranks, 2, microbatches) <= ranks * (ranks - 1)
 
@@ -111,7 +113,9 @@ def test_bad_schedules(rows, text):
 
 
 def test_numbers_that_schedules_do_not_allow():
-    with pytest.raises(ValueError, match=r"^Number of microbatches \(3\) must be greater than or equal to the number of"):
+    with pytest.raises(
+        ValueError, match=r"^Number of microbatches \(3\) must be greater than or equal to the number of"
+    ):
         orders.one_forward_one_backward(4, 1, 3)
     with pytest.raises(ValueError, match=r"multiple of the number of rounds \(2\), but got 5\.$"):
         orders.interleaved(2, 2, 5)

@@ -59,8 +59,8 @@ def action_of(text: str) -> Action:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise OutOfRangeError(
-            f"Invalid action string: {text}, should be formatted as [stage][action type][(microbatch)] e.g. 2F0; action "
-            f"types are {', '.join(Kind)}"
+            f"Invalid action string: {text}, should be formatted as [stage][action type][(microbatch)] e.g. 2F0; "
+            f"action types are {', '.join(Kind)}"
         )
     stage, kind, microbatch = match.groups()
     return Action(int(stage), Kind(kind), int(microbatch))

@@ -52,8 +52,7 @@ def one_forward_one_backward(ranks: int, local: int, microbatches: int) -> Order
 def looped_bfs(ranks: int, local: int, microbatches: int) -> Orders:
     """All microbatches through a stage before the rank's next one (Lamy-Poirier, 2022)."""
     return [
-        _each(F, stages, microbatches) + _each(B, stages, microbatches)[::-1]
-        for stages in looped_stages(ranks, local)
+        _each(F, stages, microbatches) + _each(B, stages, microbatches)[::-1] for stages in looped_stages(ranks, local)
     ]
 
 
@@ -64,9 +63,7 @@ def interleaved(ranks: int, local: int, microbatches: int) -> Orders:
 
 def interleaved_zero_bubble(ranks: int, local: int, microbatches: int) -> Orders:
     """`interleaved` with split backwards: weight gradients are computed where ranks would be idle (Qi et al., 2024)."""
-    return [
-        _with_weights(actions, rank) for rank, actions in enumerate(_interleaved(ranks, local, microbatches, I, 1))
-    ]
+    return [_with_weights(actions, rank) for rank, actions in enumerate(_interleaved(ranks, local, microbatches, I, 1))]
 
 
 def zero_bubble_v(ranks: int, local: int, microbatches: int) -> Orders:

@@ -75,8 +75,8 @@ def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> Non
     constants = [(slot, leaf) for slot, leaf in zip(slots, leaves, strict=False) if not isinstance(slot, Slot)]
     if tree != own_tree or any(isinstance(leaf, Tensor) or leaf != constant for constant, leaf in constants):
         raise ProgramError(
-            f"{what} are not those that pipeline() has recorded: apart from the elements of tensors, they must not "
-            f"change; they were {expected}, where slots are tensors, and are {actual}"
+            f"{what} must be like those that pipeline() has recorded, but for the elements of tensors: they were "
+            f"{expected}, where slots are tensors, and are {map_tensors(lambda x: Slot(-1), actual)}"
         )
     values.update({slot: leaf for slot, leaf in zip(slots, leaves, strict=True) if isinstance(slot, Slot)})
 
@@ -150,7 +150,9 @@ def pipeline(
             )
     recording = recorded(module, tuple(mb_args), dict(mb_kwargs or {}), spec)
     if empty := [at for at, calls in enumerate(recording.stages) if not calls]:
-        raise ProgramError(f"pipeline(): the stages {empty} call no submodule; a split point stands at an end of the model")
+        raise ProgramError(
+            f"pipeline(): the stages {empty} call no submodule; a split point stands at an end of the model"
+        )
     parts = _parts(recording, modules)
     _require_apart(parts)
     return Pipe(parts)

@@ -99,7 +99,7 @@ def timetable(plan: Orders) -> list[list[Action | None]]:
     events: set[Event] = set()
     table: list[list[Action | None]] = [[] for _ in plan]
     while any(waiting):
-        while any([_pass_messages(actions, events, ranks) for actions in waiting]):
+        while sum(_pass_messages(actions, events, ranks) for actions in waiting):
             pass
         steps = [actions[-1] if actions and _is_ready(actions[-1], events, ranks) else None for actions in waiting]
         if not any(steps) and any(waiting):

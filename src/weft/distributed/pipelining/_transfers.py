@@ -112,7 +112,8 @@ class Transfers:
         ]
         self._fetch([part for part in parts if part is not None], peer, tag)
         results = [
-            leaf if part is None else _assembled(part, leaf, find_mesh) for part, leaf in zip(parts, leaves, strict=True)
+            leaf if part is None else _assembled(part, leaf, find_mesh)
+            for part, leaf in zip(parts, leaves, strict=True)
         ]
         return jax.tree.unflatten(tree, results)
 

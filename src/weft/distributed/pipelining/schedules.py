@@ -73,10 +73,11 @@ class _PipelineSchedule:
         check(plan, self._n_microbatches)
         ranks, rank = rank_by_stage(plan), self._group.rank()
         own = sorted(stage for stage, other in ranks.items() if other == rank)
-        if len(plan) != self._group.size() or len(ranks) != self._num_stages or own != sorted(self._stages):
+        size, local_stages = self._group.size(), sorted(self._stages)
+        if (len(plan), len(ranks), own) != (size, self._num_stages, local_stages):
             raise ValueRangeError(
-                f"{type(self).__name__}: with {self._num_stages} stages on {self._group.size()} ranks, rank {rank} has "
-                f"the stages {own} of a schedule for {len(ranks)} stages on {len(plan)} ranks, but got {sorted(self._stages)}"
+                f"{type(self).__name__}: rank {rank} of {size} has the stages {local_stages} of {self._num_stages}, "
+                f"but the schedule has {len(ranks)} stages on {len(plan)} ranks, and {own} on this one"
             )
         self._plan, self._ranks = plan, ranks
         self._forward_plan = with_messages(forwards_of(computations_of(plan)))
@@ -143,45 +144,55 @@ class _PipelineSchedule:
     ) -> Any:
         if not self._plan:
             raise OptionError(f"{type(self).__name__} has no schedule yet; read one by _load_csv(file)")
-        last = self._stages.get(self._num_stages - 1)
-        self._require_loss(target, losses, is_last=last is not None, backward=backward)
-        targets = None if target is None or last is None else [part for (part,), _ in self._parts((target,), {})]
-        step = Step(
-            self._stages,
-            self._ranks,
-            self._transfers,
-            self._parts(args if 0 in self._stages else (), kwargs, *self._specs),
-            self._loss_of(targets, loss_kwargs or {}),
-            1 / self._n_microbatches if self.scale_grads else 1,
-            return_outputs,
-        )
-        self._agree()
+        if losses is not None and not isinstance(losses, list):
+            raise ArgumentError(f"losses must be a list but got a {type(losses)}")
+        if self._loss_fn is None and (target is not None or losses is not None):
+            raise OptionError(f"{type(self).__name__} has no loss_fn, so it takes neither target nor losses")
         try:
+            step = self._new_step(args, kwargs, target, loss_kwargs or {}, return_outputs, backward=backward)
+            self._agree()
             step.run((self._plan if backward else self._forward_plan)[self._group.rank()])
-        except BaseException:
-            self._group.abort()
+        except BaseException as error:
+            where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+            self._group.abort(f"{type(error).__name__}{where}: {error}")
             raise
         in_order = range(self._n_microbatches)
         if losses is not None:
             losses[:] = [step.losses[m] for m in in_order if m in step.losses]
         return merge_chunks([step.outputs[m] for m in in_order], self._output_merge_spec) if step.outputs else None
 
-    def _require_loss(self, target: Any, losses: Any, *, is_last: bool, backward: bool) -> None:
-        if losses is not None and not isinstance(losses, list):
-            raise ArgumentError(f"losses must be a list but got a {type(losses)}")
-        if self._loss_fn is None and (target is not None or losses is not None):
-            raise OptionError(f"{type(self).__name__} has no loss_fn, so it takes neither target nor losses")
-        if backward and is_last and target is None:
+    def _new_step(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: Any,
+        loss_kwargs: Mapping[str, Any],
+        keeps_outputs: bool,
+        *,
+        backward: bool,
+    ) -> Step:
+        has_last = self._num_stages - 1 in self._stages
+        if backward and has_last and target is None:
             raise OptionError("the rank of the last stage must pass target to step(), for loss_fn(output, target)")
+        targets = [part for (part,), _ in self._parts((target,), {})] if has_last and target is not None else None
+        return Step(
+            self._stages,
+            self._ranks,
+            self._transfers,
+            self._parts(args if 0 in self._stages else (), kwargs, *self._specs),
+            self._loss_of(targets, loss_kwargs),
+            1 / self._n_microbatches if self.scale_grads else 1,
+            keeps_outputs,
+        )
 
     def _parts(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *specs: Any
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], args_spec: Any = None, kwargs_spec: Any = None
     ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """The arguments of each microbatch."""
+        """The arguments of each microbatch. Specs of arguments that other ranks give are not used."""
         count = self._n_microbatches
-        if not args:
-            specs = (None, *specs[1:])  # those of the first stage's rank
-        args_split, kwargs_split = split_args_kwargs_into_chunks(args, kwargs, count, *specs)
+        args_split, kwargs_split = split_args_kwargs_into_chunks(
+            args, kwargs, count, args_spec if args else None, kwargs_spec if kwargs else None
+        )
         if len(args_split) != count:
             raise ValueRangeError(f"a batch of {len(args_split)} cannot be divided into {count} microbatches")
         return list(zip(args_split, kwargs_split, strict=True))
@@ -204,8 +215,8 @@ class _PipelineSchedule:
                 name, plan, with_loss = other
                 first, first_plan, first_with_loss = others[0]
                 raise DistError(
-                    f"all ranks of a pipeline need the same schedule, microbatches and loss_fn, but rank 0 of the group has "
-                    f"{_described(first, first_plan, first_with_loss)}, and rank {rank} has "
+                    "all ranks of a pipeline need the same schedule, microbatches and loss_fn, but rank 0 of the group "
+                    f"has {_described(first, first_plan, first_with_loss)}, and rank {rank} has "
                     f"{_described(name, plan, with_loss)}"
                 )
         self._agreed = True
