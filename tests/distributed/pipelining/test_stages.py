@@ -108,6 +108,20 @@ def test_dicts_and_what_is_no_tensor():
     assert results[1][0]["name"] == "layer"
 
 
+def test_types_and_names_of_dims_stay():
+    def first(w, x):
+        return x.to(torch.bfloat16) * w.to(torch.bfloat16), (x * w).rename("batch", "width"), torch.complex(x, -x)
+
+    def second(w, half, named, pair):
+        assert (half.dtype, named.names, pair.dtype) == (torch.bfloat16, ("batch", "width"), torch.complex128)
+        return (half.double() + named.sum("width").rename(None)[:, None] + pair.imag) * w
+
+    x = numbers(4, 2)
+    (_, grad), (result, _) = run([first, second], (x,), target=x)
+    assert torch.equal(result, (x * 2 + 2 * x.sum(1, keepdim=True) - x) * 2)
+    assert grad == 2 * (x + x.sum(1, keepdim=True)).mean().item()
+
+
 def test_keyword_arguments_are_those_of_a_rank_and_divided_as_specs_say():
     """Columns of `x` go with rows of `scale`; results are put together along the last dim."""
 

@@ -194,7 +194,8 @@ def test_schedules_by_name():
 # --- with other parallelism ---
 
 
-def test_replicas_of_stages_average_once_in_a_step():
+@pytest.mark.parametrize("kind", [Schedule1F1B, ScheduleInterleavedZeroBubble])
+def test_replicas_of_stages_average_once_in_a_step(kind):
     def program(mesh):
         group, replicas = mesh.get_group("pp"), mesh.get_group("dp")
         index, replica = mesh.get_local_rank("pp"), mesh.get_local_rank("dp")
@@ -203,12 +204,19 @@ def test_replicas_of_stages_average_once_in_a_step():
         hook = torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook
         module.register_comm_hook(replicas, lambda state, bucket: averages.append(bucket) or hook(state, bucket))
         stage = PipelineStage(module, index, 2, "cpu", group=group)
-        schedule = Schedule1F1B(stage, 2, cross_entropy)
+        schedule = scheduled(kind, [stage], 2, cross_entropy)
         ((tokens, targets),) = batches(1)
+        part, target = tokens.chunk(2)[replica], targets.chunk(2)[replica]
         for count in (1, 2):
             module.zero_grad()
-            schedule.step(tokens.chunk(2)[replica], target=targets.chunk(2)[replica])
+            schedule.step(part, target=target)
             assert sum(bucket.is_last() for bucket in averages) == count
+        module.zero_grad()
+        with module.no_sync():
+            schedule.step(part, target=target)
+        assert sum(bucket.is_last() for bucket in averages) == 2
+        module.zero_grad()
+        schedule.step(part, target=target)
         expected = whole_gradients()
         for name, grad in gradients_of(module.module).items():
             np.testing.assert_allclose(grad, expected[name], rtol=1e-9, atol=1e-12)

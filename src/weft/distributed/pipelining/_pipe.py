@@ -11,6 +11,7 @@ import jax
 from weft._base.device import DeviceLike
 from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, recorded
+from weft.distributed.pipelining._transfers import map_tensors
 from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import ArgumentError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
@@ -187,6 +188,6 @@ def _require_apart(parts: Sequence[_Part]) -> None:
             other, other_name = places.setdefault(id(tensor), (at, name))
             if other != at:
                 raise ProgramError(
-                    f"pipeline(): stage {at} has {name!r}, which is {other_name!r} of stage {other}; stages cannot share "
-                    "parameters, so split the model elsewhere or give each its own"
+                    f"pipeline(): stage {at} has {name!r}, which is {other_name!r} of stage {other}; stages cannot "
+                    "share parameters, so split the model elsewhere or give each its own"
                 )

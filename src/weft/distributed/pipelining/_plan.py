@@ -61,8 +61,11 @@ def computations_of(plan: Orders) -> Orders:
     return [[action for action in actions if action.computation_type in COMPUTATIONS] for actions in plan]
 
 
-def check(plan: Orders, microbatches: int) -> None:
-    """`ValueError` unless each stage computes each microbatch once, and the plan comes to its end."""
+def check(plan: Orders, microbatches: int, *, training: bool) -> None:
+    """`ValueError` unless each stage computes each microbatch once, and the plan comes to its end.
+
+    Without `training`, there may be no backwards at all.
+    """
     ranks = rank_by_stage(plan)
     counts = Counter(action for actions in plan for action in actions)
     if repeated := [action for action, count in counts.items() if count > 1]:
@@ -70,7 +73,7 @@ def check(plan: Orders, microbatches: int) -> None:
     for action in counts:
         if action.microbatch_index >= microbatches:
             raise ValueRangeError(f"schedule: {action} is there, but there are {microbatches} microbatches")
-    backward = any(action.computation_type in _BACKWARDS for action in counts)
+    backward = training or any(action.computation_type in _BACKWARDS for action in counts)
     for stage in ranks:
         for m in range(microbatches):
             _require_computed(counts, stage, m, backward)

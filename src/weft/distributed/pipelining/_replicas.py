@@ -20,8 +20,8 @@ def forward_apart(module: Any) -> AbstractContextManager[None]:
 
 
 def begin_backward(module: Any, *, last: bool) -> None:
-    """Called before a backward: the last one of a step averages the gradients of all."""
-    if isinstance(module, DistributedDataParallel) and last:
+    """Called before a backward: the last one of a step averages the gradients of all, unless within `no_sync()`."""
+    if isinstance(module, DistributedDataParallel) and last and module.require_backward_grad_sync:
         module.reducer.expect(sync=True)
     elif hasattr(module, "set_requires_gradient_sync"):  # a module under fully_shard
         module.set_requires_gradient_sync(last)

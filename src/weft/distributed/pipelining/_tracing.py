@@ -106,7 +106,7 @@ class _Recorder:
         self._module = module
         self._opened = opened
         self._spec = split_spec
-        self._known: dict[int, tuple[Slot, int, Tensor]] = {}  # by identity: slot, version, and a reference to it
+        self._slots_by_id: dict[int, tuple[Slot, int, Tensor]] = {}  # by identity: slot, version, and a reference to it
         self._numbers = count()
         self._stack: list[str] = []
         self._stages: list[list[Call]] = [[]]
@@ -164,14 +164,14 @@ class _Recorder:
             if not isinstance(leaf, Tensor):
                 return leaf
             if not self._is_known(leaf):
-                self._known[id(leaf)] = Slot(next(self._numbers)), leaf._version, leaf
-            return self._known[id(leaf)][0]
+                self._slots_by_id[id(leaf)] = Slot(next(self._numbers)), leaf._version, leaf
+            return self._slots_by_id[id(leaf)][0]
 
         return jax.tree.map(slot, structure)
 
     def _is_known(self, tensor: Tensor) -> bool:
-        known = self._known.get(id(tensor))
-        return known is not None and known[1] == tensor._version
+        entry = self._slots_by_id.get(id(tensor))
+        return entry is not None and entry[1] == tensor._version
 
     def _slots_of(self, structure: Any, what: str) -> Any:
         """The structure with the slots of its tensors; `RuntimeError` for one that no submodule has returned."""
@@ -181,11 +181,11 @@ class _Recorder:
                 return leaf
             if not self._is_known(leaf):
                 raise ProgramError(
-                    f"pipeline(): {what} a tensor of shape {list(leaf.shape)} that is computed outside of the submodules "
-                    "between which the model is split; move that computation into a submodule, or write the stages as "
-                    "modules and make each a PipelineStage"
+                    f"pipeline(): {what} a tensor of shape {list(leaf.shape)} that is computed outside of the "
+                    "submodules between which the model is split; move that computation into a submodule, or write the "
+                    "stages as modules and make each a PipelineStage"
                 )
-            return self._known[id(leaf)][0]
+            return self._slots_by_id[id(leaf)][0]
 
         return jax.tree.map(slot, structure)
 

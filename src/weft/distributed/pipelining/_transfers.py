@@ -42,27 +42,38 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Shape and type of a tensor that is sent, and whether its sender wants its gradient."""
+    """Shape, type and names of dims of a tensor that is sent, and whether its sender wants its gradient."""
 
     shape: tuple[int, ...]
     dtype: DType
     requires_grad: bool
+    names: tuple[str | None, ...] | None
     layout: Layout | None = None
 
 
 def _described(leaf: Any) -> Any:
     """What is said of a leaf in advance; what is no tensor is sent in this way alone."""
-    if isinstance(leaf, DTensor):
-        mesh = leaf.device_mesh
-        layout = Layout(leaf.placements, tuple(leaf.shape), mesh.mesh_dim_names, mesh.shape)
-        return TensorSpec(tuple(leaf._local_tensor.shape), leaf.dtype, leaf.requires_grad, layout)
     if isinstance(leaf, Tensor):
-        return TensorSpec(tuple(leaf.shape), leaf.dtype, leaf.requires_grad)
+        names = leaf.names if leaf.has_names() else None
+        return TensorSpec(tuple(_part_of(leaf).shape), leaf.dtype, leaf.requires_grad, names, _layout_of(leaf))
     if not isinstance(leaf, (bool, int, float, complex, str, bytes)):
         raise ArgumentError(
             f"stages exchange tensors, numbers and texts in tuples, lists and dicts, but got a {type(leaf).__name__}"
         )
     return leaf
+
+
+def _part_of(x: Tensor) -> Tensor:
+    """What this rank has of a tensor, without names."""
+    part = x._local_tensor if isinstance(x, DTensor) else x.detach()
+    return part.rename(None) if part.has_names() else part
+
+
+def _layout_of(x: Tensor) -> Layout | None:
+    if not isinstance(x, DTensor):
+        return None
+    mesh = x.device_mesh
+    return Layout(x.placements, tuple(x.shape), mesh.mesh_dim_names, mesh.shape)
 
 
 def tensors_of(structure: Any) -> list[Tensor]:
@@ -93,7 +104,7 @@ class Transfers:
         head = [tensor([len(description) if changed else 0], dtype=int64)]
         if changed:
             head.append(from_host(np.frombuffer(description, np.uint8)))
-        parts = [x._local_tensor if isinstance(x, DTensor) else x.detach() for x in tensors_of(structure)]
+        parts = [_part_of(x) for x in tensors_of(structure)]
         self._works = [work for work in self._works if work is not None and not work.is_completed()]
         self._works += [isend(x, group=self._group, group_dst=peer, tag=tag) for x in (*head, *parts)]
 
@@ -134,6 +145,8 @@ class Transfers:
 def _assembled(part: Tensor, spec: TensorSpec, find_mesh: FindMesh) -> Tensor:
     """A received part as the tensor that was sent."""
     layout = spec.layout
+    if spec.names is not None:
+        part = part.rename(*spec.names)
     if layout is not None:
         mesh = find_mesh(layout.mesh_dim_names, layout.mesh_shape)
         part = DTensor.from_local(part, mesh, layout.placements, shape=layout.size)

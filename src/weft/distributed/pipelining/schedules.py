@@ -70,7 +70,7 @@ class _PipelineSchedule:
 
     def _adopt(self, plan: Orders) -> None:
         """Take a plan, if it is one for these stages."""
-        check(plan, self._n_microbatches)
+        check(plan, self._n_microbatches, training=self._loss_fn is not None)
         ranks, rank = rank_by_stage(plan), self._group.rank()
         own = sorted(stage for stage, other in ranks.items() if other == rank)
         size, local_stages = self._group.size(), sorted(self._stages)
@@ -153,8 +153,8 @@ class _PipelineSchedule:
             self._agree()
             step.run((self._plan if backward else self._forward_plan)[self._group.rank()])
         except BaseException as error:
-            where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-            self._group.abort(f"{type(error).__name__}{where}: {error}")
+            notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+            self._group.abort(f"{type(error).__name__}{notes}: {error}")
             raise
         in_order = range(self._n_microbatches)
         if losses is not None:
