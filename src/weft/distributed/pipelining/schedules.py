@@ -19,6 +19,9 @@ from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import ArgumentError, DistError, GradientError, OptionError, ValueRangeError
 
 __all__ = [
+    "Action",
+    "Kind",
+    "Orders",
     "PipelineScheduleMulti",
     "PipelineScheduleSingle",
     "Schedule1F1B",
