@@ -224,6 +224,26 @@ def test_replicas_of_stages_average_once_in_a_step(kind):
     on_mesh((2, 2), program, ("dp", "pp"))
 
 
+@pytest.mark.parametrize("kind", [ScheduleGPipe, ScheduleInterleavedZeroBubble])
+def test_sharded_stages(kind):
+    fully_shard = pytest.importorskip("weft.distributed.fsdp").fully_shard
+
+    def program(mesh):
+        index, replica = mesh.get_local_rank("pp"), mesh.get_local_rank("dp")
+        part = part_of(whole_model(), index, 2)
+        for block in part.blocks.values():
+            fully_shard(block, mesh=mesh["dp"])
+        fully_shard(part, mesh=mesh["dp"])
+        stage = PipelineStage(part, index, 2, "cpu", group=mesh.get_group("pp"))
+        ((tokens, targets),) = batches(1)
+        scheduled(kind, [stage], 2, cross_entropy).step(tokens.chunk(2)[replica], target=targets.chunk(2)[replica])
+        expected = whole_gradients()
+        for name, parameter in part.named_parameters():
+            np.testing.assert_allclose(parameter.grad.full_tensor(), expected[name], rtol=1e-9, atol=1e-12)
+
+    on_mesh((2, 2), program, ("dp", "pp"))
+
+
 class Passing(torch.nn.Module):
     """A part of the model whose results stay distributed, if another one follows."""
 
