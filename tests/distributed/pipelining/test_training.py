@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import random
 import weakref
 
 import numpy as np
@@ -30,7 +32,9 @@ from weft.distributed.pipelining import (
     ScheduleLoopedBFS,
     ScheduleZBVZeroBubble,
 )
+from weft.distributed.pipelining._actions import Action, Kind
 from weft.distributed.pipelining._orders import looped_stages, v_stages
+from weft.distributed.pipelining._plan import with_messages
 from weft.distributed.pipelining.schedules import _PipelineScheduleRuntime, get_schedule_class
 from weft.distributed.tensor import DTensor, Replicate, Shard
 from weft.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -95,6 +99,66 @@ def test_gradients_add_up_and_may_be_sums():
                 np.testing.assert_allclose(grad, expected[name], rtol=1e-9, atol=1e-12)
 
     on_ranks(2, program)
+
+
+def test_uneven_microbatches_count_equally():
+    tokens, targets = batches(1, 7)[0]
+    model = whole_model()
+    pairs = zip(tokens.tensor_split(3), targets.tensor_split(3), strict=True)
+    torch.stack([cross_entropy(model(x), y) for x, y in pairs]).mean().backward()
+    expected = gradients_of(model)
+
+    def program(rank):
+        (stage,) = stages_of(whole_model(), [rank], 2)
+        ScheduleGPipe(stage, 3, cross_entropy).step(tokens, target=targets)
+        for name, grad in gradients_of(stage.submod).items():
+            np.testing.assert_allclose(grad, expected[name], rtol=1e-9, atol=1e-12)
+
+    on_ranks(2, program)
+
+
+def random_orders(chance, ranks, stages, microbatches):
+    """Any stages on any ranks, full and split backwards, in any order in which one process could compute them."""
+    owners = [*range(ranks), *(chance.randrange(ranks) for _ in range(stages - ranks))]
+    chance.shuffle(owners)
+    cells = [(stage, m) for stage in range(stages) for m in range(microbatches)]
+    backward = {cell: chance.choice([Kind.FULL_BACKWARD, Kind.BACKWARD_INPUT]) for cell in cells}
+    needs = {Action(s, Kind.FORWARD, m): [Action(s - 1, Kind.FORWARD, m)] * (s > 0) for s, m in cells}
+    for (s, m), kind in backward.items():
+        later = [Action(s + 1, backward[s + 1, m], m)] if s + 1 < stages else []
+        needs[Action(s, kind, m)] = [Action(s, Kind.FORWARD, m), *later]
+        if kind is Kind.BACKWARD_INPUT:
+            needs[Action(s, Kind.BACKWARD_WEIGHT, m)] = [Action(s, kind, m)]
+    orders = [[] for _ in range(ranks)]
+    while needs:
+        action = chance.choice([action for action, before in needs.items() if not any(one in needs for one in before)])
+        orders[owners[action.stage_index]].append(action)
+        del needs[action]
+    return orders
+
+
+@pytest.mark.parametrize("seed", range(40 if "WEFT_DTENSOR_SEEDS" in os.environ else 4))
+def test_whatever_the_order_gradients_are_those_of_one_process(seed):
+    chance = random.Random(seed)
+    ranks, microbatches = chance.randint(1, 3), chance.randint(1, 5)
+    orders = random_orders(chance, ranks, 4, microbatches)
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()) for _ in range(4)))
+    x, target = torch.randn(2, 2 * microbatches, 3, dtype=torch.float64).unbind()
+    parts = [copy.deepcopy(part) for part in model.double()]
+    torch.nn.functional.mse_loss(model(x), target).backward()
+
+    def program(rank):
+        indices = sorted({action.stage_index for action in orders[rank]})
+        stages = [PipelineStage(parts[index], index, 4, "cpu") for index in indices]
+        schedule = _PipelineScheduleRuntime(stages, microbatches, torch.nn.functional.mse_loss)
+        schedule._adopt(with_messages(orders))
+        schedule.step(x, target=target)
+
+    on_ranks(ranks, program)
+    for part, whole in zip(parts, model, strict=True):
+        for own, other in zip(part.parameters(), whole.parameters(), strict=True):
+            np.testing.assert_allclose(own.grad, other.grad, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [Schedule1F1B, ScheduleGPipe])

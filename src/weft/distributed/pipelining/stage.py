@@ -35,8 +35,8 @@ class PipelineStage:
     input_args   examples of the inputs for one microbatch, and
     output_args  of the results: optional, since tensors say what they are; `RuntimeError` where sizes or types differ
     group        the ranks among which the stages are distributed; by default all of the job
-    get_mesh     a function of the names of a mesh's dims that returns this rank's mesh of these dims, for distributed
-                 tensors that are received; by default that of a parameter
+    get_mesh     `get_mesh(mesh_dim_names, None)` returns this rank's mesh of these dims, for distributed tensors that
+                 are received; by default it is that of a parameter
 
     `ValueError` for a stage that there is not.
     """
