@@ -129,10 +129,9 @@ class _PipelineSchedule:
         **kwargs: Any,
     ) -> Any:
         """Run the forwards of a batch without gradients; otherwise as `step`. The module's mode is not changed."""
-        with using(grad=False):
-            return self._run(
-                args, kwargs, target, losses, return_outputs=return_outputs, loss_kwargs=loss_kwargs, backward=False
-            )
+        return self._run(
+            args, kwargs, target, losses, return_outputs=return_outputs, loss_kwargs=loss_kwargs, backward=False
+        )
 
     def _run(
         self,
@@ -152,9 +151,10 @@ class _PipelineSchedule:
         if self._loss_fn is None and (target is not None or losses is not None):
             raise OptionError(f"{type(self).__name__} has no loss_fn, so it takes neither target nor losses")
         try:
-            step = self._new_step(args, kwargs, target, loss_kwargs or {}, return_outputs, backward=backward)
-            self._agree()
-            step.run((self._plan if backward else self._forward_plan)[self._group.rank()])
+            with using(grad=backward):
+                step = self._new_step(args, kwargs, target, loss_kwargs or {}, return_outputs, backward=backward)
+                self._agree()
+                step.run((self._plan if backward else self._forward_plan)[self._group.rank()])
         except BaseException as error:
             notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
             self._group.abort(f"{type(error).__name__}{notes}: {error}")
