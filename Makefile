@@ -44,8 +44,8 @@ test-%:
 	@if python$* -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$* VENV=.venv-$*; \
 	else echo "python$* is not here: nothing is tested under it"; fi
 
-test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all placements, meshes of 1, 2, 4 and 2x2
-	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor
+test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all placements, meshes of 1, 2, 4 and 2x2; long trainings in stages
+	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor tests/distributed/pipelining
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "not faults" --hypothesis-profile=soak

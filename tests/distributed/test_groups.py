@@ -61,6 +61,23 @@ def test_results_go_round_without_being_looked_at(size):
     assert run_threads(rank) == [[3.0]] * 2
 
 
+def test_a_group_that_has_sent_everything_can_be_destroyed_at_once():
+    def program(rank):
+        dist.init_process_group("threads")
+        tags = range(100)
+        if rank:
+            tensors = [weft.zeros(20_000) for _ in tags]
+            for tag, tensor in zip(tags, tensors, strict=True):
+                dist.recv(tensor, 0, tag=tag)
+            return [tensor[0].item() for tensor in tensors]
+        for work in [dist.isend(weft.full((20_000,), float(tag)), 1, tag=tag) for tag in tags]:
+            work.wait()
+        return None
+
+    for _ in range(5):
+        assert run_threads(program)[1] == list(range(100))
+
+
 def test_a_message_under_way_keeps_its_memory():
     def rank(me):
         dist.init_process_group("threads")

@@ -194,6 +194,7 @@ class ProcessGroup(GroupCollectives):
         self._shared = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
         backend.in_order = self._executor.run
+        self._messages: deque[Message] = deque()  # sent or received without a caller waiting at once
         self._message_executor = OrderedExecutor(f"{name}, messages")
         self._block = _BlockState()
         self._checks = get_debug_level() is DebugLevel.DETAIL
@@ -237,9 +238,10 @@ class ProcessGroup(GroupCollectives):
         """Set how long operations may wait for their peers; it should be equal on all ranks."""
         self._backend.timeout = timeout
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "") -> None:
         """Make operations that wait for peers fail, on all ranks; the group cannot be used after it."""
-        self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
+        text = f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}"
+        self._backend.abort(f"{text}: {reason}" if reason else text)
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
@@ -373,6 +375,9 @@ class ProcessGroup(GroupCollectives):
     def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
         if not message.done:  # a thread completes it if no caller waits for it
+            while self._messages and self._messages[0].done:
+                self._messages.popleft()
+            self._messages.append(message)
             self._message_executor.submit(message.wait)
         return work
 
@@ -381,7 +386,8 @@ class ProcessGroup(GroupCollectives):
         for work in self._unwaited:
             work.log_unobserved()
         lines = (self._executor, self._message_executor)
-        if any(line.busy for line in lines):
+        # that thread may still have to look at messages which are done
+        if self._executor.busy or any(not message.done for message in self._messages):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations

@@ -1,0 +1,193 @@
+"""Splitting a model into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from weft._base.device import DeviceLike
+from weft._tensor.tensor import Tensor
+from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, recorded
+from weft.distributed.pipelining._transfers import map_tensors
+from weft.distributed.pipelining.stage import PipelineStage
+from weft.errors import ArgumentError, ProgramError, ValueRangeError
+from weft.nn import Module, ModuleList
+
+
+@dataclass(frozen=True)
+class PipeInfo:
+    """What a stage needs to know of its pipeline."""
+
+    num_stages: int
+
+
+class _Part(Module):
+    """A stage: calls of submodules, which have the names that they have in the model.
+
+    The first one takes the arguments of the model, the last one returns its results. Otherwise a part takes and
+    returns a tuple of the tensors that later ones need.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        inputs: tuple[Any, dict[str, Any] | None],
+        results: Any,
+        modules: Mapping[str, Module],
+    ) -> None:
+        super().__init__()
+        self._calls, self._inputs, self._results = calls, inputs, results
+        for call in calls:
+            _place(self, call.name, modules[call.name])
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
+        values: dict[Slot, Any] = {}
+        positional, named = self._inputs
+        _bind(values, "the model's arguments", (positional, named), (args, None if named is None else kwargs))
+        for call in self._calls:
+            arguments: tuple[tuple[Any, ...], dict[str, Any]] = _filled(values, (call.args, call.kwargs))
+            results = self.get_submodule(call.name)(*arguments[0], **arguments[1])
+            _bind(values, f"the results of {call.name!r}", call.results, results)
+        return _filled(values, self._results)
+
+    def extra_repr(self) -> str:
+        """Its calls, in order."""
+        return "calls: " + ", ".join(call.name for call in self._calls)
+
+
+def _place(root: Module, name: str, module: Module) -> None:
+    """Make a module a submodule of this name, within others where the name has dots."""
+    *parents, last = name.split(".")
+    for parent in parents:
+        if parent not in root._modules:
+            root.add_module(parent, Module())
+        root = root.get_submodule(parent)
+    root.add_module(last, module)
+
+
+def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> None:
+    """Keep the tensors of a structure by their slots; `RuntimeError` if it is another one than was recorded."""
+    slots, tree = jax.tree.flatten(expected)
+    leaves, own_tree = jax.tree.flatten(actual)
+    constants = [(slot, leaf) for slot, leaf in zip(slots, leaves, strict=False) if not isinstance(slot, Slot)]
+    if tree != own_tree or any(isinstance(leaf, Tensor) or leaf != constant for constant, leaf in constants):
+        raise ProgramError(
+            f"{what} must be like those that pipeline() has recorded, but for the elements of tensors: they were "
+            f"{expected}, where slots are tensors, and are {map_tensors(lambda x: Slot(-1), actual)}"
+        )
+    values.update({slot: leaf for slot, leaf in zip(slots, leaves, strict=True) if isinstance(slot, Slot)})
+
+
+def _filled(values: Mapping[Slot, Any], structure: Any) -> Any:
+    """The structure with tensors in place of slots."""
+    return jax.tree.map(lambda leaf: values[leaf] if isinstance(leaf, Slot) else leaf, structure)
+
+
+class Pipe(Module):
+    """A model as a sequence of stages. Called, it computes all of them, one after another."""
+
+    def __init__(self, parts: Sequence[Module]) -> None:
+        super().__init__()
+        self.stages = ModuleList(parts)
+
+    @property
+    def num_stages(self) -> int:
+        """The number of stages."""
+        return len(self.stages)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The results of the model."""
+        values = self.stages[0](*args, **kwargs)
+        for part in list(self.stages)[1:]:
+            values = part(*values)
+        return values
+
+    def get_stage_module(self, stage_idx: int) -> Module:
+        """The module of a stage. Its submodules are those of the model; `ValueError` for a stage that there is not."""
+        if not 0 <= stage_idx < self.num_stages:
+            raise ValueRangeError(f"Invalid stage index {stage_idx}: there are {self.num_stages} stages")
+        return self.stages[stage_idx]
+
+    def info(self) -> PipeInfo:
+        """What `build_stage` needs to know."""
+        return PipeInfo(self.num_stages)
+
+    def build_stage(self, stage_index: int, device: DeviceLike, group: Any = None) -> PipelineStage:
+        """A stage of this model, for a schedule."""
+        return build_stage(self.get_stage_module(stage_index), stage_index, self.info(), device, group)
+
+
+def build_stage(
+    stage_module: Module, stage_index: int, pipe_info: PipeInfo, device: DeviceLike, group: Any = None
+) -> PipelineStage:
+    """A stage for a schedule from a module, such as a changed `pipe.get_stage_module(stage_index)`."""
+    return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
+
+
+def pipeline(
+    module: Module,
+    mb_args: tuple[Any, ...],
+    mb_kwargs: dict[str, Any] | None = None,
+    split_spec: Mapping[str, SplitPoint] | None = None,
+) -> Pipe:
+    """Split a model before or after submodules, given by name, and wherever its `forward` calls `pipe_split()`.
+
+    The model is called once, with the arguments of a microbatch, to see which submodules it calls and what it passes on
+    from one to another; it must do nothing else with tensors between the submodules at which it is split. Tensors that
+    are needed later go through the stages in between. Stages have the model's own submodules, under their names.
+
+    `RuntimeError` if tensors are computed between submodules, or if two stages share a parameter or are empty.
+    """
+    spec = dict(split_spec or {})
+    modules = dict(module.named_modules())
+    for name, point in spec.items():
+        if not name or name not in modules or not isinstance(point, SplitPoint):
+            raise ArgumentError(
+                f"split_spec has a SplitPoint for each of some submodules by name, but got {name!r}: {point!r}"
+            )
+    recording = recorded(module, tuple(mb_args), dict(mb_kwargs or {}), spec)
+    if empty := [at for at, calls in enumerate(recording.stages) if not calls]:
+        raise ProgramError(
+            f"pipeline(): the stages {empty} call no submodule; a split point stands at an end of the model"
+        )
+    parts = _parts(recording, modules)
+    _require_apart(parts)
+    return Pipe(parts)
+
+
+def _parts(recording: Recording, modules: Mapping[str, Module]) -> list[_Part]:
+    count = len(recording.stages)
+    crossing = [_crossing(recording, at) for at in range(1, count)]
+    inputs: list[tuple[Any, dict[str, Any] | None]] = [recording.arguments, *((slots, None) for slots in crossing)]
+    results = [*crossing, recording.results]
+    return [_Part(*part, modules) for part in zip(recording.stages, inputs, results, strict=True)]
+
+
+def _crossing(recording: Recording, at: int) -> tuple[Slot, ...]:
+    """The tensors that stages from `at` on need from those before it."""
+    later = recording.stages[at:]
+    used = {slot for calls in later for call in calls for slot in _slots((call.args, call.kwargs))}
+    before = {slot for calls in recording.stages[:at] for call in calls for slot in _slots(call.results)}
+    before |= set(_slots(recording.arguments))
+    return tuple(sorted((used | set(_slots(recording.results))) & before, key=lambda slot: slot.number))
+
+
+def _slots(structure: Any) -> list[Slot]:
+    return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, Slot)]
+
+
+def _require_apart(parts: Sequence[_Part]) -> None:
+    """Raise if two parts have a parameter or a buffer in common."""
+    places: dict[int, tuple[int, str]] = {}
+    for at, part in enumerate(parts):
+        for name, tensor in [*part.named_parameters(), *part.named_buffers()]:
+            other, other_name = places.setdefault(id(tensor), (at, name))
+            if other != at:
+                raise ProgramError(
+                    f"pipeline(): stage {at} has {name!r}, which is {other_name!r} of stage {other}; stages cannot "
+                    "share parameters, so split the model elsewhere or give each its own"
+                )
