@@ -7,7 +7,7 @@ from typing import Any
 
 MODULES = frozenset({
     "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func", "futures",
-    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils",
+    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "testing", "utils",
     "version", "xla",
 })  # fmt: skip
 

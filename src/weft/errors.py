@@ -52,6 +52,10 @@ class PreconditionError(WeftError, AssertionError):
     """A precondition of a call does not hold, where PyTorch raises `AssertionError`."""
 
 
+class MismatchError(WeftError, AssertionError):
+    """Two results that a test expects to be close are not."""
+
+
 class NameKeyError(WeftError, KeyError):
     """There is nothing with this name."""
 
