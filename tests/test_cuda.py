@@ -22,6 +22,11 @@ needs_cuda = pytest.mark.skipif(not cuda.is_available(), reason="this machine ha
         lambda: cuda.synchronize(),
         lambda: cuda.get_device_name(),
         lambda: cuda.device(0).__enter__(),
+        lambda: cuda.init(),
+        lambda: cuda.current_stream(),
+        lambda: cuda.mem_get_info(),
+        lambda: cuda.get_device_properties(0),
+        lambda: cuda.get_device_capability(),
     ],
 )
 def test_without_devices_calls_say_so(call):
@@ -35,7 +40,13 @@ def test_without_devices_the_rest_does_nothing():
     cuda.empty_cache()
     with cuda.device(-1):
         pass
+    with cuda.stream(None), cuda.device_of(weft.zeros(1)):
+        pass
+    cuda.ipc_collect()
+    cuda.reset_peak_memory_stats()
     assert (cuda.memory_allocated(), cuda.max_memory_allocated(), cuda.is_bf16_supported()) == (0, 0, False)
+    assert (cuda.memory_stats(), cuda.memory_reserved(), cuda.memory_summary(), cuda.get_arch_list()) == ({}, 0, "", [])
+    assert not cuda.is_current_stream_capturing()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +71,9 @@ def test_all_devices_draw_the_same():
 
 
 def test_what_there_is_not_is_told():
-    assert not hasattr(cuda, "Stream")
-    with pytest.raises(AttributeError, match=r"'Stream': streams, events and memory are XLA's own .* current_device,"):
-        _ = cuda.Stream
+    assert not hasattr(cuda, "CUDAGraph")
+    with pytest.raises(AttributeError, match=r"'CUDAGraph': graphs, captures and allocators are XLA's own affair"):
+        _ = cuda.CUDAGraph
 
 
 @needs_cuda
@@ -73,7 +84,9 @@ def test_a_device_is_current():
         cuda.synchronize()
     assert (cuda.current_device(), x.device) == (0, weft.device("cuda", 0))
     assert cuda.memory_allocated() > 0
-    assert cuda.get_device_name()
+    assert cuda.get_device_name() == cuda.get_device_properties(0).name
+    assert cuda.get_device_capability() >= (1, 0)
+    assert cuda.memory_stats()["allocated_bytes.all.current"] == cuda.memory_allocated()
 
 
 def test_the_kind_alone_means_the_current_device(monkeypatch):

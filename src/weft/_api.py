@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func", "futures",
-    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "testing", "utils",
-    "version", "xla",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func",
+    "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn", "optim", "random",
+    "serialization", "testing", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 
 _NAMES = {
@@ -30,6 +30,7 @@ _NAMES = {
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
     "weft._tensor.protocols": ("asarray", "from_dlpack", "frombuffer", "to_dlpack"),
+    "weft._devices.streams": ("Event", "Stream"),
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),

@@ -174,11 +174,11 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 
 # ---- devices
 
-_DEVICE_MODULES = ("cpu", "cuda")
+_DEVICE_MODULES = ("cpu", "cuda", "mps", "mtia", "xpu")
 
 
 def get_device_module(device: Any = None) -> ModuleType:
-    """The module of a kind of device, by default of the one that new tensors are made on: `weft.cpu` or `weft.cuda`."""
+    """The module of a kind of device, by default of the one that new tensors are made on, such as `weft.cuda`."""
     kind = resolve_device(None).type if device is None else device_class(device).type
     if kind not in _DEVICE_MODULES:
         raise DeviceError(

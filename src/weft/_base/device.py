@@ -8,7 +8,7 @@ import threading
 from weft.errors import ArgumentError, DeviceError
 
 _NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
-TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "meta")
+TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "xpu", "mtia", "meta")
 
 
 class device:

@@ -1,11 +1,20 @@
-"""The host, as `torch.get_device_module("cpu")` gives it."""
+"""The host, as `torch.get_device_module("cpu")` gives it. All of its processors are one device with one stream."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from weft._base.device import CPU
+from weft._devices.streams import Stream, StreamContext
+from weft._devices.streams import synchronize as _synchronize
 
 
 def is_available() -> bool:
     """True."""
     return True
+
+
+is_initialized = is_available
 
 
 def device_count() -> int:
@@ -16,3 +25,22 @@ def device_count() -> int:
 def current_device() -> str:
     """Always "cpu"."""
     return "cpu"
+
+
+def set_device(device: Any) -> None:
+    """Does nothing: there is one device."""
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until everything so far has been computed."""
+    _synchronize(CPU)
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The host's stream."""
+    return Stream()
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """A block in which a stream is current, which changes nothing."""
+    return StreamContext(stream)

@@ -1,17 +1,44 @@
-"""CUDA devices: which there are, and which one this thread means by `cuda`."""
+"""CUDA devices: which there are, which one this thread means by `cuda`, and how they are."""
 
-from weft.cuda._devices import __dir__ as __dir__
+from weft._devices.streams import Event as Event
+from weft._devices.streams import Stream as Stream
+from weft._devices.streams import StreamContext as StreamContext
 from weft.cuda._devices import __getattr__ as __getattr__
 from weft.cuda._devices import current_device as current_device
+from weft.cuda._devices import current_stream as current_stream
+from weft.cuda._devices import default_stream as default_stream
 from weft.cuda._devices import device as device
 from weft.cuda._devices import device_count as device_count
+from weft.cuda._devices import device_of as device_of
 from weft.cuda._devices import empty_cache as empty_cache
+from weft.cuda._devices import get_arch_list as get_arch_list
+from weft.cuda._devices import get_device_capability as get_device_capability
 from weft.cuda._devices import get_device_name as get_device_name
+from weft.cuda._devices import get_device_properties as get_device_properties
+from weft.cuda._devices import get_rng_state as get_rng_state
+from weft.cuda._devices import get_rng_state_all as get_rng_state_all
+from weft.cuda._devices import init as init
+from weft.cuda._devices import initial_seed as initial_seed
+from weft.cuda._devices import ipc_collect as ipc_collect
 from weft.cuda._devices import is_available as is_available
 from weft.cuda._devices import is_bf16_supported as is_bf16_supported
+from weft.cuda._devices import is_current_stream_capturing as is_current_stream_capturing
+from weft.cuda._devices import is_initialized as is_initialized
 from weft.cuda._devices import manual_seed as manual_seed
 from weft.cuda._devices import manual_seed_all as manual_seed_all
 from weft.cuda._devices import max_memory_allocated as max_memory_allocated
+from weft.cuda._devices import max_memory_reserved as max_memory_reserved
+from weft.cuda._devices import mem_get_info as mem_get_info
 from weft.cuda._devices import memory_allocated as memory_allocated
+from weft.cuda._devices import memory_reserved as memory_reserved
+from weft.cuda._devices import memory_stats as memory_stats
+from weft.cuda._devices import memory_summary as memory_summary
+from weft.cuda._devices import reset_peak_memory_stats as reset_peak_memory_stats
+from weft.cuda._devices import seed as seed
+from weft.cuda._devices import seed_all as seed_all
 from weft.cuda._devices import set_device as set_device
+from weft.cuda._devices import set_rng_state as set_rng_state
+from weft.cuda._devices import set_rng_state_all as set_rng_state_all
+from weft.cuda._devices import set_stream as set_stream
+from weft.cuda._devices import stream as stream
 from weft.cuda._devices import synchronize as synchronize
