@@ -47,11 +47,15 @@ class Sharding:
 
     def local_parts(self, mesh_dims: int | None = None) -> list[tuple[int, int]]:
         """For each dim, where this process's part begins and its size, after so many dims of the mesh have split it."""
+        return self.parts_at([self.index(at) for at in range(self.mesh.ndim)], mesh_dims)
+
+    def parts_at(self, coordinate: Sequence[int], mesh_dims: int | None = None) -> list[tuple[int, int]]:
+        """The same for the process at another coordinate of the mesh."""
         parts = [(0, size) for size in self.size]
         for at, placement in enumerate(self.placements[:mesh_dims]):
             if isinstance(placement, Shard):
                 start, size = parts[placement.dim]
-                offset, size = part(size, self.mesh.shape[at], self.index(at))
+                offset, size = part(size, self.mesh.shape[at], coordinate[at])
                 parts[placement.dim] = start + offset, size
         return parts
 
