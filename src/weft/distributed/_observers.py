@@ -113,14 +113,14 @@ def note_collective(operation: str, tensors: Sequence[Tensor]) -> None:
         _announce(NAMES[operation], [tensor._read().aval for tensor in tensors], requested=True)
 
 
-def note_redistribution(text: Callable[[], str], *, sends: bool) -> None:
+def note_redistribution(text: str, *, sends: bool) -> None:
     """Tell the observers that an operator is about to move a distributed tensor, if the program has not called for it.
 
     What is sent for it is sent within `requested`, since they know of it.
     """
     if not _thread.requested:
         for observer in _thread.observers:
-            observer.on_redistribution(text(), sends=sends)
+            observer.on_redistribution(text, sends=sends)
 
 
 class requested:
