@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "_logging", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func",
-    "futures", "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization",
-    "utils", "version", "xla",
+    "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func", "futures",
+    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils",
+    "version", "xla",
 })  # fmt: skip
+MODULES |= {"_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (
