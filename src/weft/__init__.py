@@ -5,7 +5,14 @@ Everything is imported on first use, so that programs which only launch others s
 
 from __future__ import annotations
 
+import os as _os
+
 from weft._api import load as _load
+
+if _os.environ.get("WEFT_LOGS") or _os.environ.get("TORCH_LOGS"):
+    from weft._base.logs import set_from_environment as _set_from_environment
+
+    _set_from_environment()
 
 __version__ = "0.1.0"
 

@@ -28,6 +28,7 @@ from weft._tensor.derived import SolutionResidualsRankSingularValues
 from weft._tensor.derived import ValuesIndices
 
 import builtins
+from weft import _logging as _logging
 from weft import amp as amp
 from weft import autograd as autograd
 from weft import backends as backends

@@ -10,6 +10,7 @@ MODULES = frozenset({
     "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn", "optim", "random",
     "serialization", "testing", "utils", "version", "xla", "xpu",
 })  # fmt: skip
+MODULES |= {"_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (

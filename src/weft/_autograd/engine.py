@@ -51,7 +51,7 @@ def backward(
     leads to them is computed, and their gradients are returned; None for those on which the roots do not depend.
     """
     with using(grad=create_graph):
-        if getattr(_running, "queued", None) is not None:  # a pass started by a derivative of another one
+        if _running.queued is not None:  # a pass started by a derivative of another one
             return BackwardPass(deliver, targets, retain_graph).run(roots)
         with callback_queue([]) as queued:
             grads = BackwardPass(deliver, targets, retain_graph).run(roots)
@@ -60,7 +60,24 @@ def backward(
         return grads
 
 
-_running = threading.local()
+class _Running(threading.local):
+    """The pass of a thread: what its hooks have queued (None if there is no pass), and what it is differentiating."""
+
+    queued: list[Callable[[], None]] | None = None
+    vertex: Vertex | None = None
+
+
+_running = _Running()
+
+
+def is_running() -> bool:
+    """Whether this thread is in a backward pass."""
+    return _running.queued is not None
+
+
+def differentiated() -> Vertex | None:
+    """The application whose derivative this thread is recording, while an observer watches what is recorded."""
+    return _running.vertex
 
 
 class callback_queue:
@@ -72,17 +89,17 @@ class callback_queue:
         self._queued = queued
 
     def __enter__(self) -> list[Callable[[], None]]:
-        self._before = getattr(_running, "queued", None)
+        self._before = _running.queued, _running.vertex
         _running.queued = self._queued
         return self._queued
 
     def __exit__(self, *_: object) -> None:
-        _running.queued = self._before
+        _running.queued, _running.vertex = self._before
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
     """Call `callback()` when the outermost backward pass of this thread is complete; to be called from hooks."""
-    queued = getattr(_running, "queued", None)
+    queued = _running.queued
     if queued is None:
         raise GradientError("queue_callback() is for hooks that a backward pass runs, and none is running")
     queued.append(callback)
@@ -118,9 +135,11 @@ class BackwardPass:
         for value, cotangent in roots:
             self._add(key_of(value), cotangent)
             self._arrived(key_of(value))
+        before = _running.vertex
         try:
             self._execute(ordered[::-1])
         finally:
+            _running.vertex = before
             drop_values(self.passed)
         return [self.wanted[key] for key in self.targets or ()]
 
@@ -232,6 +251,7 @@ class BackwardPass:
 
     def _differentiate(self, vertex: Vertex) -> None:
         """The general case: several outputs, hooks, targets, users' derivatives, or executed by an earlier pass."""
+        _running.vertex = vertex
         members = [vertex]
         family = self.families.get(vertex.time)
         if family is not None:

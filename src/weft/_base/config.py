@@ -43,3 +43,9 @@ HLO_DEBUG = _flag("XLA_HLO_DEBUG", default=False)
 
 SLOW_COMPILE_SECONDS = float(os.environ.get("WEFT_SLOW_COMPILE_SECONDS", "2"))
 """Compilations that take longer, in seconds, are reported on stderr while they run."""
+
+LOGS = os.environ.get("WEFT_LOGS", "")
+"""Levels of components' logs, such as "+dtensor,-c10d" (`_base/logs.py`)."""
+
+TORCH_LOGS = os.environ.get("TORCH_LOGS", "")
+"""The same, where WEFT_LOGS does not say otherwise."""

@@ -14,6 +14,7 @@ from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives as collectives
 from weft.distributed import _recorded as recorded
+from weft.distributed._observers import is_collective
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group
 from weft.distributed.nn import functional
@@ -39,17 +40,20 @@ def wait_tensor(tensor: Tensor) -> Tensor:
     return tensor
 
 
+@is_collective("all_reduce")
 def all_reduce(self: Tensor, reduceOp: str, group: ProcessGroup, tag: str = "") -> Tensor:
     """The reduction of the tensors of all ranks; `reduceOp` is a word such as "sum"."""
     return functional.all_reduce(self, _operation(reduceOp), group)
 
 
+@is_collective("broadcast")
 def broadcast(self: Tensor, src: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensor of the group's rank `src`, on all ranks."""
     group = require_group(group)
     return functional.broadcast(self, group.ranks[src], group)
 
 
+@is_collective("all_gather_into_tensor")
 def all_gather_single(self: Tensor, gather_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensors of all ranks, concatenated along a dim."""
     group = require_group(group)
@@ -66,6 +70,7 @@ def _has_gradients(tensor: Tensor) -> bool:
     return tensor.requires_grad and ambient().grad
 
 
+@is_collective("reduce_scatter_tensor")
 def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The reduction of all ranks' parts for this rank; a dim is divided into equal parts, by rank."""
     operation, group = _operation(reduceOp), require_group(group)
@@ -86,6 +91,7 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
     return functional.reduce_scatter(parts[0], parts, operation, group)
 
 
+@is_collective("all_to_all_single")
 def all_to_all_single(
     self: Tensor,
     output_split_sizes: list[int] | None,

@@ -30,6 +30,7 @@ from weft._tensor.view import replace_value
 from weft.distributed._debug_level import DebugLevel, get_debug_level
 from weft.distributed._group_collectives import GroupCollectives
 from weft.distributed._monitored import pass_barrier
+from weft.distributed._observers import note_collective
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import MessageWork, OrderedExecutor, Work
 from weft.errors import ArgumentError, OptionError
@@ -162,7 +163,7 @@ class GroupBackend(ABC):
         """Leave the group and free its resources. There must be no operation in progress."""
 
 
-_Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
+_Call = tuple[str, Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
 
 
 class _BlockState(threading.local):
@@ -281,8 +282,9 @@ class ProcessGroup(GroupCollectives):
         give_names(inputs, results)
         block = self._block
         if block.calls is not None:
-            block.calls.append((call, inputs, results))
+            block.calls.append((operation, call, inputs, results))
             return None
+        note_collective(operation, inputs)
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
         arrays = self._arrays_of(inputs)
@@ -347,14 +349,16 @@ class ProcessGroup(GroupCollectives):
 
     def run_all(self, calls: Sequence[_Call], *, async_op: bool) -> Work | None:
         """Run the collected calls, in order, as one operation."""
-        inputs = [tensor for _, tensors, _ in calls for tensor in tensors]
-        results = [tensor for _, _, tensors in calls for tensor in tensors]
+        inputs = [tensor for _, _, tensors, _ in calls for tensor in tensors]
+        results = [tensor for _, _, _, tensors in calls for tensor in tensors]
 
         def call(*arrays: Array) -> list[Array]:
             left = iter(arrays)
-            return [array for one, tensors, _ in calls for array in one(*islice(left, len(tensors)))]
+            return [array for _, one, tensors, _ in calls for array in one(*islice(left, len(tensors)))]
 
-        return self.run("coalesced collectives", call, inputs, results, async_op=async_op) if calls else None
+        operations = {operation for operation, *_ in calls}
+        name = f"{operations.pop()}_coalesced" if len(operations) == 1 else "coalesced collectives"
+        return self.run(name, call, inputs, results, async_op=async_op) if calls else None
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""

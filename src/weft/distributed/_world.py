@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from weft._base.logs import set_rank
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
@@ -76,6 +77,15 @@ def rank_setter() -> Callable[[], None]:
 
 def _set_rank(rank: ThreadRank, world: _World) -> None:
     _here.rank, _here.world = rank, world
+
+
+def _rank() -> int | None:
+    """This thread's rank in its job; None outside of jobs."""
+    group, rank = _world().default, thread_rank()
+    return group.rank() if group is not None else None if rank is None else rank.rank
+
+
+set_rank(_rank)  # lines of logs begin with it
 
 
 class _NonGroupMember:

@@ -12,6 +12,7 @@ import weft.distributed as dist
 from tests.distributed.tensor.test_dtensor import Language, shard_all, split_layers, trained
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+from weft.distributed.tensor.debug import CommDebugMode, visualize_sharding
 
 
 def main():
@@ -26,7 +27,11 @@ def main():
         batch = [distribute_tensor(x, mesh, [placement]) for x in (tokens, targets)]
         np.testing.assert_allclose(trained(model, *batch), trained(plain, tokens, targets), rtol=1e-9)
     uneven = distribute_tensor(torch.arange(5.0), mesh, [Shard(0)])
-    assert uneven.full_tensor().tolist() == [0, 1, 2, 3, 4]
+    with CommDebugMode() as mode:
+        assert uneven.full_tensor().tolist() == [0, 1, 2, 3, 4]
+        dist.barrier()
+    assert mode.get_comm_counts() == {"all_gather_into_tensor": 1}
+    visualize_sharding(uneven, "uneven")
     assert (uneven**2).sum().item() == 30
     dist.destroy_process_group()
     sys.stdout.write("trained\n")

@@ -273,7 +273,7 @@ def test_a_plan_that_sends_nothing_is_used_again():
             with CommDebugMode() as mode:
                 (x * x).tanh().sum().backward()
             assert "tanh: " in mode.generate_comm_debug_tracing_table(3)
-            assert "tanh: " not in mode.generate_comm_debug_tracing_table(1)
+            assert "tanh: " not in mode.generate_comm_debug_tracing_table(0)
             assert type(x.grad) is DTensor
         with torch.no_grad():
             assert (x.amax().placements, (x + x).amax().item()) == ((Partial("max"),), 10)

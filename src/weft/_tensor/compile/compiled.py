@@ -11,12 +11,14 @@ is run without capturing.
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
+from weft._base.logs import ARTIFACTS
 from weft._base.site import line_of, warn_user
 from weft._base.state import ambient, default_device, default_dtype, set_field, using
 from weft._lazy.outline import has_user_derivatives
@@ -35,6 +37,7 @@ _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
 _MODES = ("grad", "inference", "anomaly", "autocast")
+_recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("recompiles", "graph_breaks"))
 
 
 class _CallArguments:
@@ -182,10 +185,17 @@ class Compiled:
         entry.settling = False
         replay = Replay(capture, call.tensors, results, picture, f"compiled {self._name}")
         if not capture.prevented:
+            self._log_change(entry, why)
             if len(entry.replays) == _MOST_REPLAYS:
                 del entry.replays[0]
                 self._warn_of_change(why)
             entry.replays.append(replay)
+
+    def _log_change(self, entry: _CacheEntry, why: str) -> None:
+        """Log what has changed since an earlier capture, if there is one."""
+        if entry.replays or len(self._entries) > 1:
+            what = why if entry.replays else "arguments, modes or defaults"
+            _recompiles.debug("%s is captured again, since this has changed: %s", self._name, what)
 
     def _warn_prevented(self, entry: _CacheEntry, capture: Capture) -> None:
         entry.failures += 1
@@ -194,7 +204,9 @@ class Compiled:
                 f"{self._name}: the function {capture.prevented}, so it cannot be captured whole; move that out of it, "
                 "or compile with fullgraph=False"
             )
-        self._warn_once("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
+        text = f"{self._name} {capture.prevented}; it runs uncaptured"
+        _graph_breaks.debug("%s", text)
+        self._warn_once("prevented", text)
 
     def _warn_of_change(self, what: str) -> None:
         self._warn_once(

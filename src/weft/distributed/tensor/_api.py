@@ -9,6 +9,7 @@ from weft._base.state import using
 from weft._tensor.composite import create
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._collectives import broadcast
+from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._redistribute import redistributed
@@ -32,7 +33,7 @@ def distribute_tensor(
         return _redistributed(tensor, mesh, wanted)
     if not tensor.is_leaf:
         raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
-    with using(grad=False):
+    with using(grad=False), requested():
         whole = tensor.detach().clone()
         if src_data_rank is not None:
             for dim in range(mesh.ndim):

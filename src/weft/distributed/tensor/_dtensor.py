@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 from weft._lazy.aval import named
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand, wrap
+from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._across_meshes import moved_to_mesh
-from weft.distributed.tensor._observers import requested
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import Sharding, labelled, local_part, local_type, relabelled, sharding_of

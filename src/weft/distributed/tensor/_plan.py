@@ -30,6 +30,7 @@ from weft.distributed.tensor._sharding import (
     set_operations,
     sharding_of,
     type_of,
+    type_text,
 )
 from weft.errors import DistError
 from weft.ops._dims import Factors, Sizes, pointwise
@@ -58,6 +59,15 @@ class Plan:
     is_local: bool
     has_grads: bool
 
+    def text(self, call: Call, avals: Sequence[Aval]) -> str:
+        """The call, how its inputs are moved, and its results."""
+        inputs = [
+            type_text(aval) if to is None or to is aval.sharding else f"{type_text(aval)} moved to {to}"
+            for aval, to in zip(avals, self.inputs, strict=True)
+        ]
+        results = [type_text(output.aval) for output in self.signature.outputs[: self.signature.main]]
+        return f"{call.op.name}: {', '.join(inputs)} -> {', '.join(results)}"
+
     def sends_nothing(self, inputs: Sequence[Value], grad: bool) -> bool:
         """Whether nothing is sent for these inputs, now or for their gradients."""
         return self.is_local and not (grad and any(inputs[at].tape is not None for at in self.summed))
@@ -84,6 +94,8 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     plan = _plans.get((call, avals, grad))
     if plan is None:
         plan = _planned(call, avals, grad)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("plan of %s", plan.text(call, avals))
         _keep(call, avals, grad, plan)
     values = [
         x if wanted is None else redistributed(x, wanted, spread if grad else ())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from weft._base.site import user_site
 from weft._lazy.value import Value
+from weft.distributed._observers import note_redistribution, observers, requested
 from weft.distributed.tensor import _transfers as transfers
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard
-from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of
+from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of, type_text
 from weft.errors import DistError
+
+_log = logging.getLogger(__name__)
 
 
 def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) -> Value:
@@ -40,14 +45,35 @@ If several operators use a value in this way, their gradients are added up here 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
     plain = local_part(value)
-    placements = list(now.placements)
-    for at, target in _steps(now, sharding.placements):
-        plain = _moved(plain, now.with_placements(placements), at, target, at in spread)
-        placements[at] = target
+    if steps := _steps(now, sharding.placements):
+        if observers() or _log.isEnabledFor(logging.DEBUG):
+            _announce(value, now, sharding, sends=any(_leaves(now, at) for at, _ in steps))
+        with requested():
+            plain = _stepwise(plain, now, steps, spread)
     for at in spread:
         if not isinstance(now.placements[at], Shard):
             plain = transfers.transferred(plain, transfers.spread(now.mesh, at))
     return relabelled(plain, type_of(value.aval, sharding))
+
+
+def _announce(value: Value, now: Sharding, target: Sharding, *, sends: bool) -> None:
+    text = f"{type_text(value.aval)} to {target} over {list(now.mesh.shape)} devices"
+    _log.debug("redistribution of %s, own part %d bytes, at %s", text, value.aval.nbytes, user_site())
+    note_redistribution(text, sends=sends)
+
+
+def _stepwise(plain: Value, now: Sharding, steps: Sequence[tuple[int, Placement]], spread: Sequence[int]) -> Value:
+    """The part after all steps from the sharding `now`."""
+    placements = list(now.placements)
+    for at, target in steps:
+        plain = _moved(plain, now.with_placements(placements), at, target, at in spread)
+        placements[at] = target
+    return plain
+
+
+def _leaves(now: Sharding, at: int) -> bool:
+    """Whether a move along the mesh dim `at` sends something: whoever has all of a tensor needs nothing of others."""
+    return now.mesh.shape[at] > 1 and not isinstance(now.placements[at], Replicate)
 
 
 def _steps(now: Sharding, target: Placements) -> list[tuple[int, Placement]]:

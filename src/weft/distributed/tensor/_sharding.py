@@ -37,6 +37,9 @@ class Sharding:
     def __repr__(self) -> str:
         return f"{list(self.size)} as {', '.join(map(str, self.placements))} over {list(self.mesh.shape)}"
 
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.placements))})"
+
     @property
     def local_shape(self) -> tuple[int, ...]:
         """The shape of this process's part."""
@@ -44,11 +47,15 @@ class Sharding:
 
     def local_parts(self, mesh_dims: int | None = None) -> list[tuple[int, int]]:
         """For each dim, where this process's part begins and its size, after so many dims of the mesh have split it."""
+        return self.parts_at([self.index(at) for at in range(self.mesh.ndim)], mesh_dims)
+
+    def parts_at(self, coordinate: Sequence[int], mesh_dims: int | None = None) -> list[tuple[int, int]]:
+        """The same for the process at another coordinate of the mesh."""
         parts = [(0, size) for size in self.size]
         for at, placement in enumerate(self.placements[:mesh_dims]):
             if isinstance(placement, Shard):
                 start, size = parts[placement.dim]
-                offset, size = part(size, self.mesh.shape[at], self.index(at))
+                offset, size = part(size, self.mesh.shape[at], coordinate[at])
                 parts[placement.dim] = start + offset, size
         return parts
 
@@ -167,6 +174,12 @@ def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -
 def type_of(aval: Aval, sharding: Sharding) -> Aval:
     """The type of this process's part of a tensor with the element type and the names of `aval`."""
     return sharded(named(aval_of(sharding.local_shape, aval.dtype, device=aval.device), aval.names), sharding)
+
+
+def type_text(aval: Aval) -> str:
+    """The type of the whole tensor of which a value is a part, with its placements: `float32[4, 8] (S(0))`."""
+    placements = "" if aval.sharding is None else f" {aval.sharding}"
+    return f"{aval.dtype.name}{list(aval.size)}{placements}"
 
 
 def local_type(aval: Aval) -> Aval:

@@ -6,9 +6,12 @@ replicated value as of a partial one. So the derivative of each transfer is a tr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from weft._base.site import user_site
 from weft._base.state import ambient, using
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
@@ -18,9 +21,11 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
+from weft.distributed._observers import collective
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._observers import note_transfer
 from weft.distributed.tensor._placements import part
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,13 @@ class Transfer:
 
 def transferred(value: Value, transfer: Transfer) -> Value:
     """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
-    if transfer.collective:
-        note_transfer(transfer.collective, value)
-    with using(grad=False):
+    with using(grad=False), _announced(transfer, value):
         result = transfer.run(wrap(value))._read()
     if value.tape is None or not ambient().grad:
         return result
-    signature = Signature(transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device)
+    signature = Signature(
+        transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device, rounds=False
+    )
     (linked,) = record(signature, (result, value), ambient())
     linked.tape = Tape()
 
@@ -52,6 +57,15 @@ def transferred(value: Value, transfer: Transfer) -> Value:
 
     linked.tape.custom = derivative
     return linked
+
+
+def _announced(transfer: Transfer, value: Value) -> AbstractContextManager[None]:
+    """A block in which a transfer runs."""
+    if not transfer.collective:
+        return nullcontext()
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug("%s of %s, %d bytes, at %s", transfer.collective, value.aval, value.aval.nbytes, user_site())
+    return collective(transfer.collective, (value.aval,), requested=False)
 
 
 # --- which there are ------------------------------------------------------------------------------------------

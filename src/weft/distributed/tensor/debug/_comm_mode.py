@@ -1,69 +1,55 @@
-"""Counting what distributed tensors send, by module and by line."""
+"""Counting what this process sends, by module and by line."""
 
 from __future__ import annotations
 
-import json
+from bisect import bisect_right
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
+from weft._autograd.engine import differentiated, is_running
 from weft._base.site import user_site
 from weft._base.state import ambient, enter, leave
-from weft._lazy.value import Value
+from weft._lazy.aval import Aval
+from weft._lazy.value import Value, tick
+from weft.distributed._observers import observers
 from weft.distributed.tensor._dtensor import DTensor
-from weft.distributed.tensor._observers import observers
-from weft.distributed.tensor._sharding import Sharding
-from weft.errors import ValueRangeError
+from weft.distributed.tensor.debug import _reports as reports
+from weft.distributed.tensor.debug._sections import PASSES, Operation, Section, Sent, counts
+from weft.errors import OptionError
 from weft.nn import Module
 from weft.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-_TRIVIAL = frozenset({"detach", "alias", "view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "expand"})
-"""Operators that compute nothing."""
-
-
-@dataclass
-class Event:
-    """A collective with the bytes that this process gives to it, or (without) an operator; and the user's line."""
-
-    name: str
-    text: str
-    site: str
-    nbytes: int = 0
-    is_collective: bool = False
-
-
-@dataclass
-class Section:
-    """What a module has done by itself, and the modules that it has called."""
-
-    name: str
-    kind: str
-    events: list[Event] = field(default_factory=list)
-    children: list[Section] = field(default_factory=list)
-
-    def counts(self) -> Counter[str]:
-        """How often each collective was called, by the module and those that it has called."""
-        own = Counter(event.name for event in self.events if event.is_collective)
-        return sum((child.counts() for child in self.children), own)
-
 
 class CommDebugMode:
-    """Within its `with` block, records the collectives of distributed tensors in this thread, backward passes included.
+    """Within its `with` block, records the collectives that this thread calls, and the operators, backward passes too.
 
-    Collectives have PyTorch's names: "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor",
-    "all_to_all_single".
+    Collectives of distributed tensors and functional ones have PyTorch's names: "all_reduce", "broadcast",
+    "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single". So have those of `weft.distributed`:
+    "allreduce_", "broadcast_", "allgather_", "_allgather_base_", "_reduce_scatter_base_", "alltoall_base_", …
+
+    What a backward pass does belongs to the module whose operator it differentiates. A block within a block counts for
+    both. A mode may be used again, and then starts anew; `RuntimeError` if its block is still open.
     """
 
     def __init__(self) -> None:
+        self._is_open = False
         self._reset()
 
     def _reset(self) -> None:
-        self._root = Section("Global", "")
+        self._root = Section("Global", calls=1)
         self._open = [self._root]
         self._names: dict[Module, str] = {}
+        self._begun: list[tuple[int, Section]] = []  # sections by the number of the recording with which they begin
+
+    def __repr__(self) -> str:
+        return f"CommDebugMode(get_total_counts()={self.get_total_counts()})"
 
     def __enter__(self) -> CommDebugMode:
+        if self._is_open:
+            raise OptionError("this CommDebugMode is in use already; make another one for a block within its block")
+        self._is_open = True
         self._reset()
         self._hooks = [
             register_module_forward_pre_hook(self._enter_module),
@@ -78,135 +64,113 @@ class CommDebugMode:
         observers().remove(self)
         for hook in self._hooks:
             hook.remove()
+        self._names.clear()
+        self._is_open = False
 
     # --- recording ---
 
     def _enter_module(self, module: Module, args: object) -> None:
         del args
-        if self not in observers():  # hooks are those of all threads
+        if self not in observers() or is_running():  # hooks are those of all threads
             return
         if module not in self._names:
             root = type(module).__name__
             self._names |= {part: f"{root}.{name}" if name else root for name, part in module.named_modules()}
-        section = Section(self._names[module], type(module).__name__)
-        self._open[-1].children.append(section)
+        name, kind = self._names[module], type(module)
+        section = self._open[-1].children.setdefault(name, Section(name, f"{kind.__module__}.{kind.__qualname__}"))
+        section.calls += 1
+        section.parameters = dict(module.named_parameters(recurse=False))
+        self._begin(section)
         self._open.append(section)
 
     def _leave_module(self, module: Module, args: object, output: object) -> None:
         del module, args, output
-        if self in observers():
+        if self in observers() and not is_running() and len(self._open) > 1:
             self._open.pop()
+            self._begin(self._open[-1])
 
-    def on_transfer(self, collective: str, part: Value, *, requested: bool) -> None:
+    def _begin(self, section: Section) -> None:
+        self._begun.append((tick(), section))
+
+    def on_collective(self, name: str, types: Sequence[Aval], *, requested: bool) -> None:
         """Record a collective."""
         del requested
-        self._open[-1].events.append(
-            Event(collective, str(part.aval), user_site(), part.aval.nbytes, is_collective=True)
-        )
+        self._events().append(Sent(name, tuple(types), sum(aval.nbytes for aval in types), user_site()))
+
+    def on_redistribution(self, text: str, *, sends: bool) -> None:
+        """Nothing: what is sent is recorded as collectives."""
 
     def _on_record(self, results: tuple[Value, ...]) -> None:
         """Record an operator."""
-        origin = results[0].origin
-        if origin is None or origin.signature.call is None or results[0].aval.sharding is None:
+        origin = results[0].origin if results else None
+        if origin is None:
             return
-        arrow = f"{', '.join(map(_placed, results[0].inputs))} -> {', '.join(map(_placed, results))}"
-        self._open[-1].events.append(Event(origin.signature.name, arrow, user_site()))
+        vertex, inputs = differentiated(), tuple(x.aval for x in results[0].inputs)
+        aval = vertex.origin.aval if vertex is not None and vertex.origin is not None else results[0].aval
+        avals, is_distributed = tuple(x.aval for x in results), aval.sharding is not None
+        signature = origin.signature
+        self._events().append(
+            Operation(signature.name, inputs, avals, user_site(), is_distributed, trivial=not signature.rounds)
+        )
+
+    def _events(self) -> list[Sent | Operation]:
+        """Where to note what happens now."""
+        if not is_running():
+            return self._open[-1].forward
+        vertex = differentiated()
+        at = 0 if vertex is None else bisect_right(self._begun, vertex.time, key=itemgetter(0))
+        return (self._begun[at - 1][1] if at else self._root).backward
 
     # --- results ---
 
-    def get_comm_counts(self) -> dict[str, int]:
-        """How often each collective was called."""
-        return dict(self._root.counts())
+    def get_comm_counts(self) -> Counter[str]:
+        """How often each collective was called; 0 for those that were not."""
+        return counts(self._root.sent(*PASSES))
 
     def get_total_counts(self) -> int:
         """How many collectives were called."""
-        return self._root.counts().total()
+        return len(self._root.sent(*PASSES))
 
     def get_bytes(self) -> int:
         """The bytes that this process has given to collectives."""
-        return sum(event.nbytes for section in _all(self._root) for event in section.events)
+        return sum(event.nbytes for event in self._root.sent(*PASSES))
 
     def get_parameter_info(self) -> dict[str, dict[str, Any]]:
-        """For each module that was called, the sizes of its parameters by name."""
-        return self._parameters(lambda parameter: tuple(parameter.shape))
-
-    def get_sharding_info(self) -> dict[str, dict[str, Any]]:
-        """For each module that was called, the placements of its distributed parameters by name."""
-        placements = self._parameters(lambda p: p.placements if isinstance(p, DTensor) else None)
+        """For each module that was called and has parameters, these by name, detached."""
         return {
-            name: kept for name, own in placements.items() if (kept := {k: v for k, v in own.items() if v is not None})
+            section.name: {name: parameter.detach() for name, parameter in section.parameters.items()}
+            for section in self._root.walk()
+            if section.parameters
         }
 
-    def _parameters(self, what: Any) -> dict[str, dict[str, Any]]:
-        parameters = {
-            name: {key: what(parameter) for key, parameter in module.named_parameters(recurse=False)}
-            for module, name in self._names.items()
+    def get_sharding_info(self) -> dict[str, Any]:
+        """The placements of each distributed parameter, by the names of the module and the parameter."""
+        return {
+            f"{name}.{key}": parameter.placements
+            for name, parameters in self.get_parameter_info().items()
+            for key, parameter in parameters.items()
+            if isinstance(parameter, DTensor)
         }
-        return {name: own for name, own in parameters.items() if own}
 
     # --- reports ---
 
     def generate_comm_debug_tracing_table(self, noise_level: int = 3) -> str:
-        """Modules with the collectives that they have called.
+        """Modules with what they and those that they call have sent, in forward and backward passes apart.
 
-        Level 1 adds the placements of parameters, level 2 operators that compute, and level 3 all operators.
+        Level 1 adds each collective with its bytes and line, parameters with their placements, and operators on
+        distributed tensors that compute; level 2 other operators that compute; and level 3 those that only move
+        elements.
         """
-        _require_level(noise_level)
-        return "\n".join(self._lines(self._root, 0, noise_level))
+        return reports.table(self._root, noise_level)
 
-    def log_comm_debug_tracing_table_to_file(self, file_name: str = "comm_mode_log.txt", noise_level: int = 3) -> None:
+    def log_comm_debug_tracing_table_to_file(self, file_name: Any = "comm_mode_log.txt", noise_level: int = 3) -> None:
         """Write the table to a file."""
-        Path(file_name).write_text(self.generate_comm_debug_tracing_table(noise_level) + "\n", encoding="utf-8")
+        reports.write(file_name, self.generate_comm_debug_tracing_table(noise_level))
 
-    def generate_json_dump(self, file_name: str = "comm_mode_log.json", noise_level: int = 3) -> None:
-        """Write the same as JSON: for each module its `name`, `kind`, `counts`, `events` and `children`."""
-        _require_level(noise_level)
-        text = json.dumps(self._as_json(self._root, noise_level), indent=1)
-        Path(file_name).write_text(text + "\n", encoding="utf-8")
+    def generate_json_dump(self, file_name: Any = "comm_mode_log.json", noise_level: int = 3) -> None:
+        """Write the same as JSON, with PyTorch's keys and some more, which the page of `generate_html` can open."""
+        reports.write(file_name, reports.as_json(self._root, noise_level))
 
-    def _lines(self, section: Section, depth: int, level: int) -> list[str]:
-        indent = "  " * depth
-        counts = ", ".join(f"{name}: {count}" for name, count in sorted(section.counts().items()))
-        lines = [f"{indent}{section.name}{f'  ({counts})' if counts else ''}"]
-        if level >= 1:
-            placed = self.get_sharding_info().get(section.name, {})
-            lines += [f"{indent}  *{name}: {tuple(map(str, placements))}" for name, placements in placed.items()]
-        for event in section.events:
-            if _is_shown(event, level):
-                size = f"  {event.nbytes} bytes" if event.is_collective else ""
-                lines.append(f"{indent}  {event.name}: {event.text}{size}  at {event.site}")
-        for child in section.children:
-            lines += self._lines(child, depth + 1, level)
-        return lines
-
-    def _as_json(self, section: Section, level: int) -> dict[str, Any]:
-        placed = self.get_sharding_info().get(section.name, {}) if level >= 1 else {}
-        return {
-            "name": section.name,
-            "kind": section.kind,
-            "counts": dict(section.counts()),
-            "placements": {name: list(map(str, placements)) for name, placements in placed.items()},
-            "events": [asdict(event) for event in section.events if _is_shown(event, level)],
-            "children": [self._as_json(child, level) for child in section.children],
-        }
-
-
-def _all(section: Section) -> list[Section]:
-    return [section, *(part for child in section.children for part in _all(child))]
-
-
-def _is_shown(event: Event, level: int) -> bool:
-    if event.is_collective:
-        return level >= 1
-    return level >= 3 or (level == 2 and event.name not in _TRIVIAL)
-
-
-def _placed(value: Value) -> str:
-    sharding = value.aval.sharding
-    size = f"{value.aval.dtype.name}{list(value.aval.size)}"
-    return f"{size} ({', '.join(map(str, sharding.placements))})" if isinstance(sharding, Sharding) else size
-
-
-def _require_level(level: int) -> None:
-    if level not in range(4):
-        raise ValueRangeError(f"noise_level is 0, 1, 2 or 3, but got {level!r}")
+    def generate_html(self, file_name: Any = "comm_mode_log.html", noise_level: int = 3) -> None:
+        """Write a page that shows the same in a browser. It is one file, and loads nothing from elsewhere."""
+        reports.write(file_name, reports.as_page(self._root, noise_level))
