@@ -82,6 +82,7 @@ class DefaultSavePlanner(SavePlanner):
         return self.plan
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        _require_same_kinds(all_plans)
         deduplicated = dedup_save_plans(all_plans, self.dedup_save_to_lowest_rank)
         self.global_plan, self.metadata = create_default_global_save_plan(deduplicated)
         if self.flatten_state_dict:
@@ -153,26 +154,32 @@ def dedup_save_plans(all_plans: list[SavePlan], save_to_lowest_rank: bool = Fals
 
 
 def create_default_global_save_plan(all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-    """The plans, and the metadata of all their items. `ValueError` if ranks have different kinds of value for a key."""
+    """The plans, and the metadata of all their items."""
     entries: dict[str, STORAGE_TYPES] = {}
     for item in (item for plan in all_plans for item in plan.items):
         data = item.tensor_data
-        key = item.index.fqn
-        entry: STORAGE_TYPES = (
-            BytesStorageMetadata() if data is None else TensorStorageMetadata(data.properties, data.size, [])
-        )
-        first = entries.setdefault(key, entry)
-        if _kind_of(first) != _kind_of(entry):
-            raise ValueRangeError(f"key:{key} is not the same on all ranks: {_kind_of(first)} and {_kind_of(entry)}")
-        if isinstance(first, TensorStorageMetadata) and data is not None:
-            first.chunks.append(data.chunk)
+        if data is None:
+            entries[item.index.fqn] = BytesStorageMetadata()
+            continue
+        entry = entries.setdefault(item.index.fqn, TensorStorageMetadata(data.properties, data.size, []))
+        assert isinstance(entry, TensorStorageMetadata), "a key has one kind of value"
+        entry.chunks.append(data.chunk)
     return all_plans, Metadata(entries)
 
 
-def _kind_of(entry: STORAGE_TYPES) -> str:
-    if isinstance(entry, BytesStorageMetadata):
-        return "an object that is no tensor"
-    return f"a tensor of size {list(entry.size)} and type {entry.properties.dtype}"
+def _require_same_kinds(all_plans: list[SavePlan]) -> None:
+    """`ValueError` if ranks have different kinds of value for a key."""
+    kinds: dict[str, str] = {}
+    for item in (item for plan in all_plans for item in plan.items):
+        kind = _kind_of(item)
+        first = kinds.setdefault(item.index.fqn, kind)
+        if first != kind:
+            raise ValueRangeError(f"key:{item.index.fqn} is not the same on all ranks: {first} on one, {kind} on another")
+
+
+def _kind_of(item: WriteItem) -> str:
+    data = item.tensor_data
+    return "no tensor" if data is None else f"a tensor of size {list(data.size)} and type {data.properties.dtype}"
 
 
 def _require_whole(metadata: Metadata) -> None:
@@ -226,6 +233,7 @@ class DefaultLoadPlanner(LoadPlanner):
         self.metadata = metadata
         self.is_coordinator = is_coordinator
         self._parts: dict[str, Tensor] = {}  # what this rank has of tensors, as it is read
+        self._committed: set[str] = set()
         self._objects: dict[str, Any] = {}
 
     def create_local_plan(self) -> LoadPlan:
@@ -255,12 +263,12 @@ class DefaultLoadPlanner(LoadPlanner):
         return narrowed(tensor, read_item.dest_offsets, read_item.lengths)
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        pass
+        self._committed.add(read_item.dest_index.fqn)
 
     def commit(self) -> None:
         with using(grad=False):
-            for key, part in self._parts.items():
-                _write(self.state_dict[key], part)
+            for key in self._committed:
+                _write(self.state_dict[key], self._parts[key])
         for key, value in self._objects.items():
             if self.flatten_state_dict:
                 set_element(self.original_state_dict, self.mappings[key], value)
