@@ -62,7 +62,9 @@ def test_what_is_saved_on_one_mesh_is_loaded_on_another(tmp_path_factory, move):
     on_mesh(target, load)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "bfloat16", "float16", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int64", "bfloat16", "float16", "float64", "complex64", "complex128"]
+)
 def test_elements_of_every_type_are_kept(dtype, tmp_path):
     kind = getattr(torch, dtype)
 

@@ -53,9 +53,7 @@ def test_what_may_be_in_a_state_dict(tmp_path):
         "kind": torch.bfloat16,
     }
     dcp.save(saved, checkpoint_id=tmp_path)
-    state = {key: None for key in saved} | {
-        "nested": {"list": [torch.zeros(2), {"deep": torch.ones(())}], 7: {"x.y": None}}
-    }
+    state = dict.fromkeys(saved) | {"nested": {"list": [torch.zeros(2), {"deep": torch.ones(())}], 7: {"x.y": None}}}
     ones = state["nested"]["list"][0]
     dcp.load(state, checkpoint_id=tmp_path)
     assert state.pop("array").tolist() == saved.pop("array").tolist()
@@ -94,9 +92,7 @@ def test_objects_with_a_state_give_and_take_it(tmp_path):
     dcp.load({"model": other, "optimizer": again, "schedule": following}, checkpoint_id=tmp_path)
     assert torch.equal(other.weight, model.weight)
     assert again.param_groups[0]["lr"] == pytest.approx(0.01)
-    assert torch.equal(
-        again.state[other.weight]["momentum_buffer"], optimizer.state[model.weight]["momentum_buffer"]
-    )
+    assert torch.equal(again.state[other.weight]["momentum_buffer"], optimizer.state[model.weight]["momentum_buffer"])
     assert following.state_dict() == schedule.state_dict()
 
 
@@ -163,14 +159,18 @@ def test_an_error_of_one_rank_is_raised_on_all(tmp_path):
     dcp.save({"x": torch.ones(4, 2), "note": "hi"}, checkpoint_id=tmp_path)
     cases = {
         "Missing key in checkpoint state_dict: y. It has 2 others": {"y": torch.ones(2)},
-        r"Size mismatch between saved torch.Size([4, 2]) and current: torch.Size([2, 4]) for x": {"x": torch.ones(2, 4)},
+        r"Size mismatch between saved torch.Size([4, 2]) and current: torch.Size([2, 4]) for x": {
+            "x": torch.ones(2, 4)
+        },
         "Invalid checkpoint metadata for x, expected BytesStorageMetadata but found": {"x": 5},
     }
 
     def program(rank):
         for text, wrong in cases.items():
             good = torch.zeros(4, 2)
-            error = failing(lambda wrong=wrong, good=good: dcp.load(wrong if rank else {"x": good}, checkpoint_id=tmp_path))
+            error = failing(
+                lambda wrong=wrong, good=good: dcp.load(wrong if rank else {"x": good}, checkpoint_id=tmp_path)
+            )
             assert error.startswith("the checkpoint cannot be loaded, by an error on rank 1\n")
             assert text in error
             assert not good.any()
@@ -215,9 +215,13 @@ def test_folders_that_hold_no_checkpoint(tmp_path):
 
 
 def test_arguments_that_make_no_sense():
-    with pytest.raises(RuntimeError, match=r"^`checkpoint_id` must be specified if storage_reader/storage_writer is No"):
+    with pytest.raises(
+        RuntimeError, match=r"^`checkpoint_id` must be specified if storage_reader/storage_writer is No"
+    ):
         dcp.save({})
-    with pytest.raises(RuntimeError, match="Cannot detect which StorageReader or StorageWriter to use for 's3://bucket'"):
+    with pytest.raises(
+        RuntimeError, match="Cannot detect which StorageReader or StorageWriter to use for 's3://bucket'"
+    ):
         dcp.load({}, checkpoint_id="s3://bucket")
 
 

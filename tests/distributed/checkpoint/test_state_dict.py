@@ -113,7 +113,9 @@ def test_rank_0_has_all_of_it_and_gives_parts_to_the_others():
         assert moment.placements == (Shard(0),)
         assert moment.full_tensor().tolist() == [1, 1, 1]
         assert again.param_groups[0]["lr"] == 0.5
-        with pytest.raises(RuntimeError, match="broadcast_from_rank0: rank 0 has a part of '0.weight'; give it the who"):
+        with pytest.raises(
+            RuntimeError, match=r"broadcast_from_rank0: rank 0 has a part of '0\.weight'; give it the who"
+        ):
             set_model_state_dict(other, model.state_dict(), options=FROM_FIRST)
 
     on_mesh((2,), program)
@@ -227,9 +229,11 @@ def test_state_dicts_that_do_not_fit():
         get_optimizer_state_dict(model, [])
     with pytest.raises(RuntimeError, match=r"^parameter 0 of the optimizer, of size \[3, 5\], is not the model's$"):
         get_optimizer_state_dict(other, optimizer)
-    with pytest.raises(RuntimeError, match=r"^The option indicates that model state_dict is required to load, but it i"):
+    with pytest.raises(
+        RuntimeError, match=r"^The option indicates that model state_dict is required to load, but it i"
+    ):
         set_model_state_dict(model, {})
-    with pytest.raises(RuntimeError, match='Missing key\\(s\\) in state_dict: "0.weight"'):
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "0\.weight"'):
         set_model_state_dict(model, {"0.bias": torch.zeros(3)})
     loose = StateDictOptions(strict=False)
     keys = set_model_state_dict(model, {"0.bias": torch.ones(3), "new": torch.ones(1)}, options=loose)
@@ -237,11 +241,13 @@ def test_state_dicts_that_do_not_fit():
     assert keys.unexpected_keys == ["new"]
     assert model[0].bias.tolist() == [1, 1, 1]
     del state["state"]["0.bias"]
-    with pytest.raises(RuntimeError, match=r"^Missing optimizer state for parameter '0.bias' in checkpoint\. The param"):
+    with pytest.raises(
+        RuntimeError, match=r"^Missing optimizer state for parameter '0.bias' in checkpoint\. The param"
+    ):
         set_optimizer_state_dict(model, optimizer, state)
     set_optimizer_state_dict(model, optimizer, state, options=loose)
     assert model[0].bias not in optimizer.state
-    with pytest.raises(RuntimeError, match="no parameter group of the loaded state dict has the parameter '0.weight'"):
+    with pytest.raises(RuntimeError, match=r"no parameter group of the loaded state dict has the parameter '0\.we"):
         set_optimizer_state_dict(model, optimizer, {"state": state["state"] | {"0.bias": {}}, "param_groups": []})
 
 

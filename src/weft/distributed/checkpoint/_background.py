@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.distributed._group import ProcessGroup
+from weft.distributed._objects import recv_object_list, send_object_list
 from weft.distributed._world import new_group, rank_setter
-from weft.distributed.checkpoint._exchange import Exchange
+from weft.distributed.checkpoint._exchange import COORDINATOR, Exchange
+from weft.errors import DistError
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +25,6 @@ class Background:
     def __init__(self, group: ProcessGroup | None) -> None:
         self._ranks = None if group is None else list(group.ranks)
         self._timeout = None if group is None else group.timeout
-        # groups of the backend xla run their operations in one order, so one of them cannot run beside another
-        self._backend = "shm" if group is not None and group._backend.one_order else None
         self._exchange: Exchange | None = None
         self._future: Future[Any] | None = None
 
@@ -35,7 +36,7 @@ class Background:
     def start(self, save: Callable[[Exchange], Any]) -> Future[Any]:
         """The future of a save in a new thread. The interpreter waits for it before it ends."""
         if self._exchange is None:
-            self._exchange = Exchange(None if self._ranks is None else self._new_group())
+            self._exchange = Exchange(None) if self._ranks is None else _exchange_of(self._new_group())
         future = self._future = Future()
         future.set_running_or_notify_cancel()
         target, arguments = _run, (save, self._exchange, rank_setter(), future)
@@ -44,13 +45,49 @@ class Background:
 
     def _new_group(self) -> ProcessGroup:
         return new_group(
-            self._ranks,
-            self._timeout,
-            self._backend,
-            use_local_synchronization=True,
-            group_desc="async_save",
-            sort_ranks=False,
+            self._ranks, self._timeout, use_local_synchronization=True, group_desc="async_save", sort_ranks=False
         )
+
+
+class _MessageExchange(Exchange):
+    """An exchange by messages, for backends that run the collectives of all their groups in one order."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        super().__init__(group)
+        self._messages = group
+
+    def agree(self, what: str, local: Callable[[], Any], combine: Callable[[list[Any]], Sequence[Any]]) -> Any:
+        try:
+            return super().agree(what, local, combine)
+        except DistError as error:
+            self._messages.abort(str(error))  # the others may wait for messages of this rank
+            raise
+
+    def _gathered(self, outcome: bytes) -> list[bytes] | None:
+        if not self.is_coordinator:
+            self._send(outcome, COORDINATOR)
+            return None
+        return [outcome if rank == COORDINATOR else self._receive(rank) for rank in range(self.size)]
+
+    def _scattered(self, answers: list[bytes] | None) -> Any:
+        if answers is None:
+            return pickle.loads(self._receive(COORDINATOR))
+        for rank, answer in enumerate(answers):
+            if rank != COORDINATOR:
+                self._send(answer, rank)
+        return pickle.loads(answers[COORDINATOR])
+
+    def _send(self, content: bytes, rank: int) -> None:
+        send_object_list([content], group=self._messages, group_dst=rank)
+
+    def _receive(self, rank: int) -> bytes:
+        contents: list[Any] = [None]
+        recv_object_list(contents, group=self._messages, group_src=rank)
+        return contents[0]
+
+
+def _exchange_of(group: ProcessGroup) -> Exchange:
+    return _MessageExchange(group) if group._backend.one_order else Exchange(group)
 
 
 def _run(

@@ -174,7 +174,9 @@ def _require_same_kinds(all_plans: list[SavePlan]) -> None:
         kind = _kind_of(item)
         first = kinds.setdefault(item.index.fqn, kind)
         if first != kind:
-            raise ValueRangeError(f"key:{item.index.fqn} is not the same on all ranks: {first} on one, {kind} on another")
+            raise ValueRangeError(
+                f"key:{item.index.fqn} is not the same on all ranks: {first} on one, {kind} on another"
+            )
 
 
 def _kind_of(item: WriteItem) -> str:
