@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import weft as torch
@@ -46,6 +46,7 @@ def whole(tensor):
 
 
 @given(moves())
+@example(((1,), ((1,), None), ((2,), (Shard(0),))))  # a rank without elements
 def test_what_is_saved_on_one_mesh_is_loaded_on_another(tmp_path_factory, move):
     shape, (source, saved), (target, loaded) = move
     folder, expected = tmp_path_factory.mktemp("checkpoint"), numbered(shape)

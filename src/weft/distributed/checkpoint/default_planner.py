@@ -235,7 +235,7 @@ class DefaultLoadPlanner(LoadPlanner):
         self.metadata = metadata
         self.is_coordinator = is_coordinator
         self._parts: dict[str, Tensor] = {}  # what this rank has of tensors, as it is read
-        self._committed: set[str] = set()
+        self._read: set[str] = set()
         self._objects: dict[str, Any] = {}
 
     def create_local_plan(self) -> LoadPlan:
@@ -265,17 +265,25 @@ class DefaultLoadPlanner(LoadPlanner):
         return narrowed(tensor, read_item.dest_offsets, read_item.lengths)
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        self._committed.add(read_item.dest_index.fqn)
+        self._read.add(read_item.dest_index.fqn)
 
     def commit(self) -> None:
         with using(grad=False):
-            for key in self._committed:
-                _write(self.state_dict[key], self._parts[key])
+            for key in self.state_dict:  # all ranks write to distributed tensors, in one order
+                if key in self._read or self._is_empty(key):
+                    _write(self.state_dict[key], self.lookup_tensor(MetadataIndex(key)))
         for key, value in self._objects.items():
             if self.flatten_state_dict:
                 set_element(self.original_state_dict, self.mappings[key], value)
             else:
                 self.original_state_dict[key] = value
+
+    def _is_empty(self, key: str) -> bool:
+        """Whether this rank has no elements of a distributed tensor that is loaded."""
+        assert self.metadata is not None, "set_up_planner comes first"
+        value, entry = self.state_dict[key], self.metadata.state_dict_metadata.get(key)
+        chunk = chunk_of(value) if isinstance(value, DTensor) and isinstance(entry, TensorStorageMetadata) else None
+        return chunk is not None and not chunk.numel
 
 
 def _write(target: Tensor, part: Tensor) -> None:

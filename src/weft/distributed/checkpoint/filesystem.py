@@ -97,16 +97,16 @@ class FileSystemWriter(StorageWriter):
         del serialization_format
         self.path = Path(path)
         self.overwrite = overwrite
-        self.save_id = secrets.token_hex(4)
-        self._file: str | None = None
+        self.reset()
 
     def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         if checkpoint_id:
             self.path = Path(checkpoint_id)
         self.save_id = secrets.token_hex(4)
+        self._file: str | None = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self._file = None
+        pass
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(self.path, self.save_id)
@@ -122,7 +122,7 @@ class FileSystemWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        with suppress(CheckpointError):  # what cannot be read may be overwritten, but not be removed before that
+        with suppress(CheckpointError):  # what cannot be read may be overwritten, but is not removed before that
             self._remove_all_but(_current_files(self.path))
         names = [f"rank{rank}-{self.save_id}.safetensors" for rank in range(len(plans))]
         return [replace(plan, storage_data=name) for plan, name in zip(plans, names, strict=True)]
@@ -159,7 +159,7 @@ class FileSystemWriter(StorageWriter):
     def _remove_all_but(self, names: set[str]) -> None:
         """Remove the files of other saves: of earlier ones, and of those that were not completed."""
         remove_stale(self.path, _PART)
-        if self.path.is_dir():
+        with suppress(OSError):  # what cannot be removed is in nobody's way
             for file in self.path.iterdir():
                 if _OWN.fullmatch(file.name) and file.name not in names:
                     file.unlink(missing_ok=True)
