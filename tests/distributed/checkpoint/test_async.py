@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +125,21 @@ def test_the_group_of_the_threads_is_made_once(tmp_path):
         return dist.get_pg_count()
 
     assert in_ranks(2, program) == [2, 2]
+
+
+def test_nothing_is_left_open(tmp_path):
+    def program(rank):
+        state = {"x": torch.ones(2000), f"own {rank}": torch.ones(2000)}
+        dcp.async_save(state, checkpoint_id=tmp_path).result()
+        dcp.load(state, checkpoint_id=tmp_path)
+        dcp.save(state, checkpoint_id=tmp_path)
+
+    def count():
+        maps = Path("/proc/self/maps").read_text()
+        return len(os.listdir("/proc/self/fd")), maps.count(str(tmp_path)), maps.count("memfd:")
+
+    in_ranks(2, program)
+    before = count()
+    in_ranks(2, program)
+    assert count() == before
+    assert before[1] == 0

@@ -262,3 +262,10 @@ def test_replicas_within_a_model():
         return model["inner"].module.weight.tolist()
 
     assert in_ranks(2, program) == [[[1, 1]]] * 2
+
+
+def test_names_are_those_without_wrappers():
+    model = nn.ModuleDict({"layer": nn.ModuleDict({"_fsdp_wrapped_module": nn.Linear(2, 1)})})
+    state, optimizer_state = get_state_dict(model, torch.optim.AdamW(model.parameters()))
+    assert list(state) == list(optimizer_state["state"]) == ["layer.weight", "layer.bias"]
+    assert not any(set_model_state_dict(model, state))

@@ -9,9 +9,11 @@ from weft._tensor.tensor import Tensor
 from weft.nn import Module
 from weft.nn.parallel import DistributedDataParallel
 
+_FSDP = "_fsdp_wrapped_module."
+
 
 class ParameterNames:
-    """The names of a model's parameters, without the prefix `module.` of replicas.
+    """The names of a model's parameters, without the prefixes of replicas (`module.`) and of sharded modules.
 
     parameters  all parameters by name; one that several modules share has several names
     """
@@ -29,11 +31,11 @@ class ParameterNames:
             self._names[parameter].append(name)
 
     def canonical(self, key: str) -> str:
-        """The name of what the model's own state dict has under a key."""
+        """The name of what the model has under a name with prefixes, in its state dict or among its parameters."""
         for wrapper in self._wrappers:
             if key.startswith(f"{wrapper}module."):
                 key = wrapper + key[len(wrapper) + len("module.") :]
-        return key
+        return key.replace(_FSDP, "")
 
     def of(self, parameter: Tensor) -> list[str]:
         """The names of a parameter; none if it is not the model's."""
