@@ -230,6 +230,8 @@ def test_state_dicts_that_cannot_be_saved(tmp_path):
         pending = DTensor.from_local(torch.ones(2), mesh, [Partial()])
         text = failing(lambda: dcp.save({"grad": pending}, checkpoint_id=tmp_path))
         assert "grad has the placements ['P(sum)'], so sums are pending" in text
+        text = failing(lambda: dcp.save({"layer": nn.LazyLinear(2)}, checkpoint_id=tmp_path))
+        assert "layer.weight has no size yet: call the module once" in text
         text = failing(lambda: dcp.save({"x": torch.ones(mesh.get_rank() + 1)}, checkpoint_id=tmp_path))
         assert "key:x is not the same on all ranks: a tensor of size [1] and type torch.float32 on one, a" in text
         text = failing(lambda: dcp.save({"a.b": 1, "a": {"b": 2}}, checkpoint_id=tmp_path))

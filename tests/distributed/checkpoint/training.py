@@ -28,7 +28,7 @@ def main():
     dist.init_process_group(backend, init_method=f"file://{file}", rank=int(rank), world_size=int(size))
     mesh = init_device_mesh("cpu", (int(size),))
     torch.manual_seed(int(size))
-    plain = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    plain = nn.Linear(4, 5).double()
     model = distribute_module(plain, mesh, sharded)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     x = distribute_tensor(torch.arange(24.0).reshape(6, 4).double() / 24, mesh, [Replicate()])

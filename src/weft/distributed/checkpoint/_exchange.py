@@ -46,7 +46,7 @@ class Exchange:
         failures = {rank: outcome for rank, outcome in enumerate(outcomes) if _is_failure(outcome)}
         if not failures:
             try:
-                return [pickle.dumps(answer) for answer in combine(outcomes)]
+                return _packed(combine(outcomes))
             except BaseException as error:
                 failures = {self.rank: failure_of(error)}
         return [pickle.dumps(CheckpointException(what, failures))] * self.size
@@ -65,6 +65,13 @@ class Exchange:
         answer: list[Any] = [None]
         scatter_object_list(answer, answers, group=self._group, group_src=COORDINATOR)
         return pickle.loads(answer[0])
+
+
+def _packed(answers: Sequence[Any]) -> list[bytes]:
+    """The pickles of all ranks' answers; one that several ranks get is pickled once."""
+    distinct = {id(answer): answer for answer in answers}
+    pickles = {key: pickle.dumps(answer) for key, answer in distinct.items()}
+    return [pickles[id(answer)] for answer in answers]
 
 
 def _outcome(function: Callable[[], Any]) -> bytes:

@@ -39,6 +39,7 @@ from weft.distributed.checkpoint.planner import (
 )
 from weft.distributed.tensor import DTensor
 from weft.errors import StateDictError, ValueRangeError
+from weft.nn._lazy_parameter import is_lazy
 from weft.serialization import load, save
 
 _LONGEST_TEXT = 500  # characters of the faults of a plan
@@ -121,7 +122,7 @@ def _write_items(key: str, value: Any) -> Iterator[WriteItem]:
     if not isinstance(value, Tensor):
         yield WriteItem(MetadataIndex(key), WriteItemType.BYTE_IO)
         return
-    _require_no_pending_sums(key, value)
+    _require_elements(key, value)
     chunk = chunk_of(value)
     if chunk is None or (value.numel() and not chunk.numel):
         return
@@ -198,7 +199,9 @@ def _require_whole(metadata: Metadata) -> None:
         )
 
 
-def _require_no_pending_sums(key: str, value: Tensor) -> None:
+def _require_elements(key: str, value: Tensor) -> None:
+    if is_lazy(value):
+        raise ValueRangeError(f"{key} has no size yet: call the module once before its parameters are saved or loaded")
     if isinstance(value, DTensor) and any(placement.is_partial() for placement in value.placements):
         raise ValueRangeError(
             f"{key} has the placements {list(map(str, value.placements))}, so sums are pending: save, or load into, "
@@ -344,9 +347,9 @@ def _read_items(key: str, entry: STORAGE_TYPES, value: Any) -> list[ReadItem]:
             f"Invalid checkpoint metadata for {key}, expected BytesStorageMetadata but found {type(entry)}: the "
             f"checkpoint has a tensor of size {list(entry.size)} there, and the state dict a {type(value).__name__}"
         )
+    _require_elements(key, value)
     if tuple(entry.size) != tuple(value.shape):
         raise ValueRangeError(f"Size mismatch between saved {entry.size} and current: {value.size()} for {key}")
-    _require_no_pending_sums(key, value)
     chunk = chunk_of(value)
     return [] if chunk is None else create_read_items_for_chunk_list(key, entry, [chunk])
 
