@@ -4,6 +4,7 @@ Each class also derives from the builtin that PyTorch raises in its place, so `e
 """
 
 import pickle
+from traceback import StackSummary, format_exception_only
 from typing import Any
 from urllib.error import URLError
 
@@ -158,6 +159,10 @@ class StateDictError(WeftError, RuntimeError):
     """A state dict does not fit the module or optimizer."""
 
 
+class UnsupportedStateError(StateDictError, NotImplementedError):
+    """A state dict holds what cannot be in one of this form."""
+
+
 class DistError(WeftError, RuntimeError):
     """An operation between processes has failed."""
 
@@ -233,6 +238,33 @@ class FutureError(WeftError, RuntimeError):
 
 class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
+
+
+class CheckpointException(CheckpointError):
+    """A distributed checkpoint could not be saved or loaded: some ranks have failed, and all ranks raise this.
+
+    failures  by rank, the exception and its traceback
+    """
+
+    def __init__(self, msg: str, failures: dict[int, tuple[BaseException, StackSummary]]) -> None:
+        super().__init__(msg, failures)
+        self._msg = msg
+        self._failures = failures
+
+    @property
+    def failures(self) -> dict[int, tuple[BaseException, StackSummary]]:
+        """By rank, the exception and its traceback."""
+        return self._failures
+
+    def __str__(self) -> str:
+        ranks_of: dict[str, list[int]] = {}  # of equal errors, which are shown once
+        for rank, (error, trace) in self._failures.items():
+            ranks_of.setdefault("".join([*trace.format(), *format_exception_only(error)]), []).append(rank)
+        texts = [
+            f"Traceback (most recent call last): (RANK {', '.join(map(str, ranks))})\n{text}"
+            for text, ranks in ranks_of.items()
+        ]
+        return "\n".join([f"{self._msg}, by an error on rank {', '.join(map(str, self._failures))}", *texts]).rstrip()
 
 
 class EndOfFileError(WeftError, EOFError):

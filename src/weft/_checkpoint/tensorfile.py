@@ -151,6 +151,12 @@ class TensorFile:
             raise CheckpointError(f"File does not contain tensor {name}; it has {len(self._entries)} others")
         return self._entries[name][:2]
 
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Where the elements of a tensor begin in the file, and how many bytes they take."""
+        self.type_of(name)
+        _, _, start, stop = self._entries[name]
+        return self._begin + start, stop - start
+
     def tensor(self, name: str, target: device) -> Tensor:
         """A tensor, on a device."""
         shape, dtype = self.type_of(name)

@@ -1,0 +1,72 @@
+"""State dicts of dicts and lists as flat ones, with keys that are paths joined by dots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from itertools import pairwise
+from typing import Any
+
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+
+Path = tuple[str | int, ...]
+"""Keys of dicts, as strings, and positions in lists."""
+
+
+def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The leaves of a nested dict by the keys of all levels joined by dots, and the paths behind those keys.
+
+    A list is taken apart if there are tensors or dicts in it. `ValueError` if two leaves have one key.
+    """
+    flat: dict[str, Any] = {}
+    paths: dict[str, Path] = {}
+    for path, value in _leaves(state_dict, ()):
+        key = ".".join(map(str, path))
+        if key in flat:
+            raise ValueRangeError(f"duplicated flatten key {key}: the state dict has it at {paths[key]} and {path}")
+        flat[key], paths[key] = value, path
+    return flat, paths
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _leaves(entry, (*path, str(key)))
+    elif isinstance(value, list) and _is_nested(value):
+        for at, entry in enumerate(value):
+            yield from _leaves(entry, (*path, at))
+    else:
+        yield path, value
+
+
+def _is_nested(items: list[Any]) -> bool:
+    return any(isinstance(item, (Tensor, Mapping)) or (isinstance(item, list) and _is_nested(item)) for item in items)
+
+
+def set_element(root: Any, path: Path, value: Any) -> None:
+    """Set what is at a path of a nested dict; dicts and lists that are missing on the way to it are made."""
+    at = root
+    for key, following in pairwise(path):
+        if _get(at, key) is None:
+            _put(at, key, {} if isinstance(following, str) else [])
+        at = _get(at, key)
+    _put(at, path[-1], value)
+
+
+def _get(container: Any, key: str | int) -> Any:
+    if isinstance(container, MutableMapping):
+        return container.get(_own_key(container, key))
+    return container[key] if int(key) < len(container) else None
+
+
+def _put(container: Any, key: str | int, value: Any) -> None:
+    if isinstance(container, MutableMapping):
+        container[_own_key(container, key)] = value
+        return
+    container.extend([None] * (int(key) + 1 - len(container)))
+    container[key] = value
+
+
+def _own_key(container: MutableMapping[Any, Any], key: str | int) -> Any:
+    """The key that a path has as a string, which may be a number in the dict."""
+    return key if key in container else next((own for own in container if str(own) == key), key)

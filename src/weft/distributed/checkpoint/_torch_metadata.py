@@ -1,0 +1,127 @@
+"""The file `.metadata` as PyTorch's own writer makes it: a pickle. Reading it runs no code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from weft._base.dtype import DTYPES, DType
+from weft._base.size import Size
+from weft._checkpoint.pickled import Global, Unpickler, short_repr
+from weft._checkpoint.safe import Plain, trusted_global
+from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk, checked_name
+from weft.distributed.checkpoint.metadata import (
+    STORAGE_TYPES,
+    BytesStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from weft.errors import CheckpointError, PickleError
+
+PICKLE = b"\x80"
+"""How a pickle begins."""
+
+_PACKAGE = "torch.distributed.checkpoint."
+_RECORDS = (
+    "metadata.Metadata",
+    "metadata.TensorStorageMetadata",
+    "metadata.BytesStorageMetadata",
+    "metadata.ChunkStorageMetadata",
+    "metadata.TensorProperties",
+    "metadata.MetadataIndex",
+    "metadata.StorageMeta",
+    "filesystem._StorageInfo",
+)
+_IGNORED = (
+    "torch.serialization._get_layout",
+    f"{_PACKAGE}metadata._MEM_FORMAT_ENCODING",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
+)
+
+
+class _Record:
+    """An object of one of PyTorch's classes: the name of the class, and its state as it stands in the pickle."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state: Any = {}
+
+    def get(self, name: str) -> Any:
+        """A field; `ValueError` if there is none."""
+        if not isinstance(self.state, dict) or name not in self.state:
+            raise ValueError(f"a {self.name} lacks its {name!r}")
+        return self.state[name]
+
+
+def read_torch_metadata(path: Path) -> Metadata:
+    """The metadata in a file of PyTorch's. `CheckpointError` if it is none."""
+    plain = Plain(path.stat().st_size)
+    makers = {f"{_PACKAGE}{name}": _maker(name) for name in _RECORDS} | dict.fromkeys(_IGNORED, lambda *_: None)
+    table = plain.table() | {name: Global(name, make) for name, make in makers.items()}
+    table |= {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+    unpickler = Unpickler(lambda name: table.get(name) or trusted_global(name), _no_storage, _set_state, plain.keys)
+    try:
+        with path.open("rb") as file:
+            return _metadata(unpickler.load(file))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"cannot load {path}: {error}") from error
+    except CheckpointError as error:
+        raise type(error)(f"cannot load {path}: {error}") from error
+
+
+def _maker(name: str) -> Callable[[], _Record]:
+    return lambda: _Record(name)
+
+
+def _no_storage(pid: Any) -> NoReturn:
+    raise PickleError(f"its pickle refers to {short_repr(pid)}, which metadata does not")
+
+
+def _set_state(x: Any, state: Any) -> Any:
+    if not isinstance(x, _Record):
+        raise PickleError(f"its pickle sets the state of a {type(x).__name__}")
+    x.state = state
+    return x
+
+
+def _metadata(record: Any) -> Metadata:
+    if not isinstance(record, _Record) or record.name != "metadata.Metadata":
+        raise ValueError("its pickle holds no metadata of a distributed checkpoint")
+    entries = {str(key): _entry(entry) for key, entry in record.get("state_dict_metadata").items()}
+    places = {_index(index): _place(place) for index, place in record.get("storage_data").items()}
+    for key, entry in entries.items():
+        offsets = [chunk.offsets for chunk in entry.chunks] if isinstance(entry, TensorStorageMetadata) else [None]
+        if any(MetadataIndex(key, offset) not in places for offset in offsets):
+            raise ValueError(f"it does not say where {key!r} is")
+    planner_data = record.state.get("planner_data")
+    return Metadata(entries, planner_data if isinstance(planner_data, Mapping) else None, places)
+
+
+def _entry(record: _Record) -> STORAGE_TYPES:
+    if record.name == "metadata.BytesStorageMetadata":
+        return BytesStorageMetadata()
+    dtype = record.get("properties").state[0]
+    if not isinstance(dtype, DType):
+        raise ValueError(f"it has a tensor of type {short_repr(dtype)}")
+    tensor = TensorStorageMetadata(TensorProperties(dtype), Size(record.get("size")), [])
+    tensor.chunks += [checked_chunk(one.get("offsets"), one.get("sizes"), tensor) for one in record.get("chunks")]
+    return tensor
+
+
+def _index(record: _Record) -> MetadataIndex:
+    offset = record.state.get("offset")
+    return MetadataIndex(str(record.get("fqn")), None if offset is None else Size(offset))
+
+
+def _place(record: _Record) -> StorageInfo:
+    if record.state.get("transform_descriptors"):
+        raise ValueError("its items are transformed by extensions of PyTorch's, which there are not here")
+    return StorageInfo(
+        checked_name(record.get("relative_path")), int(record.get("offset")), int(record.get("length")), archived=True
+    )

@@ -1,0 +1,3 @@
+"""The error of a failed save or load."""
+
+from weft.errors import CheckpointException as CheckpointException

@@ -1,0 +1,74 @@
+"""Folders of safetensors files without further metadata, such as published models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from weft._base.size import Size
+from weft._checkpoint.tensorfile import TensorFile
+from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk
+from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader
+from weft.distributed.checkpoint.metadata import (
+    STORAGE_TYPES,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from weft.distributed.checkpoint.storage import CheckpointId
+from weft.errors import CheckpointError
+
+_SUFFIX = ".safetensors"
+
+
+class HuggingFaceStorageReader(FileSystemReader):
+    """Reads all safetensors files of a folder, as one checkpoint.
+
+    Tensors are whole, or parts whose offsets the files' headers give, as PyTorch's `HuggingFaceStorageWriter` does.
+    `thread_count` is accepted for compatibility.
+    """
+
+    def __init__(self, path: CheckpointId, thread_count: int = 1) -> None:
+        del thread_count
+        super().__init__(path)
+
+    def _read_metadata(self) -> Metadata:
+        names = sorted(self.path.glob(f"*{_SUFFIX}"))
+        if not names:
+            raise CheckpointError(f"cannot load {self.path}: there are no files *{_SUFFIX} in it")
+        metadata = Metadata({}, storage_data={})
+        for path in names:
+            try:
+                _add_file(metadata, path)
+            except (ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(f"cannot load {path}: {error}") from error
+        return metadata
+
+
+def _add_file(metadata: Metadata, path: Path) -> None:
+    with path.open("rb") as file:
+        content = TensorFile(file)
+    offsets: dict[str, Any] = json.loads((content.metadata or {}).get(OFFSETS, "{}"))
+    for key in content.keys():  # noqa: SIM118  no dict
+        shape, dtype = content.type_of(key)
+        offset = offsets[key]["saved_offsets"] if key in offsets else [0] * len(shape)
+        if len(offset) != len(shape):
+            raise ValueError(f"its tensor {key!r} of {len(shape)} dims begins at {offset}")
+        tensor = _extended(metadata.state_dict_metadata, key, TensorProperties(dtype), shape, offset)
+        tensor.chunks.append(checked_chunk(offset, shape, tensor))
+        metadata.storage_data[MetadataIndex(key, offset)] = StorageInfo(path.name, *content.place_of(key))
+
+
+def _extended(
+    entries: dict[str, STORAGE_TYPES], key: str, properties: TensorProperties, shape: tuple[int, ...], offset: list[int]
+) -> TensorStorageMetadata:
+    """The tensor of a key, grown so that it reaches to the end of a part."""
+    size = Size([start + length for start, length in zip(offset, shape, strict=True)])
+    tensor = entries.setdefault(key, TensorStorageMetadata(properties, size, []))
+    assert isinstance(tensor, TensorStorageMetadata), "there are only tensors"
+    if len(tensor.size) != len(size) or tensor.properties != properties:
+        raise ValueError(f"its tensor {key!r} is another one than in the files before")
+    tensor.size = Size(map(max, tensor.size, size))
+    return tensor

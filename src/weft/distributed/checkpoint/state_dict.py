@@ -1,0 +1,192 @@
+"""State dicts of models and optimizers whose keys do not depend on how the model is distributed.
+
+Keys are the names of parameters and buffers in the model that one process has: without the prefix of data parallelism.
+States of optimizers have these names, too, in place of numbers. So a checkpoint can be loaded by any other number of
+processes, and with other parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft._base.state import using
+from weft.distributed.checkpoint._full_state import broadcast_state, collected
+from weft.distributed.checkpoint._names import ParameterNames
+from weft.distributed.checkpoint._optimizer_state import flattened, load_named, named_state, unflattened
+from weft.errors import OptionError, StateDictError, ValueRangeError
+from weft.nn import Module
+from weft.nn._state_dict import IncompatibleKeys
+from weft.optim import Optimizer
+
+Optimizers = Optimizer | Iterable[Optimizer]
+
+
+@dataclass
+class StateDictOptions:
+    """How state dicts are collected and loaded.
+
+    full_state_dict               tensors are whole and plain; else distributed ones stay so
+    cpu_offload                   tensors are on the CPU; with `full_state_dict`, ranks other than 0 get an empty dict
+    ignore_frozen_params          parameters that require no gradient are left out
+    keep_submodule_prefixes       with `submodules`, keys begin with the names of these
+    strict                        keys that do not fit are errors
+    broadcast_from_rank0          rank 0 alone has the full state dict, and the others get their parts from it
+    flatten_optimizer_state_dict  the state of an optimizer is one dict: `state.NAME.exp_avg`, `param_groups.NAME.lr`
+    """
+
+    full_state_dict: bool = False
+    cpu_offload: bool = False
+    ignore_frozen_params: bool = False
+    keep_submodule_prefixes: bool = True
+    strict: bool = True
+    broadcast_from_rank0: bool = False
+    flatten_optimizer_state_dict: bool = False
+    dsd_fqn_modifiers: str = "_fqn_modifiers"
+
+
+# --- collecting -------------------------------------------------------------------------------------------------
+
+
+def get_model_state_dict(
+    model: Module, *, submodules: set[Module] | None = None, options: StateDictOptions | None = None
+) -> dict[str, Any]:
+    """The parameters and buffers of a model, by name; with `submodules`, those of some of its modules."""
+    options = _checked(options)
+    names = ParameterNames(model)
+    state = {names.canonical(key): value for key, value in model.state_dict().items()}
+    if submodules:
+        state = _within(state, names.prefixes_of(submodules), keep=options.keep_submodule_prefixes)
+    if options.ignore_frozen_params:
+        frozen = {name for name, param in names.parameters.items() if not param.requires_grad}
+        state = {key: value for key, value in state.items() if key not in frozen}
+    return collected(state, full=options.full_state_dict, offload=options.cpu_offload)
+
+
+def get_optimizer_state_dict(
+    model: Module,
+    optimizers: Optimizers,
+    *,
+    submodules: set[Module] | None = None,
+    options: StateDictOptions | None = None,
+) -> dict[str, Any]:
+    """The states of optimizers of a model's parameters, by the parameters' names, as one state dict.
+
+    An optimizer that has not made a step gives the state with which it would begin, and is not changed. With
+    `submodules`, only the states of their parameters are in it.
+    """
+    options = _checked(options)
+    names = ParameterNames(model)
+    state: dict[str, Any] = {"state": {}, "param_groups": []}
+    for optimizer in _as_list(optimizers):
+        own = named_state(optimizer, names)
+        state["state"].update(own["state"])
+        state["param_groups"] += own["param_groups"]
+    if submodules:
+        state["state"] = _within(state["state"], names.prefixes_of(submodules), keep=True)
+    if options.flatten_optimizer_state_dict:
+        state = flattened(state)
+    return collected(state, full=options.full_state_dict, offload=options.cpu_offload)
+
+
+def get_state_dict(
+    model: Module,
+    optimizers: Optimizers,
+    *,
+    submodules: set[Module] | None = None,
+    options: StateDictOptions | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The state dicts of a model and of its optimizers."""
+    return (
+        get_model_state_dict(model, submodules=submodules, options=options),
+        get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options),
+    )
+
+
+def _within(state: dict[str, Any], prefixes: list[str], *, keep: bool) -> dict[str, Any]:
+    return {
+        key if keep else key[len(prefix) :]: value
+        for key, value in state.items()
+        for prefix in prefixes
+        if key.startswith(prefix)
+    }
+
+
+# --- loading ----------------------------------------------------------------------------------------------------
+
+
+def set_model_state_dict(
+    model: Module, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None
+) -> IncompatibleKeys:
+    """Load what `get_model_state_dict` has collected: whole plain tensors, or distributed ones, into either kind.
+
+    Returns the missing and the unexpected keys. `RuntimeError` if there are such and `strict` is set, or for another
+    shape; nothing has been loaded then.
+    """
+    options = _checked(options)
+    names = ParameterNames(model)
+    if options.broadcast_from_rank0:
+        own = {names.canonical(key): value for key, value in model.state_dict().items()}
+        model_state_dict = broadcast_state(model_state_dict, own)
+    elif not model_state_dict and options.strict:
+        raise StateDictError("The option indicates that model state_dict is required to load, but it is empty.")
+    keys = {names.canonical(key): key for key in model.state_dict()}
+    return model.load_state_dict(
+        {keys.get(key, key): value for key, value in model_state_dict.items()}, strict=options.strict
+    )
+
+
+def set_optimizer_state_dict(
+    model: Module,
+    optimizers: Optimizers,
+    optim_state_dict: dict[str, Any],
+    *,
+    options: StateDictOptions | None = None,
+) -> None:
+    """Load what `get_optimizer_state_dict` has collected, of more parameters than the optimizers have or of the same.
+
+    Call it before a backward pass or after a step, as gradients are cleared. `RuntimeError` if a parameter's state is
+    missing and `strict` is set.
+    """
+    options = _checked(options)
+    names = ParameterNames(model)
+    for optimizer in _as_list(optimizers):
+        current = named_state(optimizer, names)
+        state = optim_state_dict
+        if options.broadcast_from_rank0:
+            state = broadcast_state(state, flattened(current) if options.flatten_optimizer_state_dict else current)
+        if "state" not in state and "param_groups" not in state:
+            state = unflattened(state, current)
+        with using(grad=False):
+            load_named(optimizer, state, current, names, strict=options.strict)
+
+
+def set_state_dict(
+    model: Module,
+    optimizers: Optimizers,
+    *,
+    model_state_dict: dict[str, Any],
+    optim_state_dict: dict[str, Any],
+    options: StateDictOptions | None = None,
+) -> IncompatibleKeys:
+    """Load the state dicts of a model, unless it is empty, and of its optimizers."""
+    set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
+    options = _checked(options)
+    if not model_state_dict:
+        options = replace(options, strict=False)
+    return set_model_state_dict(model, model_state_dict, options=options)
+
+
+def _checked(options: StateDictOptions | None) -> StateDictOptions:
+    options = options or StateDictOptions()
+    if options.broadcast_from_rank0 and not options.full_state_dict:
+        raise ValueRangeError("full_state_dict must be True when broadcast_from_rank0 is True.")
+    return options
+
+
+def _as_list(optimizers: Optimizers) -> list[Optimizer]:
+    result = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+    if not result:
+        raise OptionError("Optimizers are not passed in: give one, or several")
+    return result

@@ -1,0 +1,97 @@
+"""Loading checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.distributed._group import ProcessGroup
+from weft.distributed._world import is_initialized, require_group
+from weft.distributed.checkpoint._exchange import Exchange
+from weft.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from weft.distributed.checkpoint.filesystem import FileSystemReader
+from weft.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from weft.distributed.checkpoint.stateful import Stateful
+from weft.distributed.checkpoint.storage import CheckpointId, StorageReader
+from weft.errors import CheckpointError
+
+
+def load(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: CheckpointId | None = None,
+    storage_reader: StorageReader | None = None,
+    planner: LoadPlanner | None = None,
+    process_group: ProcessGroup | None = None,
+    no_dist: bool = False,
+) -> None:
+    """Load a checkpoint into the tensors and objects of a state dict, in place.
+
+    All ranks of `process_group`, by default of the job, must call it. Each reads what it needs for its own tensors: the
+    mesh, the placements and the number of ranks may be others than when the checkpoint was saved, and plain tensors may
+    be where there were distributed ones. Elements are cast to the type of the tensor that they are loaded into. For a
+    `Stateful`, its `state_dict()` is loaded into, and given to its `load_state_dict`. Keys of the checkpoint that the
+    state dict lacks are ignored.
+
+    `checkpoint_id` is a folder; or a `storage_reader` reads from elsewhere. With `no_dist`, this process loads alone.
+
+    `CheckpointException` on all ranks if one has failed: a key is missing in the checkpoint, has another size, or
+    cannot be read. Nothing has been loaded then, on any rank.
+    """
+    reader = reader_of(storage_reader, checkpoint_id)
+    exchange = Exchange(group_of(process_group, no_dist=no_dist))
+    load_planned(state_dict, reader, planner or DefaultLoadPlanner(), exchange)
+
+
+def load_planned(state_dict: dict[str, Any], reader: StorageReader, planner: LoadPlanner, exchange: Exchange) -> None:
+    """Load with a reader and a planner that are given."""
+    states: dict[str, Any] = {}
+
+    def plan() -> LoadPlan:
+        states.update({key: x.state_dict() if isinstance(x, Stateful) else x for key, x in sorted(state_dict.items())})
+        metadata = reader.read_metadata()
+        planner.set_up_planner(states, metadata, exchange.is_coordinator)
+        reader.set_up_storage_reader(metadata, exchange.is_coordinator)
+        return reader.prepare_local_plan(planner.create_local_plan())
+
+    def combine(plans: list[LoadPlan]) -> list[LoadPlan]:
+        return reader.prepare_global_plan(planner.create_global_plan(plans))
+
+    own_plan = exchange.agree("the checkpoint cannot be loaded", plan, combine)
+    exchange.agree(
+        "the checkpoint could not be read",
+        lambda: reader.read_data(planner.finish_plan(own_plan), planner).wait(),
+        lambda results: results,
+    )
+    planner.commit()
+    for key, state in states.items():
+        own = state_dict.get(key)
+        if isinstance(own, Stateful):
+            own.load_state_dict(state)
+        else:
+            state_dict[key] = state
+
+
+def group_of(group: ProcessGroup | None, *, no_dist: bool) -> ProcessGroup | None:
+    """The ranks that save or load together: those of the group, by default of the job, if there is one."""
+    return None if no_dist or not is_initialized() else require_group(group)
+
+
+def reader_of(storage: StorageReader | None, checkpoint_id: CheckpointId | None) -> StorageReader:
+    """The reader that is given, for this checkpoint, or one of its folder."""
+    if storage is None:
+        return FileSystemReader(required_folder(checkpoint_id))
+    if checkpoint_id is not None:
+        storage.reset(checkpoint_id)
+    return storage
+
+
+def required_folder(checkpoint_id: CheckpointId | None) -> CheckpointId:
+    """The folder of a checkpoint without a storage; `RuntimeError` if there is none, or it is no folder."""
+    if not checkpoint_id:
+        raise CheckpointError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
+    if not FileSystemReader.validate_checkpoint_id(checkpoint_id):
+        raise CheckpointError(
+            f"Cannot detect which StorageReader or StorageWriter to use for {checkpoint_id!r}, which is no path. "
+            "Please specify the storage_reader/storage_writer."
+        )
+    return checkpoint_id

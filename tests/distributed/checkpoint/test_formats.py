@@ -1,0 +1,169 @@
+"""Checkpoints of PyTorch's, folders of safetensors, and single files."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft as torch
+import weft.distributed.checkpoint as dcp
+from tests.distributed.checkpoint.test_save_load import failing
+from tests.distributed.tensor.threads import on_mesh
+from weft.distributed.checkpoint.format_utils import dcp_to_safetensors, dcp_to_torch_save, main, torch_save_to_dcp
+from weft.distributed.tensor import Shard, distribute_tensor
+from weft.serialization import load_file
+
+FILES = Path(__file__).parent / "files"
+WHOLE = np.arange(15.0).reshape(5, 3)
+
+
+def empty_state(mesh, placement):
+    """What `record.py` has saved, without its values, on a mesh."""
+    return {
+        "rows": distribute_tensor(torch.zeros(5, 3), mesh, [placement]),
+        "columns": distribute_tensor(torch.zeros(5, 3, dtype=torch.bfloat16), mesh, [placement]),
+        "everywhere": torch.zeros(2, 3, dtype=torch.float64),
+        "plain": torch.zeros(2, dtype=torch.bool),
+        "number": torch.zeros((), dtype=torch.int64),
+    }
+
+
+def check(state):
+    assert state["rows"].full_tensor().tolist() == WHOLE.tolist()
+    assert state["columns"].full_tensor().float().tolist() == WHOLE.tolist()
+    assert state["everywhere"].tolist() == WHOLE[:2].tolist()
+    assert state["plain"].tolist() == [True, False]
+    assert state["number"].item() == 7
+
+
+@pytest.mark.parametrize("placement", [Shard(0), Shard(1)], ids=str)
+def test_checkpoints_of_pytorch_are_read(placement):
+    def program(mesh):
+        state = empty_state(mesh, placement) | {
+            "step": None,
+            "settings": {"betas": None, "steps": [torch.zeros(1), {"deep": None}]},
+        }
+        dcp.load(state, checkpoint_id=FILES / "torch")
+        check(state)
+        assert state["step"] == 3
+        assert state["settings"]["betas"] == (0.9, 0.99)
+        assert state["settings"]["steps"][0].item() == 1
+        assert state["settings"]["steps"][1] == {"deep": "text"}
+
+    on_mesh((3,), program)
+
+
+def test_pickles_run_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return exec, ("raise SystemExit",)
+
+    for content in (Evil(), {"state_dict_metadata": Evil()}, {"no": "metadata"}, 5):
+        (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+        text = failing(lambda: dcp.load({"x": 1}, checkpoint_id=tmp_path))
+        assert "Unsupported global: GLOBAL exec" in text or "holds no metadata of a distributed checkpoint" in text
+
+
+def test_damaged_metadata_of_pytorch(tmp_path):
+    content = (FILES / "torch" / ".metadata").read_bytes()
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    path = tmp_path / "copy" / ".metadata"
+    path.write_bytes(content.replace(b"__1_0.distcp", b"../0.distcp\x20"))
+    assert "its file '../0.distcp ' is none of its folder" in failing(lambda: dcp.load({}, checkpoint_id=path.parent))
+    path.write_bytes(content[: len(content) // 2])
+    assert "its pickle is damaged" in failing(lambda: dcp.load({}, checkpoint_id=path.parent))
+    path.write_bytes(content)
+    (path.parent / "__1_0.distcp").write_bytes(b"short")
+    state = {"everywhere": torch.zeros(2, 3), "plain": torch.zeros(2), "number": torch.zeros(()), "step": 0}
+    assert "it is truncated" in failing(lambda: dcp.load(state, checkpoint_id=path.parent))
+
+
+def test_a_checkpoint_of_pytorch_is_replaced(tmp_path):
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    dcp.save({"x": 1}, checkpoint_id=tmp_path / "copy")
+    assert sorted(file.name.partition("-")[0] for file in (tmp_path / "copy").iterdir()) == [".metadata", "rank0"]
+
+
+def test_folders_of_safetensors_are_read():
+    def program(mesh):
+        state = empty_state(mesh, Shard(0))
+        dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(FILES / "safetensors"))
+        check(state)
+
+    on_mesh((2,), program)
+
+
+def test_ones_own_files_are_read_without_the_metadata(tmp_path):
+    on_mesh(
+        (2,),
+        lambda mesh: dcp.save(
+            {"x": distribute_tensor(torch.arange(5.0), mesh, [Shard(0)]), "y": torch.ones(())}, checkpoint_id=tmp_path
+        ),
+    )
+    (tmp_path / ".metadata").unlink()
+    state = {"x": torch.zeros(5), "y": torch.zeros(())}
+    dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(tmp_path))
+    assert state["x"].tolist() == [0, 1, 2, 3, 4]
+    assert state["y"].item() == 1
+
+
+def test_folders_of_safetensors_that_do_not_fit_together(tmp_path):
+    def text():
+        return failing(lambda: dcp.load({}, storage_reader=dcp.HuggingFaceStorageReader(tmp_path)))
+
+    assert "there are no files *.safetensors in it" in text()
+    torch.serialization.save_file({"x": torch.ones(2)}, tmp_path / "a.safetensors")
+    torch.serialization.save_file({"x": torch.ones(2, 2)}, tmp_path / "b.safetensors")
+    assert "b.safetensors: its tensor 'x' is another one than in the files before" in text()
+    (tmp_path / "b.safetensors").write_bytes(b"broken")
+    assert "b.safetensors: it is truncated: its header is not all there" in text()
+
+
+def test_a_checkpoint_becomes_one_file_and_a_file_a_checkpoint(tmp_path, capsys):
+    def program(mesh):
+        x = distribute_tensor(torch.arange(6.0).reshape(3, 2), mesh, [Shard(0)])
+        dcp.save({"model": {"x": x, "list": [torch.ones(1)]}, "step": 4}, checkpoint_id=tmp_path / "checkpoint")
+
+    on_mesh((2,), program)
+    dcp_to_torch_save(tmp_path / "checkpoint", tmp_path / "whole.weft")
+    whole = torch.load(tmp_path / "whole.weft")
+    assert whole["model"]["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert whole["model"]["list"][0].tolist() == [1]
+    assert whole["step"] == 4
+
+    torch_save_to_dcp(tmp_path / "whole.weft", tmp_path / "again")
+    state = {"model": {"x": torch.zeros(3, 2)}, "step": None}
+    dcp.load(state, checkpoint_id=tmp_path / "again")
+    assert state["model"]["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert state["step"] == 4
+
+    dcp_to_safetensors(tmp_path / "checkpoint", tmp_path / "model.safetensors")
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert sorted(tensors) == ["model.list.0", "model.x"]
+    assert tensors["model.x"].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+    assert main(["dcp_to_safetensors", str(FILES / "torch"), str(tmp_path / "other.safetensors")]) == 0
+    assert load_file(tmp_path / "other.safetensors")["rows"].tolist() == WHOLE.tolist()
+    assert main(["dcp_to_torch", str(tmp_path / "none"), str(tmp_path / "x.weft")]) == 1
+    assert capsys.readouterr().err.endswith("none: there is no such folder\n")
+    torch.save([1], tmp_path / "list.weft")
+    assert main(["torch_to_dcp", str(tmp_path / "list.weft"), str(tmp_path / "y")]) == 1
+    assert capsys.readouterr().err.endswith("list.weft holds a list, and a checkpoint is made of a dict\n")
+
+
+@pytest.mark.oracle
+def test_pytorch_reads_the_tensors(tmp_path):
+    theirs = pytest.importorskip("torch")
+    checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    x = torch.arange(10.0).reshape(5, 2)
+    on_mesh(
+        (3,), lambda mesh: dcp.save({"x": distribute_tensor(x, mesh, [Shard(0)]), "step": 2}, checkpoint_id=tmp_path)
+    )
+    state = {"x": theirs.zeros(5, 2)}
+    with pytest.warns(UserWarning, match="assuming the intent is to load in a single process"):
+        checkpoint.load(state, storage_reader=checkpoint.HuggingFaceStorageReader(str(tmp_path)))
+    assert state["x"].tolist() == x.tolist()
