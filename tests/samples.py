@@ -242,6 +242,10 @@ GIVEN: dict[str, dict[str, Any]] = {
     "all_to_all": {"input": _X, "split_dim": 0, "concat_dim": 2, "size": 1},
     "collective_permute": {"input": _X, "pairs": ((0, 0),)},
     "collective_broadcast": {"input": _X, "root": 0},
+    "attention_block_backward": {
+        **dict.fromkeys(("grad", "output", "query", "key", "value"), _X),
+        "logsumexp": numbers(4, 2, 1),
+    },
     "embedding": {"input": indices(4, 2, below=6), "weight": numbers(6, 4)},
     "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses

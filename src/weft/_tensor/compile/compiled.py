@@ -92,6 +92,7 @@ class Compiled:
             state.grad,
             state.inference,
             state.autocast,
+            state.attention,
             default_dtype(),
             default_device(),
         )
