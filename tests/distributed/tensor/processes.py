@@ -9,9 +9,13 @@ import numpy as np
 
 import weft as torch
 import weft.distributed as dist
+from tests.distributed.tensor.test_context_parallel import follow_one_process
 from tests.distributed.tensor.test_dtensor import Language, shard_all, split_layers, trained
+from tests.distributed.tensor.test_loss_parallel import agree
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+from weft.distributed.tensor.experimental._attention import set_rotate_method
+from weft.nn.functional import cross_entropy
 
 
 def main():
@@ -28,6 +32,10 @@ def main():
     uneven = distribute_tensor(torch.arange(5.0), mesh, [Shard(0)])
     assert uneven.full_tensor().tolist() == [0, 1, 2, 3, 4]
     assert (uneven**2).sum().item() == 30
+    set_rotate_method("alltoall")
+    follow_one_process(mesh)
+    mode = agree(lambda x: cross_entropy(x, targets[0]), torch.randn(8, 32, dtype=torch.float64), mesh, [Shard(1)])
+    assert mode.get_comm_counts() == {"all_reduce": 2}
     dist.destroy_process_group()
     sys.stdout.write("trained\n")
 
