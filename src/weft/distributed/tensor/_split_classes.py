@@ -65,8 +65,8 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     tensors = [_distributed(x, sharding, dim, at) for at, x in enumerate(inputs)]
     if any(x.aval.sharding is None for x in tensors):
         return None  # the usual way refuses it
-    given = iter(tensors)
-    arguments = {name: wrap(next(given)) if isinstance(entry, Many) else entry for name, entry in static.items()}
+    entries = iter(tensors)
+    arguments = {name: wrap(next(entries)) if isinstance(entry, Many) else entry for name, entry in static.items()}
     with requested() if _thread.takes_plain else nullcontext():
         return (operand(function(**arguments)),)
 
