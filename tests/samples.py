@@ -130,6 +130,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
     "limit_rows": {"weight": _MATRIX, "indices": indices(3, below=4), "max_norm": np.float64(0.5), "norm_type": 2.0},
     "classes_within": {"target": indices(4, 2, below=6), "n_classes": 6},
+    "class_numbers": {"target": indices(4, 2, below=6), "n_classes": 6, "ignore_index": -100},
     "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
     # places
     "index_fill": {"input": _X, "dim": 0, "index": indices(2, below=4), "value": np.float64(2)},
@@ -242,6 +243,10 @@ GIVEN: dict[str, dict[str, Any]] = {
     "all_to_all": {"input": _X, "split_dim": 0, "concat_dim": 2, "size": 1},
     "collective_permute": {"input": _X, "pairs": ((0, 0),)},
     "collective_broadcast": {"input": _X, "root": 0},
+    "attention_block_backward": {
+        **dict.fromkeys(("grad", "output", "query", "key", "value"), _X),
+        "logsumexp": numbers(4, 2, 1),
+    },
     "embedding": {"input": indices(4, 2, below=6), "weight": numbers(6, 4)},
     "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses

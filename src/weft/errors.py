@@ -45,6 +45,10 @@ class OutOfRangeError(WeftError, RuntimeError):
     """An argument has the right type and a value outside of its range, where PyTorch raises `RuntimeError`."""
 
 
+class UnsupportedError(WeftError, NotImplementedError):
+    """What an argument asks for is not there yet."""
+
+
 class IntegerRangeError(ValueRangeError, OverflowError):
     """An integer is outside of the range of every suitable element type."""
 

@@ -50,11 +50,13 @@ class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
-    True if something is done at every recording; `observers` are called with the values of each.
+    True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
+    `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes.
     """
 
     __slots__ = (
         "anomaly",
+        "attention",
         "autocast",
         "capture",
         "eager",
@@ -77,6 +79,7 @@ class Ambient:
         capture: Any = None,
         autocast: Autocast = NO_AUTOCAST,
         observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
+        attention: Callable[..., Any] | None = None,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -86,6 +89,7 @@ class Ambient:
         self.capture = capture
         self.autocast = autocast
         self.observers = observers
+        self.attention = attention
         self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
@@ -131,6 +135,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "capture": old.capture,
         "autocast": old.autocast,
         "observers": old.observers,
+        "attention": old.attention,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 

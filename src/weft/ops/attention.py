@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._neural import dropout_mask, wide
-from weft.ops._table import Array, Cast, Key, defop
+from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name
 
 
@@ -62,15 +62,21 @@ def _check_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> No
     broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
 
 
-def _probabilities(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
-    """softmax(query key' * scale + mask); rows where everything is masked are 0."""
+def _scores(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
+    """query key' * scale + mask; what is masked is -inf."""
     scores = jnp.einsum("...te,...se->...ts", query * scale, key)
     if is_causal:
         rows = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 2)
         columns = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
-        scores = jnp.where(columns <= rows, scores, -jnp.inf)
-    elif mask is not None:
-        scores = jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask
+        return jnp.where(columns <= rows, scores, -jnp.inf)
+    if mask is None:
+        return scores
+    return jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask
+
+
+def _probabilities(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
+    """softmax(query key' * scale + mask); rows where everything is masked are 0."""
+    scores = _scores(query, key, mask, is_causal, scale)
     peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
     weights = jnp.exp(scores - jnp.where(jnp.isfinite(peak), peak, 0))
     total = jnp.sum(weights, axis=-1, keepdims=True)
@@ -250,3 +256,77 @@ def attention_dropout(
     kept = dropout_mask(rng, probabilities.shape, dropout_p)
     y = jnp.einsum("...ts,...se->...te", _dropped(kept, dropout_p)(probabilities), v)
     return y.astype(query.dtype), probabilities, kept
+
+
+# --- attention to a part of the keys --------------------------------------------------------------------------
+
+
+def _block_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    factors = _attention_dims(shapes, static)
+    (out,) = factors.outs
+    return Factors(factors.ins, (out, (*out[:-1], "one")), factors.whole)
+
+
+@defop(
+    dims=_block_dims,
+    outputs=("output", "logsumexp"),
+    arithmetic=Arithmetic.OWN,
+    differentiable=False,
+    function=False,
+    method=False,
+)
+def attention_block(
+    query: Array,
+    key: Array,
+    value: Array,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array, Array]:
+    """Attention to some of the keys, in the accumulation type, and log(sum(exp(scores))) over them (..., time, 1).
+
+    Attention to all keys is the sum of such blocks, each times exp(its logarithm - that over all keys).
+    """
+    _check(query, key, value, None, is_causal)
+    _check_heads(query, key, value, enable_gqa)
+    q, k, v = _operands(query, key, value)
+    scores = _scores(q, k, None, is_causal, _scale(query, scale))
+    total = jax.nn.logsumexp(scores, axis=-1, keepdims=True)
+    return jnp.einsum("...ts,...se->...te", jnp.exp(scores - total), v), total
+
+
+def _block_backward_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Nothing is split: blocks are made of the parts of a sequence that a process already has."""
+    factors = _block_dims(shapes[3:], static)
+    letters = frozenset(letter for dims in (*factors.ins, *factors.outs) for letter in map(shared_letter, dims))
+    return Factors((factors.outs[0], *factors.outs, *factors.ins), factors.ins, letters)
+
+
+@defop(
+    dims=_block_backward_dims,
+    outputs=("grad_query", "grad_key", "grad_value"),
+    arithmetic=Arithmetic.OWN,
+    differentiable=False,
+    function=False,
+    method=False,
+)
+def attention_block_backward(
+    grad: Array,
+    output: Array,
+    logsumexp: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array | None, ...]:
+    """What some of the keys contribute to the gradients of attention to all keys, in the accumulation type.
+
+    `grad`, `output` and `logsumexp` are those over all keys; the probabilities are computed from the last again.
+    """
+    del enable_gqa
+    q, k, _ = _operands(query, key, value)
+    probabilities = jnp.exp(_scores(q, k, None, is_causal, _scale(query, scale)) - logsumexp)
+    inputs = wide(query), wide(key), wide(value)
+    return _gradients(grad, output, probabilities, lambda p: p, *inputs, None, _scale(query, scale))[:3]

@@ -64,11 +64,11 @@ def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
         raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(weight)}")
 
 
-def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Misses | None:
+def _out_of_bounds(target: Array, n_classes: int, ignore_index: int) -> Misses | None:
     if not jnp.issubdtype(target.dtype, jnp.integer):
         return None
     index = target.astype(np.int64)
-    bad = ((index < 0) | (index >= input.shape[_class_dim(input)])) & (index != ignore_index)
+    bad = ((index < 0) | (index >= n_classes)) & (index != ignore_index)
     return misses(index, bad, "the classes")
 
 
@@ -157,7 +157,7 @@ def _bad_cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Misses | None:
     del weight, reduction, label_smoothing
-    return _out_of_bounds(input, target, ignore_index)
+    return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
 def _partial_total(static: Mapping[str, Any]) -> str:
@@ -231,7 +231,7 @@ def _bad_nll(
     reduction: str = "mean",
 ) -> Misses | None:
     del weight, size_average, reduce, reduction
-    return _out_of_bounds(input, target, ignore_index)
+    return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
 @defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
@@ -279,6 +279,20 @@ def nll_loss(
     if reduction == "mean":
         return (jnp.sum(wide(loss)) / _mean_divisor(share, input)).astype(input.dtype)
     return reduced(loss, reduction)
+
+
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=pointwise,
+    function=False,
+    method=False,
+    check=_out_of_bounds,
+    check_text=_OUT_OF_BOUNDS,
+)
+def class_numbers(target: Array, n_classes: int, ignore_index: int) -> Array:
+    """Class numbers, as a finding of those outside of [0, n_classes) but for `ignore_index`."""
+    del n_classes, ignore_index
+    return target
 
 
 def _require_classes(input: Array) -> None:

@@ -9,10 +9,14 @@ import numpy as np
 
 import weft as torch
 import weft.distributed as dist
+from tests.distributed.tensor.test_context_parallel import follow_one_process
 from tests.distributed.tensor.test_dtensor import Language, shard_all, split_layers, trained
+from tests.distributed.tensor.test_loss_parallel import agree
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode, visualize_sharding
+from weft.distributed.tensor.experimental._attention import set_rotate_method
+from weft.nn.functional import cross_entropy
 
 
 def main():
@@ -33,6 +37,10 @@ def main():
     assert mode.get_comm_counts() == {"all_gather_into_tensor": 1}
     visualize_sharding(uneven, "uneven")
     assert (uneven**2).sum().item() == 30
+    set_rotate_method("alltoall")
+    follow_one_process(mesh)
+    mode = agree(lambda x: cross_entropy(x, targets[0]), torch.randn(8, 32, dtype=torch.float64), mesh, [Shard(1)])
+    assert mode.get_comm_counts() == {"all_reduce": 2}
     dist.destroy_process_group()
     sys.stdout.write("trained\n")
 

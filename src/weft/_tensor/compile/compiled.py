@@ -95,6 +95,7 @@ class Compiled:
             state.grad,
             state.inference,
             state.autocast,
+            state.attention,
             default_dtype(),
             default_device(),
         )

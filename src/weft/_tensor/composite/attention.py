@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft._base.dtype import bool_
+from weft._base.state import ambient
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
-from weft.errors import DimNameError, PreconditionError, ShapeError
+from weft.errors import DimNameError, PreconditionError, ShapeError, UnsupportedError
 from weft.ops._dims import Names
 
 
@@ -71,6 +72,11 @@ def attend(
     bias = _bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
     weights = None
     if need_weights:
+        if ambient().attention is not None:
+            raise UnsupportedError(
+                "multi_head_attention_forward: need_weights is not supported where sequences are split over processes, "
+                "as within context_parallel; pass need_weights=False"
+            )
         scores = op.matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-2, -1))
         weights = dropout(op.softmax(scores if bias is None else scores + bias, -1), dropout_p)
         output = op.matmul(weights, v)

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.site import warn_user
-from weft._base.state import using
+from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, inplace_of, op
@@ -341,6 +341,9 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query key' * scale + mask) value; a bool mask is true where a key may be attended to."""
+    over_parts = ambient().attention
+    if over_parts is not None:
+        return over_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p == 0:
         return op.attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     return op.attention_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
-from weft._lazy.aval import Aval, aval_of, named
+from weft._lazy.aval import Aval
 from weft._lazy.call import ONE, kinds_of
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
@@ -31,7 +31,9 @@ from weft.distributed.tensor._sharding import (
     sharding_of,
     type_of,
     type_text,
+    whole_type,
 )
+from weft.distributed.tensor._split_classes import over_split_classes
 from weft.errors import DistError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._neural import reduction_of
@@ -85,6 +87,8 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
     if plan is not None and plan.sends_nothing(inputs, grad):
         return record(plan.signature, inputs, state)
+    if (results := over_split_classes(call, inputs)) is not None:
+        return results
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
         return _mean(call, call.op.divisor, by_name, inputs)
     if not any(x.aval.sharding is not None and x.aval.size for x in inputs) and any(x.aval.size for x in inputs):
@@ -169,7 +173,7 @@ class WholeCall:
 
 def whole_call(call: Call, avals: Sequence[Aval]) -> WholeCall:
     """What a call is on whole tensors. Raises what it would raise there."""
-    signature = signature_of(call, tuple([_whole_type(aval) for aval in avals]))
+    signature = signature_of(call, tuple([whole_type(aval) for aval in avals]))
     assert isinstance(signature.call, Call), "it is a call"
     static = _by_name(signature.call)
     types = tuple([output.aval for output in signature.outputs[: signature.main]])
@@ -228,13 +232,6 @@ def _mixed(call: Call, aval: Aval) -> DistError:
     return DistError(
         f"{call.op.name}() got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before "
         f"calling distributed operators! One is a {aval}; distribute_tensor or DTensor.from_local makes a DTensor of it"
-    )
-
-
-def _whole_type(aval: Aval) -> Aval:
-    """The type of the whole tensor of which a value is a part."""
-    return (
-        aval if aval.sharding is None else named(aval_of(tuple(aval.size), aval.dtype, device=aval.device), aval.names)
     )
 
 

@@ -187,6 +187,13 @@ def local_type(aval: Aval) -> Aval:
     return named(sharded(aval, None), None)
 
 
+def whole_type(aval: Aval) -> Aval:
+    """The type of the whole tensor of which a value of this type is a part."""
+    if aval.sharding is None:
+        return aval
+    return named(aval_of(tuple(aval.size), aval.dtype, device=aval.device), aval.names)
+
+
 def scaled(value: Value, factor: float) -> Value:
     """A plain value times a number."""
     return value if factor == 1 else (wrap(value) * factor)._read()

@@ -136,6 +136,18 @@ def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: 
     )
 
 
+def rotate(mesh: DeviceMesh, mesh_dim: int, places: int = 1) -> Transfer:
+    """What the rank so many places before this one has; the first rank comes after the last."""
+    group, index, count = mesh.get_group(mesh_dim), mesh.get_local_rank(mesh_dim), mesh.shape[mesh_dim]
+
+    def run(x: Tensor) -> Tensor:
+        sent, received = [0] * count, [0] * count
+        sent[(index + places) % count] = received[(index - places) % count] = x.shape[0]
+        return collectives.all_to_all_single(x, received, sent, group)
+
+    return Transfer("all_to_all", run, lambda: rotate(mesh, mesh_dim, -places), "all_to_all_single")
+
+
 def keep_first(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
     """What all have as a sum: the first rank keeps it, and the others have zeros."""
     first = mesh.get_local_rank(mesh_dim) == 0

@@ -1,5 +1,6 @@
-"""Tensor parallelism: styles in which the parameters and inputs of modules are distributed."""
+"""Tensor parallelism: styles in which the parameters and inputs of modules are distributed, and losses."""
 
+from weft.distributed.tensor._split_classes import loss_parallel as loss_parallel
 from weft.distributed.tensor.parallel._parallelize import parallelize_module as parallelize_module
 from weft.distributed.tensor.parallel._styles import ColwiseParallel as ColwiseParallel
 from weft.distributed.tensor.parallel._styles import ParallelStyle as ParallelStyle
