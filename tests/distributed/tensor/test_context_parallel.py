@@ -16,8 +16,8 @@ from tests.distributed.tensor.test_dtensor import Block
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
 from weft._base.state import ambient, using
+from weft.distributed._observers import observers
 from weft.distributed.tensor import Shard, distribute_tensor
-from weft.distributed.tensor._observers import observers
 from weft.distributed.tensor.experimental import context_parallel
 from weft.distributed.tensor.experimental._attention import _cp_options, context_parallel_unshard, set_rotate_method
 from weft.errors import UnsupportedError

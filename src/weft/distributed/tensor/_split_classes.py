@@ -18,7 +18,7 @@ from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.distributed.tensor._observers import requested
+from weft.distributed._observers import requested
 from weft.distributed.tensor._placements import Placement, Replicate, Shard
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import Sharding, labelled, sharding_of, whole_type
