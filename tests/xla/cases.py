@@ -322,6 +322,44 @@ def a_compiled_function_may_hold_collectives():
 
 
 @case
+def collectives_keep_their_order_where_the_rest_of_a_program_differs():
+    inputs = [here(4, 4) + n for n in range(4)]
+    xm.mark_step()
+    parts = [xm.all_reduce(xm.REDUCE_MAX, x) for x in inputs]
+    weighted = [(n + 1) * part for n, part in enumerate(parts)]
+    total = sum(weighted if xr.global_ordinal() else weighted[::-1])
+    del parts, weighted
+    xm.mark_step()
+    equal(total, sum((n + 1) * (of_all(4, 4)[1] + n) for n in range(4)))
+
+
+@case
+def a_value_that_only_one_replica_computes():
+    total = xm.all_reduce(xm.REDUCE_SUM, here(3))
+    gathered = xm.all_gather(total * 2)
+    if xr.global_ordinal():
+        logged = total.mean() + 1
+    xm.mark_step()
+    equal(gathered, np.tile(2 * sum(of_all(3)), 2))
+    if xr.global_ordinal():
+        assert logged._read().array is not None
+        assert logged.item() == sum(of_all(3)).mean() + 1
+
+
+@case
+def compiled_functions_that_differ_have_one_collective():
+    own = torch.neg if xr.global_ordinal() else torch.square
+    one = torch.compile(lambda x: own(xm.all_reduce(xm.REDUCE_SUM, x)))
+    equal(one(here(2)), own(torch.tensor(sum(of_all(2)))).numpy())
+    two = torch.compile(lambda x: xm.all_reduce(xm.REDUCE_SUM, x) + own(xm.all_reduce(xm.REDUCE_MAX, x)))
+    two(here(2)).tolist()  # as it is recorded
+    with pytest.raises(
+        RuntimeError, match=r"^the replicas have compiled different functions that have several collectives each"
+    ):
+        two(here(2)).tolist()
+
+
+@case
 def parameters_are_broadcast():
     torch.manual_seed(xr.global_ordinal())
     model = nn.BatchNorm1d(3)
