@@ -52,6 +52,10 @@ def test_a_replica_that_fails_ends_the_others():
         xmp.spawn(jobs.fail, nprocs=2)
 
 
+def test_groups_of_replicas():
+    xmp.spawn(jobs.form_groups, nprocs=4)
+
+
 def test_replicas_may_be_ranks_of_a_group(tmp_path):
     context = xmp.spawn(jobs.meet_in_a_group, (str(tmp_path / "x"),), nprocs=2, join=False)
     while not context.join():
