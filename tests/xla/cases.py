@@ -14,6 +14,7 @@ import weft.xla.runtime as xr
 from tests.distributed.processes import Cases, serve
 from tests.xla.host_cases import case as host_case
 from weft import nn
+from weft.xla.debug import metrics as met
 
 SIZE = 2
 case = Cases()
@@ -41,7 +42,14 @@ def the_job_is_known():
     assert (xr.world_size(), xr.global_device_count(), xr.process_count(), xr.local_process_count()) == (2, 2, 2, 2)
     assert xr.global_ordinal() == xr.local_ordinal() == xr.process_index() == int(os.environ["RANK"])
     assert (xr.host_index(), xr.addressable_device_count(), xr.global_runtime_device_count()) == (0, 1, 2)
+    assert (xr.local_device_count(), xr.addressable_runtime_device_count()) == (2, 1)
+    assert xr.get_local_process_index() == xr.global_ordinal()
+    assert [held["process"] for held in xr.global_runtime_device_attributes()] == [0, 1]
+    assert [held["process"] for held in xr.local_device_attributes()] == [xr.global_ordinal()]
+    assert (xr.device_type(), xr.get_master_ip(), xr.using_pjrt()) == ("CPU", "127.0.0.1", True)
     assert xm.is_master_ordinal() is (xr.global_ordinal() == 0)
+    with pytest.raises(AssertionError, match=r"^Can't change device type after PJRT client is initialized$"):
+        xr.set_device_type("TPU")
 
 
 @case
@@ -339,7 +347,9 @@ def a_value_that_only_one_replica_computes():
     gathered = xm.all_gather(total * 2)
     if xr.global_ordinal():
         logged = total.mean() + 1
+    before = met.counter_value("DifferentPrograms") or 0
     xm.mark_step()
+    assert met.counter_value("DifferentPrograms") == before + 1
     equal(gathered, np.tile(2 * sum(of_all(3)), 2))
     if xr.global_ordinal():
         assert logged._read().array is not None

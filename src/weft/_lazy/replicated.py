@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from weft._lazy import metrics
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.signature import Signature
 from weft.errors import DistBackendError
@@ -103,6 +104,7 @@ def replicated(
         program = programs[scalars]
         results = job.run_together(text, "" if safe else program.checksum, lambda: program.compiled(*arrays))
         if results is None:
+            metrics.count("DifferentPrograms")
             return run_in_parts()(*args)
         return [_part(x, job.mesh.size, scalar) for x, scalar in zip(results, program.scalar_results, strict=True)]
 
