@@ -51,6 +51,24 @@ def test_ranks_go_on_when_all_have_come(size):
     together(size, body)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_nothing_runs_where_only_versions_differ(size):
+    def body(meeting):
+        def run(version, call="sum"):
+            return meeting.run_if_equal(call, version, lambda: "ran", Deadline(60))
+
+        results = [run("a"), run(f"{meeting.rank}"), run("b" if meeting.rank < size - 1 else "c"), run("a")]
+        if size > 1:
+            with pytest.raises(
+                DistBackendError, match=r"^the ranks call different operations: rank 0 called max, rank"
+            ):
+                run("a", call="sum" if meeting.rank else "max")
+        return results
+
+    differing = "ran" if size == 1 else None
+    assert together(size, body) == [["ran", differing, differing, "ran"]] * size
+
+
 def test_calls_that_differ_are_told_on_all_ranks():
     def body(meeting):
         with pytest.raises(DistBackendError) as caught:

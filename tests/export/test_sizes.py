@@ -206,3 +206,26 @@ def test_a_result_that_is_a_size():
         export(function, (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
     program = export(lambda x: (x * 2, torch.tensor(x.shape[0])), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b")},))
     assert program(torch.ones(7, 4))[1].item() == 7
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"y": {0: Dim("b")}},
+            r"^Detected mismatch between .*: batch has the keys \['x'\], and its entry there \['y'\]$",
+        ),
+        ([{0: Dim("b")}], r"^Detected mismatch between .*: batch is a container, and its entry there is \[\{0: "),
+    ],
+)
+def test_sizes_that_do_not_fit_the_structure_of_a_dict(spec, message):
+    with pytest.raises(ProgramError, match=message):
+        export(lambda batch: batch["x"], ({"x": torch.ones(3)},), dynamic_shapes={"batch": spec})
+
+
+def test_sizes_that_do_not_fit_other_arguments():
+    pair = (torch.ones(3), torch.ones(3))
+    with pytest.raises(ProgramError, match=r": pair has 2 elements, and its entry there 1$"):
+        export(lambda pair: pair[0], (pair,), dynamic_shapes=([{0: Dim("b")}],))
+    with pytest.raises(ProgramError, match=r"for scale to non-tensor type float \(expected None\)$"):
+        export(lambda x, scale: x * scale, (torch.ones(3), 2.0), dynamic_shapes=(None, {0: Dim("b")}))

@@ -208,6 +208,22 @@ def test_loading_casts_state_but_not_steps():
     assert (state["exp_avg"].dtype, state["step"].dtype) == (weft.float64, weft.float32)
 
 
+def test_loading_moves_state_and_steps_to_the_device():
+    p = [nn.Parameter(weft.ones(2))]
+    source = optim.Adam(p)
+    p[0].grad = weft.ones(2)
+    source.step()
+    there = nn.Parameter(weft.ones(2, device="xla"))
+    target = optim.Adam([there])
+    target.load_state_dict(source.state_dict())
+    assert {tensor.device.type for tensor in target.state[there].values()} == {"xla"}
+    there.grad, p[0].grad = weft.ones(2, device="xla"), weft.ones(2)
+    there.data.copy_(p[0].detach())
+    target.step()
+    source.step()
+    assert there.tolist() == p[0].tolist()
+
+
 OF_OTHER_SHAPE = [
     ("SGD(p, lr=0.1, momentum=0.9)", "momentum_buffer", (2, 3), (3, 2)),
     ("AdamW(p)", "exp_avg", (2, 3), (3, 2)),

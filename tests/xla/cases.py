@@ -14,6 +14,7 @@ import weft.xla.runtime as xr
 from tests.distributed.processes import Cases, serve
 from tests.xla.host_cases import case as host_case
 from weft import nn
+from weft.xla.debug import metrics as met
 
 SIZE = 2
 case = Cases()
@@ -41,7 +42,14 @@ def the_job_is_known():
     assert (xr.world_size(), xr.global_device_count(), xr.process_count(), xr.local_process_count()) == (2, 2, 2, 2)
     assert xr.global_ordinal() == xr.local_ordinal() == xr.process_index() == int(os.environ["RANK"])
     assert (xr.host_index(), xr.addressable_device_count(), xr.global_runtime_device_count()) == (0, 1, 2)
+    assert (xr.local_device_count(), xr.addressable_runtime_device_count()) == (2, 1)
+    assert xr.get_local_process_index() == xr.global_ordinal()
+    assert [held["process"] for held in xr.global_runtime_device_attributes()] == [0, 1]
+    assert [held["process"] for held in xr.local_device_attributes()] == [xr.global_ordinal()]
+    assert (xr.device_type(), xr.get_master_ip(), xr.using_pjrt()) == ("CPU", "127.0.0.1", True)
     assert xm.is_master_ordinal() is (xr.global_ordinal() == 0)
+    with pytest.raises(AssertionError, match=r"^Can't change device type after PJRT client is initialized$"):
+        xr.set_device_type("TPU")
 
 
 @case
@@ -319,6 +327,46 @@ def a_compiled_function_may_hold_collectives():
     a, b = (np.sin(2 * part) for part in of_all(3))
     for _ in range(3):
         assert step(here(3)).item() == pytest.approx((a + b).sum(), rel=1e-5)
+
+
+@case
+def collectives_keep_their_order_where_the_rest_of_a_program_differs():
+    inputs = [here(4, 4) + n for n in range(4)]
+    xm.mark_step()
+    parts = [xm.all_reduce(xm.REDUCE_MAX, x) for x in inputs]
+    weighted = [(n + 1) * part for n, part in enumerate(parts)]
+    total = sum(weighted if xr.global_ordinal() else weighted[::-1])
+    del parts, weighted
+    xm.mark_step()
+    equal(total, sum((n + 1) * (of_all(4, 4)[1] + n) for n in range(4)))
+
+
+@case
+def a_value_that_only_one_replica_computes():
+    total = xm.all_reduce(xm.REDUCE_SUM, here(3))
+    gathered = xm.all_gather(total * 2)
+    if xr.global_ordinal():
+        logged = total.mean() + 1
+    before = met.counter_value("DifferentPrograms") or 0
+    xm.mark_step()
+    assert met.counter_value("DifferentPrograms") == before + 1
+    equal(gathered, np.tile(2 * sum(of_all(3)), 2))
+    if xr.global_ordinal():
+        assert logged._read().array is not None
+        assert logged.item() == sum(of_all(3)).mean() + 1
+
+
+@case
+def compiled_functions_that_differ_have_one_collective():
+    own = torch.neg if xr.global_ordinal() else torch.square
+    one = torch.compile(lambda x: own(xm.all_reduce(xm.REDUCE_SUM, x)))
+    equal(one(here(2)), own(torch.tensor(sum(of_all(2)))).numpy())
+    two = torch.compile(lambda x: xm.all_reduce(xm.REDUCE_SUM, x) + own(xm.all_reduce(xm.REDUCE_MAX, x)))
+    two(here(2)).tolist()  # as it is recorded
+    with pytest.raises(
+        RuntimeError, match=r"^the replicas have compiled different functions that have several collectives each"
+    ):
+        two(here(2)).tolist()
 
 
 @case

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 import threading
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,14 @@ def replication_is_set():
     assert (context.replication, context.device_index, token.item()) == (["CPU:0", "CPU:1"], 0, 0)
     xm.set_replication("xla:0", [])
     assert xm._get_device_context("xla:0").replication == []
+
+
+@case
+def states_belong_to_devices():
+    context = xm._run_step_closures()
+    assert isinstance(context, xm.DeviceContext)
+    assert xm._DEVICE_CONTEXTS["xla:0"] is context is xm._get_device_context()
+    assert (xm.XLA_LIB.ns, context.device) == ("xla", "xla:0")
 
 
 @case
@@ -126,6 +136,25 @@ def a_closure_that_fails_on_one_replica_is_told_there():
         with pytest.raises(RuntimeError, match=r"^Cannot run asynchronous closure due to previously raised exception$"):
             xm.wait_device_ops()
     xm.mark_step()
+
+
+@case
+def variables_of_the_environment():
+    variables = {"XLA_SYNC_WAIT": "1", "XLA_EMIT_STEPLOG": "1", "XLA_ALWAYS_ALLREDUCE": "1", "XLA_USE_SPMD": "1"}
+    os.environ |= {**variables, "RATE_TRACKER_SMOOTHING": "0.5"}
+    errors = io.StringIO()
+    try:
+        total = xm.all_reduce(xm.REDUCE_SUM, here(2))
+        with redirect_stderr(errors):
+            xm.mark_step()
+        assert total._read().array.is_ready()
+        assert xm.xla_device(1) == torch.device("xla:0")
+        assert xm.RateTracker()._smooth_factor == 0.5
+    finally:
+        for name in (*variables, "RATE_TRACKER_SMOOTHING"):
+            del os.environ[name]
+    assert errors.getvalue() == "torch_xla.core.xla_model::mark_step\n"
+    assert total.tolist() == [10, 12]
 
 
 @case

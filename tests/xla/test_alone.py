@@ -118,6 +118,17 @@ def test_what_collectives_do_not_take():
         lambda: xm.reduce_scatter(
             "sum", 3, 1.0, 0, 1
         ): r"^`input` needs to be a Tensor or a list of Tensors, but given ",
+        lambda: xm.all_reduce(
+            "sum", 3
+        ): r"^`inputs` needs to be a Tensor or a list of Tensors, but given <class 'int'>",
+        lambda: xm.all_reduce(
+            "sum", (3,)
+        ): r"^`inputs` needs to be a Tensor or a list of Tensors, but given <class 'li",
+        lambda: xm.collective_broadcast(x): r"^`tensors` needs to be a list of Tensors, but given ",
+        lambda: xm.optimization_barrier_(x): r"^`tensors` needs to be a list of Tensors, but given ",
+        lambda: xm.all_reduce("sum", x, groups=[0, 1]): r"^groups must be lists of ordinals, such as .*, got \[0, 1\]$",
+        lambda: xm.all_gather(x, groups=[["0"]]): r"^groups must be lists of ordinals, such as .*, got \[\['0'\]\]$",
+        lambda: xm.collective_permute(x, [0, 1]): r"^collective_permute: pairs must be lists of ordinals, such as ",
         lambda: xm.all_gather_bucketized(x): r"^`input_list` needs to be a list of Tensors, but given ",
         lambda: xm.reduce_scatter_bucketized("sum", x, 1.0, 0, 1): r"^`input_list` needs to be a list of Tensors, but ",
     }.items():
@@ -127,6 +138,8 @@ def test_what_collectives_do_not_take():
         xm.reduce_scatter("sum", [x], 1.0, 0, 1, output=[x, x])
     with pytest.raises(ValueError, match=r"^`output_list` length doesn't match `input_list` length: 2 vs 1\.$"):
         xm.all_gather_bucketized([x], output=[x, x])
+    with pytest.raises(ValueError, match=r"^collective_permute: pairs are \[source, target\], got \[\[0, 0, 0\]\]$"):
+        xm.collective_permute(x, [[0, 0, 0]])
     with pytest.raises(
         RuntimeError, match=r"^For xm\.all_gather with list of tensors input, pin_layout=True is not yet"
     ):

@@ -46,6 +46,11 @@ def test_a_device_that_does_not_exist(n):
         xm.xla_device(n)
 
 
+def test_a_device_is_named_by_a_number():
+    with pytest.raises(TypeError, match=r"^xla_device\(\): argument 'n' must be int, not str$"):
+        xm.xla_device("xla:0")
+
+
 def test_devkind_warns():
     with pytest.warns(UserWarning, match=_DEVKIND):
         assert xm.get_xla_supported_devices("CPU") == ["xla:0"]

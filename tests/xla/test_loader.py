@@ -13,6 +13,7 @@ from weft.xla._channel import Channel
 from weft.xla.core import xla_model as xm
 from weft.xla.debug import metrics as met
 from weft.xla.distributed import parallel_loader as pl
+from weft.xla.utils.utils import SampleGenerator
 
 
 def batches(count=5):
@@ -37,6 +38,12 @@ def test_batches_are_on_the_device_and_in_order():
             assert xm.is_xla_tensor(rest["label"])
             found.append((data.tolist(), rest["label"].item(), name))
         assert found == [([float(at)] * 2, at, f"name {at}") for at in range(5)]
+
+
+def test_an_iterator_that_begins_anew_at_each_iter():
+    samples = SampleGenerator(data=(torch.ones(2), torch.zeros(1)), sample_count=3)
+    loader = pl.MpDeviceLoader(samples, xm.xla_device())
+    assert len(list(loader)) == len(list(loader)) == len(loader) == 3
 
 
 def test_batches_of_a_data_loader():

@@ -41,6 +41,14 @@ def test_a_step_as_a_decorator():
     assert met.counter_value("MarkStep") == 4
 
 
+@pytest.mark.compiled
+def test_a_step_is_told_by_the_line_of_its_block():
+    with torch_xla.step():
+        kept = torch.ones(5, device="xla").sin().cos()
+    assert kept._read().array is not None
+    assert torch.explain()[-1].site.startswith(f"{__file__}:")
+
+
 # --- utils.utils ---
 
 

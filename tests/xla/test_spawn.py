@@ -28,8 +28,22 @@ def test_one_replica_has_nobody_to_send_to():
 def test_arguments_of_spawn_are_checked_before_processes_start():
     with pytest.raises(TypeError, match=r"^spawn: args must be a tuple of arguments, got int$"):
         xmp.spawn(print, args=3, nprocs=2)
+    with pytest.raises(TypeError, match=r"^spawn: fn must be a function of a module, got 3$"):
+        xmp.spawn(3, nprocs=2)
+    for nprocs in ("2", 2.0, True):
+        with pytest.raises(TypeError, match=rf"^spawn: nprocs must be an int or None, got {nprocs!r}$"):
+            xmp.spawn(print, nprocs=nprocs)
     with pytest.raises(ValueError, match=r"^spawn: XLA does not survive a fork; use start_method='spawn' or"):
         xmp.spawn(print, nprocs=2, start_method="fork")
+
+
+def test_cpus_are_as_many_replicas_as_a_variable_says(monkeypatch):
+    ordinals = []
+    xmp.spawn(ordinals.append)
+    assert ordinals == [0]
+    monkeypatch.setenv("CPU_NUM_DEVICES", "four")
+    with pytest.raises(RuntimeError, match=r"^CPU_NUM_DEVICES=four: expected a number$"):
+        xmp.spawn(print)
 
 
 def test_a_replica_that_ends_early_is_told():
@@ -42,6 +56,13 @@ def test_the_number_of_replicas_is_at_least_one():
         xmp.spawn(print, nprocs=0)
 
 
+def test_a_model_for_all_replicas():
+    model = torch.nn.Linear(2, 1)
+    assert xmp.MpModelWrapper(model).to("xla") is model
+    assert model.weight.device.type == "xla"
+    assert xmp.MpSerialExecutor().run(lambda: 3) == 3
+
+
 def test_replicas_that_differ_are_told():
     with pytest.raises(ProcessRaisedException, match=r"rank 0 called a program with all_gather\(0, 2\) of "):
         xmp.spawn(jobs.differ, nprocs=2)
@@ -50,6 +71,10 @@ def test_replicas_that_differ_are_told():
 def test_a_replica_that_fails_ends_the_others():
     with pytest.raises(ProcessRaisedException, match="KeyError: 'lost'"):
         xmp.spawn(jobs.fail, nprocs=2)
+
+
+def test_groups_of_replicas():
+    xmp.spawn(jobs.form_groups, nprocs=4)
 
 
 def test_replicas_may_be_ranks_of_a_group(tmp_path):

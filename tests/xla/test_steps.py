@@ -105,6 +105,15 @@ def test_closures_run_in_order_when_their_tensors_are_computed():
     assert len(seen) == 2
 
 
+def test_what_is_no_closure_is_refused_when_it_is_added():
+    for arguments in ((3,), (print, 3)):
+        with pytest.raises(
+            TypeError, match=r"^add_step_closure: expected a function and a tuple of its arguments, got "
+        ):
+            xm.add_step_closure(*arguments)
+    xm.mark_step()
+
+
 def test_a_closure_of_a_closure_belongs_to_the_next_step():
     seen = []
     xm.add_step_closure(lambda: xm.add_step_closure(seen.append, args=("later",)))

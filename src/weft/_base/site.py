@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
 
 
 def user_site() -> str:
@@ -68,4 +70,4 @@ def _user_frame() -> FrameType | None:
 
 def _is_ours(code: CodeType) -> bool:
     name = code.co_filename
-    return name.startswith((_PACKAGE, "<weft", "<frozen", threading.__file__)) or "/jax/" in name
+    return name.startswith(_OURS) or "/jax/" in name

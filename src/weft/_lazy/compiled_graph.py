@@ -18,7 +18,7 @@ from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
 from weft._lazy.packs import PACKS, PackSlot, unpacked
 from weft._lazy.replicated import replicated
 from weft._lazy.runtime import on_fork
-from weft._lazy.segments import Segment, segments_of
+from weft._lazy.segments import Segment, segments_around_collectives, segments_of
 from weft._lazy.signature import Signature
 
 Executable = Callable[..., Sequence[jax.Array]]
@@ -60,7 +60,7 @@ class CompiledGraph:
     @cached_property
     def collectives(self) -> list[Signature]:
         """Its applications that exchange data with the other replicas. Then it is one segment."""
-        return [signature for signature, _, _ in self._form.applications if signature.collective]
+        return self._form.collectives
 
     @cached_property
     def _segments(self) -> list[Segment]:
@@ -74,17 +74,24 @@ class CompiledGraph:
 
     def run(self) -> Executable:
         """The graph as a function of the packs of numbers and the arrays; the first call compiles it."""
-        if not self._segments:
-            function = self._form.function()
+        if self._segments:
+            return self._in(self._segments)
+        function = self._form.function()
 
-            def body(*args: Any) -> list[jax.Array]:
-                return function(*unpacked(args, self._slots))
+        def body(*args: Any) -> list[jax.Array]:
+            return function(*unpacked(args, self._slots))
 
-            if self.collectives:
-                return replicated(body, self._donated, self.collectives)
-            return compiled(body, self._device, self._donated)
+        if self.collectives:
+            return replicated(body, self._donated, self.collectives, self._around_collectives)
+        return compiled(body, self._device, self._donated)
+
+    def _around_collectives(self) -> Executable:
+        return self._in(segments_around_collectives(self._form.applications, self._form.wanted))
+
+    def _in(self, segments: Sequence[Segment]) -> Executable:
+        """The graph as a function that runs these segments of it."""
         donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
-        steps, wanted = _steps(self._segments, donated, self._device), self._form.wanted
+        steps, wanted = _steps(segments, donated, self._device), self._form.wanted
 
         def run(*args: Any) -> list[jax.Array]:
             entries = dict(zip(self._form.leaves, unpacked(args, self._slots), strict=True))
@@ -135,5 +142,7 @@ def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable
     key = form, target, donated
     program = _programs.get(key)
     if program is None:
-        program = _programs[key] = compiled(form.function(), target, donated)
+        function, collectives = form.function(), form.collectives
+        program = replicated(function, donated, collectives) if collectives else compiled(function, target, donated)
+        _programs[key] = program
     return program

@@ -25,6 +25,11 @@ class Form(NamedTuple):
     leaves: tuple[int, ...]
     wanted: tuple[int, ...]
 
+    @property
+    def collectives(self) -> list[Signature]:
+        """The applications that exchange data with the other replicas."""
+        return [signature for signature, _, _ in self.applications if signature.collective]
+
     def function(
         self,
         body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].fn,

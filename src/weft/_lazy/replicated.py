@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from zlib import crc32
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from weft._lazy import metrics
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.signature import Signature
+from weft.errors import DistBackendError
 from weft.ops._jax import device_put, jit, shard_map
-from weft.ops._replicas import AXIS, set_replica_count
+from weft.ops._replicas import AXIS, exchange_count, set_replica_count
 from weft.ops._table import Many
 
 _MOST_NAMED = 3  # collectives in the text of a program
@@ -27,10 +29,12 @@ class Replication(Protocol):
     mesh: Mesh
     device: jax.Device
 
-    def run_together(self, what: str, launch: Callable[[], Sequence[jax.Array]]) -> Sequence[jax.Array]:
-        """The computed results of `launch()`, called once all replicas have come with an equal text.
+    def run_together(
+        self, what: str, program: str, launch: Callable[[], Sequence[jax.Array]]
+    ) -> Sequence[jax.Array] | None:
+        """The computed results of `launch()`, called once all replicas have come with this text and this program.
 
-        `DistBackendError`, on all replicas, if their texts differ or one has ended.
+        None, on all replicas, if only the programs differ; `DistBackendError` if the texts do, or a replica has ended.
         """
         ...
 
@@ -51,18 +55,22 @@ def replication() -> Replication | None:
 
 
 class _WholeBody:
-    """The body of a program as a function of the arrays of all replicas, which jax may compile.
+    """The body of a program as a function of the arrays of all replicas, which jax compiles.
 
     Along the first dim, such an array has a part for each replica. `scalars` says which arguments are scalars of the
     body: they get such a dim. Which results are is known once it is traced.
     """
 
-    def __init__(self, body: Callable[..., Sequence[Any]], scalars: Sequence[bool]) -> None:
+    def __init__(
+        self, body: Callable[..., Sequence[Any]], donated: Sequence[int], scalars: Sequence[bool], *arrays: Any
+    ) -> None:
         self._body = body
         self._scalars = scalars
         self.scalar_results: list[bool] = []
         spec = PartitionSpec(AXIS)
-        self.function = shard_map(self._of_replica, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        function = shard_map(self._of_replica, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        self.compiled: Any = jit(function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
+        self.checksum = _checksum(self.compiled.lower(*arrays).as_text())
 
     def _of_replica(self, *parts: Any) -> list[Any]:
         arguments = [x.reshape(()) if scalar else x for x, scalar in zip(parts, self._scalars, strict=True)]
@@ -72,27 +80,43 @@ class _WholeBody:
 
 
 def replicated(
-    body: Callable[..., Sequence[Any]], donated: Sequence[int], signatures: Sequence[Signature]
+    body: Callable[..., Sequence[Any]],
+    donated: Sequence[int],
+    signatures: Sequence[Signature],
+    in_parts: Callable[[], Callable[..., Sequence[jax.Array]]] | None = None,
 ) -> Callable[..., Sequence[jax.Array]]:
     """The body as a program of all replicas, from and to this replica's arrays.
 
-    `signatures` are those of its applications that have collectives.
+    `signatures` are those of its applications that have collectives. XLA may change the order of collectives, and does
+    it differently in different programs. So where the replicas' programs differ in something else than these, each of
+    them runs `in_parts()`, which does the same in programs with one application each that has collectives.
     """
-    text = _text(signatures)
+    text, safe = _text(signatures), sum([exchange_count(signature.trace.closed) for signature in signatures]) < 2
+    programs: dict[tuple[bool, ...], _WholeBody] = {}
+    run_in_parts = cache(_refused if in_parts is None else in_parts)
 
-    @cache
-    def program(*scalars: bool) -> tuple[_WholeBody, Callable[..., Sequence[jax.Array]]]:
-        whole = _WholeBody(body, scalars)
-        return whole, jit(whole.function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
-
-    def run(*args: Any) -> list[jax.Array]:
+    def run(*args: Any) -> Sequence[jax.Array]:
         job = _job()  # processes may have joined anew
-        whole, compiled = program(*[x is not None and not np.ndim(x) for x in args])
+        scalars = tuple([x is not None and not np.ndim(x) for x in args])
         arrays = [None if x is None else _whole(x, job.mesh, job.device) for x in args]  # None: a pack without numbers
-        results = job.run_together(text, lambda: compiled(*arrays))
-        return [_part(x, job.mesh.size, scalar) for x, scalar in zip(results, whole.scalar_results, strict=True)]
+        if scalars not in programs:
+            programs[scalars] = _WholeBody(body, donated, scalars, *arrays)
+        program = programs[scalars]
+        results = job.run_together(text, "" if safe else program.checksum, lambda: program.compiled(*arrays))
+        if results is None:
+            metrics.count("DifferentPrograms")
+            return run_in_parts()(*args)
+        return [_part(x, job.mesh.size, scalar) for x, scalar in zip(results, program.scalar_results, strict=True)]
 
     return run
+
+
+def _refused() -> NoReturn:
+    raise DistBackendError(
+        "the replicas have compiled different functions that have several collectives each, whose order may differ: "
+        "compile the same function on all replicas and call it with arguments of equal types and sizes, or do without "
+        "compile"
+    )
 
 
 def of_one_replica(body: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
@@ -128,10 +152,14 @@ def _split(mesh: Mesh) -> NamedSharding:
 def _text(signatures: Sequence[Signature]) -> str:
     """A program's collectives, which must be equal on all replicas: the first of them, and a checksum of all."""
     calls = [f"{_call_text(s)} of {s.avals[0].dtype.name}{list(s.avals[0].shape)}" for s in signatures]
-    checksum = crc32("\n".join(f"{s.name} {s.avals} {s.call.static if s.call else ''}" for s in signatures).encode())
+    checksum = _checksum("\n".join(f"{s.name} {s.avals} {s.call.static if s.call else ''}" for s in signatures))
     names = ", ".join(calls[:_MOST_NAMED])
     more = f" and {len(calls) - _MOST_NAMED} more" if len(calls) > _MOST_NAMED else ""
-    return f"a program with {names[:_LONGEST_TEXT]}{more} ({checksum:08x})"
+    return f"a program with {names[:_LONGEST_TEXT]}{more} ({checksum})"
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
 
 
 def _call_text(signature: Signature) -> str:

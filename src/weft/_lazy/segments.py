@@ -8,7 +8,7 @@ differs from the first by the optimizer's new state, reuses the layers of the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -45,9 +45,19 @@ def segments_of(
     seconds = [compiling(signature) for signature, _, _ in applications]
     if sum(seconds) < 2 * _LEAST_SAVED:
         return []
-    bounds = list(pairwise(_cuts(applications, seconds)))
-    if len(bounds) == 1:
-        return []
+    cuts = _cuts(applications, seconds)
+    return _segments_between(cuts, applications, wanted) if len(cuts) > 2 else []
+
+
+def segments_around_collectives(applications: Sequence[Application], wanted: Sequence[int]) -> list[Segment]:
+    """The segments of a graph in which each application with collectives is a segment of its own."""
+    places = [at for at, (signature, _, _) in enumerate(applications) if signature.collective]
+    cuts = {0, len(applications), *chain.from_iterable((at, at + 1) for at in places)}
+    return _segments_between(sorted(cuts), applications, wanted)
+
+
+def _segments_between(cuts: Sequence[int], applications: Sequence[Application], wanted: Sequence[int]) -> list[Segment]:
+    bounds = list(pairwise(cuts))
     last_use = dict.fromkeys(wanted, len(bounds))
     for at, (start, end) in enumerate(bounds):
         for _, inputs, _ in applications[start:end]:

@@ -96,8 +96,13 @@ class XlaBackend(GroupBackend):
         except (ValueError, jax.errors.JaxRuntimeError) as error:
             self._group.fail_after(error, call)
 
-    def run_together(self, what: str, launch: Callable[[], Sequence[jax.Array]]) -> Sequence[jax.Array]:
-        """The computed results of `launch()`, which is called once all ranks have come with an equal text."""
+    def run_together(
+        self, what: str, program: str, launch: Callable[[], Sequence[jax.Array]]
+    ) -> Sequence[jax.Array] | None:
+        """The computed results of `launch()`, which is called once all ranks have come with this text and program.
+
+        None if only the programs differ.
+        """
         deadline = self._deadline()
 
         def steps() -> Sequence[jax.Array]:
@@ -105,7 +110,7 @@ class XlaBackend(GroupBackend):
             self._complete(results, what, deadline)
             return results
 
-        return self.in_order(lambda: self._group.run(what, steps, deadline))
+        return self.in_order(lambda: self._group.run_if_equal(what, program, steps, deadline))
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         return self._reduced(CollectiveCall("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)

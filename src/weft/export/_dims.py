@@ -201,23 +201,29 @@ def _tensors(thing: Any, spec: Any, path: str) -> Iterator[tuple[str, Tensor, An
         return
     if spec is not None and type(spec) is type(thing) and is_dataclass(spec):
         spec = dict(parts_of(spec))
-    kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
-    for key, part in parts_of(thing):
-        yield from _tensors(part, _part(spec, key, path, kinds), f"{path}[{key!r}]")
+    parts = list(parts_of(thing))
+    if spec is not None:
+        _require_structure(thing, [key for key, _ in parts], spec, path)
+    for key, part in parts:
+        inner = spec.get(key) if isinstance(spec, Mapping) else None if spec is None else spec[key]
+        yield from _tensors(part, inner, f"{path}[{key!r}]")
 
 
-def _part(spec: Any, key: Any, path: str, kinds: Any) -> Any:
-    if spec is None:
-        return None
-    if not isinstance(spec, kinds):
+def _require_structure(thing: Any, keys: Sequence[Any], spec: Any, path: str) -> None:
+    """Refuse a specification that does not fit what it is for; it may leave out keys of a dict."""
+    if not keys and not isinstance(thing, (dict, list, tuple)):
         raise ProgramError(
-            f"Detected mismatch between the structure of `inputs` and `dynamic_shapes`: {path} is a container, and its "
-            f"entry there is {spec!r}"
+            f"Cannot associate shape {spec!r} specified at `dynamic_shapes` for {path} to non-tensor type "
+            f"{type(thing).__name__} (expected None)"
         )
-    table: Any = spec
-    if isinstance(table, dict):
-        return cast("dict[Any, Any]", table).get(key)
-    return table[key] if key < len(table) else None
+    start = "Detected mismatch between the structure of `inputs` and `dynamic_shapes`:"
+    kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
+    if not isinstance(spec, kinds):
+        raise ProgramError(f"{start} {path} is a container, and its entry there is {spec!r}")
+    if isinstance(spec, dict) and not set(cast("dict[Any, Any]", spec)) <= set(keys):
+        raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*cast('Any', spec)]}")
+    if not isinstance(spec, dict) and len(cast("Sequence[Any]", spec)) != len(keys):
+        raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(cast('Any', spec))}")
 
 
 def _per_dim(spec: Any, tensor: Tensor, name: str) -> list[Any]:

@@ -6,8 +6,9 @@ of equal length, each ordinal in one of them; None means one group of all replic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import jax
@@ -49,17 +50,25 @@ def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -
 
 
 def has_collectives(closed: Any) -> bool:
-    """Whether a closed jaxpr has collectives between replicas."""
-    return _Job.size > 1 and any(_is_collective(equation) for equation in closed.jaxpr.eqns)
+    """Whether a closed jaxpr has to run on all replicas together."""
+    return _Job.size > 1 and any(_primitives_of_replicas(closed))
 
 
-def _is_collective(equation: Any) -> bool:
-    """Whether an equation, or one within its function, works along the axis of replicas."""
-    params = equation.params
-    if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
-        return True
-    values: list[Any] = [value if isinstance(value, tuple) else (value,) for value in params.values()]
-    return any(has_collectives(part) for parts in values for part in parts if isinstance(part, ClosedJaxpr))
+def exchange_count(closed: Any) -> int:
+    """The number of equations of a closed jaxpr that exchange data between replicas."""
+    return sum([name != "axis_index" for name in _primitives_of_replicas(closed)])
+
+
+def _primitives_of_replicas(closed: Any) -> Iterator[str]:
+    """The names of the primitives that work along the axis of replicas, those of functions within included."""
+    for equation in closed.jaxpr.eqns:
+        params = equation.params
+        if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
+            yield equation.primitive.name
+        values: list[Any] = [value if isinstance(value, tuple) else (value,) for value in params.values()]
+        for part in chain.from_iterable(values):
+            if isinstance(part, ClosedJaxpr):
+                yield from _primitives_of_replicas(part)
 
 
 def _axis_env() -> list[tuple[str, int]] | None:

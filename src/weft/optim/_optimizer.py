@@ -349,12 +349,10 @@ def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
 
 
 def _cast(param: Tensor, value: Any, name: Any = None) -> Any:
-    """A copy of a parameter's state, cast to the parameter's type and moved to its device, except for `step`."""
+    """A copy of a parameter's state, moved to the parameter's device and, except for `step`, cast to its type."""
     if isinstance(value, Tensor):
-        copied = wrap(own(value._read()))
-        if name == "step" or not param.dtype.is_floating_point:
-            return copied
-        return copied.to(dtype=param.dtype, device=param.device)
+        copied = wrap(own(value._read())).to(device=param.device)
+        return copied if name == "step" or not param.dtype.is_floating_point else copied.to(dtype=param.dtype)
     if isinstance(value, dict):
         return {key: _cast(param, entry, key) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

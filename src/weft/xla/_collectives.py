@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, overload
 
 import weft
@@ -51,14 +52,15 @@ def all_reduce(
     """The reduction of a tensor over the replicas, times `scale`; tensors of a list are reduced in place.
 
     reduce_type: "sum", "mul", "and", "or", "min" or "max". Only "sum" has a derivative; `core.functions.all_reduce`
-    has others. With one replica, a tensor is
-    cloned and a list is returned as it is, unless the environment variable XLA_ALWAYS_ALLREDUCE is set.
+    has others. With one replica, a tensor is cloned and a list is returned as it is, unless the environment variable
+    XLA_ALWAYS_ALLREDUCE is set.
     """
     del pin_layout
     word, members = _word(reduce_type), _members(groups)
     alone = replicas().size == 1 and not flag("XLA_ALWAYS_ALLREDUCE")
     if isinstance(inputs, Tensor):
         return inputs.clone() if alone else _scaled(op.all_reduce(inputs, word, members), scale)
+    require_tensors("inputs", [*inputs] if isinstance(inputs, tuple) else inputs, "a Tensor or a list of Tensors")
     if not alone:
         for tensor in inputs:
             _overwrite(tensor, _scaled(op.all_reduce(tensor.detach(), word, members), scale))
@@ -171,7 +173,9 @@ def all_to_all(
 
 def collective_permute(value: Tensor, pairs: Sequence[Sequence[int]]) -> Tensor:
     """The tensor of the source of this replica's pair (source, target); zeros where no pair has it as its target."""
-    routes = tuple((int(source), int(target)) for source, target in pairs)
+    routes = _ordinals("collective_permute: pairs", pairs)
+    if any(len(route) != 2 for route in routes):
+        raise ValueRangeError(f"collective_permute: pairs are [source, target], got {[[*route] for route in routes]}")
     for side in zip(*routes, strict=True):
         if len(set(side)) < len(side) or not all(0 <= ordinal < replicas().size for ordinal in side):
             raise ValueRangeError(
@@ -192,6 +196,7 @@ def collective_broadcast(
     if not 0 <= root_ordinal < replicas().size:
         raise ValueRangeError(f"collective_broadcast: there is no ordinal {root_ordinal} among {replicas().size}")
     members = _members(groups)
+    require_tensors("tensors", [*tensors] if isinstance(tensors, tuple) else tensors)
     for tensor in tensors:
         _overwrite(tensor, op.collective_broadcast(tensor.detach(), root_ordinal, members))
 
@@ -209,7 +214,7 @@ def _members(groups: Sequence[Sequence[int]] | None) -> Groups:
     """The groups as they are compiled; None for one group of all replicas."""
     if not groups:
         return None
-    members = tuple(tuple(int(ordinal) for ordinal in group) for group in groups)
+    members = _ordinals("groups", groups)
     if len({len(group) for group in members}) > 1:
         raise AssertionError("Replica groups must have the same number of replicas/shards.")
     if sorted(ordinal for group in members for ordinal in group) != list(range(replicas().size)):
@@ -217,6 +222,14 @@ def _members(groups: Sequence[Sequence[int]] | None) -> Groups:
             f"groups must have each ordinal from 0 to {replicas().size - 1} once, got {[list(g) for g in members]}"
         )
     return None if len(members) == 1 and members[0] == tuple(range(replicas().size)) else members
+
+
+def _ordinals(name: str, lists: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Lists of ordinals as they are compiled; `TypeError` for anything else."""
+    try:
+        return tuple([tuple([index(ordinal) for ordinal in one]) for one in lists])
+    except TypeError:
+        raise ArgumentError(f"{name} must be lists of ordinals, such as [[0, 1], [2, 3]], got {lists!r}") from None
 
 
 def _size(members: Groups) -> int:

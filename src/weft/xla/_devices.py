@@ -38,6 +38,8 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> device_class
     if not devices:
         raise DeviceError(f"this process has no {devkind} devices: its devices are {real_devices()}")
     index = n or 0
+    if not isinstance(index, int):
+        raise ArgumentError(f"xla_device(): argument 'n' must be int, not {type(index).__name__}")
     if not 0 <= index < len(devices):
         raise IndexRangeError(f"Device index {n} out of range in {devices}")
     return make_current(device_class(devices[index]))

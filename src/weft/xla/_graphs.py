@@ -14,6 +14,7 @@ from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError
 from weft.ops._table import TABLE, Many
+from weft.xla._buckets import require_tensors
 
 _barrier = TABLE["optimization_barrier"]
 
@@ -45,7 +46,8 @@ def optimization_barrier_(tensors: Sequence[Tensor]) -> None:
     What uses a tensor afterwards starts when all of them are computed. Without it the compiler may undo a checkpoint by
     sharing its forward pass. The elements, gradients and identities of the tensors stay what they are.
     """
-    given = list(tensors)
+    given = [*tensors] if isinstance(tensors, tuple) else tensors
+    require_tensors("tensors", given)
     if not given:
         return
     for tensor in given:

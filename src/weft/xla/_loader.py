@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from weft._base.device import DeviceLike
@@ -170,7 +170,7 @@ def _load(loader: Iterable[Any], lines: Sequence[_Line]) -> None:
     """Give the loader's batches to the lines in turns."""
     failure: BaseException | None = None
     try:
-        batches = iter(loader)
+        batches = map(next, repeat(iter(loader)))  # `iter` of an iterator may begin anew
         while len(turn := list(islice(batches, len(lines)))) == len(lines):
             if not all(line.loaded.put(batch) for line, batch in zip(lines, turn, strict=True)):
                 break

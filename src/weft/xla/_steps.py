@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.realize import flush_pending
+from weft.errors import ArgumentError
 from weft.xla._closures import ClosureThread
 from weft.xla._context import DeviceContext, _get_device_context, raise_closure_failures
 from weft.xla._flags import flag
@@ -64,6 +65,10 @@ def add_step_closure(closure: Callable[..., object], args: Sequence[Any] = (), r
     they refer to until then: for reports, add one every few steps only.
     """
     raise_closure_failures()
+    if not callable(closure) or not isinstance(args, Sequence):
+        raise ArgumentError(
+            f"add_step_closure: expected a function and a tuple of its arguments, got {closure!r} and {args!r}"
+        )
     context = _get_device_context()
     closures = context.async_step_closures if run_async else context.step_closures
     closures.append(lambda: closure(*args))

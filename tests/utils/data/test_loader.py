@@ -33,6 +33,22 @@ def test_a_loader_reads_iterable_datasets():
     assert list(data.DataLoader(Counting(), None)) == [*range(5)]
 
 
+class Itself(data.IterableDataset):
+    """A dataset that is its own iterator, which begins anew at each `iter`."""
+
+    def __iter__(self):
+        self.numbers = iter(range(5))
+        return self
+
+    def __next__(self):
+        return next(self.numbers)
+
+
+def test_a_pass_begins_an_iterable_dataset_once():
+    assert [x.tolist() for x in data.DataLoader(Itself(), 2)] == [[0, 1], [2, 3], [4]]
+    assert list(data.DataLoader(Itself(), None)) == [*range(5)]
+
+
 class Short(Counting):
     def __len__(self):
         return 1

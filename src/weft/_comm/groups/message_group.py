@@ -10,7 +10,8 @@ The data of the operation itself is sent in another way (by XLA or MPI); `comple
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from threading import RLock
@@ -30,6 +31,7 @@ T = TypeVar("T")
 _CALLS, _NOTICES = -(1 << 62), -(1 << 62) + 1  # tags that users' messages cannot have
 _WAITING, _FAILED, _LEFT = 1, 2, 3
 _RECORD = 1024  # bytes of a record: a few calls, or a notice
+_VERSION = "\t"  # between the name of a call and its version
 _LISTED_CALLS = 4  # different calls that an error lists
 _ANNOUNCE_AFTER = 0.1  # seconds after which a rank announces that it waits
 _PAUSE = 0.02  # longest time between checks, in seconds; another thread may have moved the awaited message
@@ -74,16 +76,29 @@ class MessageGroup(AbortableGroup):
 
     def run(self, call: object, steps: Callable[[], T], deadline: Deadline) -> T:
         """Call `steps()` once all ranks have made the same call; any exception fails the group."""
-        self.check(call)
-        try:
+        with self._operation(call):
             self._agree(call, deadline)
             return steps()
+
+    def run_if_equal(self, call: object, version: str, steps: Callable[[], T], deadline: Deadline) -> T | None:
+        """As `run`, if the ranks have also come with equal versions, which have no tabs; else None on all of them."""
+        with self._operation(call):
+            return steps() if self._agree(f"{call}{_VERSION}{version}", deadline) else None
+
+    @contextmanager
+    def _operation(self, call: object) -> Generator[None]:
+        """A block in which any exception fails the group."""
+        self.check(call)
+        try:
+            yield
         except BaseException as error:
             self.abort(f"{call} was interrupted by {error!r}")  # does nothing if the group has already failed
             raise
 
-    def _agree(self, call: object, deadline: Deadline) -> None:
+    def _agree(self, call: object, deadline: Deadline) -> bool:
+        """Return when all ranks have come with this call: whether the versions that may follow it are equal."""
         self._step += 1
+        what = str(call).partition(_VERSION)[0]
         ranks_by_call = {str(call): self.rank}
         distance = 1
         while distance < self.size:
@@ -91,16 +106,18 @@ class MessageGroup(AbortableGroup):
             sending = self.messages.send(_packed(ranks_by_call), target, _CALLS)
             record = np.empty(_RECORD, np.uint8)
             receiving = self.messages.receive(record, source, _CALLS)
-            self._wait(partial(_undone, sending, receiving), call, deadline, self._absent)
+            self._wait(partial(_undone, sending, receiving), what, deadline, self._absent)
             _merge(ranks_by_call, record)
             distance *= 2
         self._read_notices()
         if self._given_up is not None:
-            self._fail_by(self._gave_up(*self._given_up), call)
-        if len(ranks_by_call) > 1:
-            listing = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(ranks_by_call))
+            self._fail_by(self._gave_up(*self._given_up), what)
+        ranks_by_name = {text.partition(_VERSION)[0]: rank for text, rank in reversed(_sorted(ranks_by_call))}
+        if len(ranks_by_name) > 1:
+            listing = ", ".join(f"rank {self.ranks[rank]} called {name}" for name, rank in _sorted(ranks_by_name))
             self.failed, self.broken = f"the ranks call different operations: {listing}", True
             raise DistBackendError(self.failed)  # the other ranks raise the same text
+        return len(ranks_by_call) == 1
 
     def _absent(self) -> list[int]:
         """The ranks that have not announced that they wait in the present operation."""

@@ -16,6 +16,7 @@ from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, ValueRangeError
 from weft.multiprocessing import ProcessContext, start_processes
 from weft.nn._module import Module
+from weft.xla._flags import number
 from weft.xla._replicas import replicas
 from weft.xla.distributed import xla_backend as xla_backend  # the address `xla://`
 
@@ -39,6 +40,10 @@ def spawn(
     fails, the others are ended, and `ProcessRaisedException` has its traceback.
     """
     count = _device_count() if nprocs is None else nprocs
+    if not callable(fn):
+        raise ArgumentError(f"spawn: fn must be a function of a module, got {fn!r}")
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise ArgumentError(f"spawn: nprocs must be an int or None, got {nprocs!r}")
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(f"spawn: args must be a tuple of arguments, got {type(args).__name__}")
     if start_method == "fork":
@@ -95,7 +100,7 @@ def launch(
 
 def _device_count() -> int:
     held = jax.local_devices()
-    return int(os.environ.get("CPU_NUM_DEVICES", "1")) if held[0].platform == "cpu" else len(held)
+    return int(number("CPU_NUM_DEVICES", 1)) if held[0].platform == "cpu" else len(held)
 
 
 def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:

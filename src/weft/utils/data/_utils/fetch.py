@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from weft._lazy.realize import flush_pending
@@ -61,7 +61,7 @@ class Source:
         return at_once(indices) if at_once else samples_at(self.dataset, indices)
 
     def _consecutive(self) -> Callable[[Any], Any]:
-        ahead = iter(self.dataset)
+        ahead = map(next, repeat(iter(self.dataset)))  # `iter` of an iterator may begin anew
         ended = False
 
         def take(indices: Any) -> Any:
