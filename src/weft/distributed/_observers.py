@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from weft._lazy.aval import Aval
+from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 
 P = ParamSpec("P")
@@ -36,8 +36,8 @@ NAMES = {
 class Observer(Protocol):
     """Is told of what its thread exchanges, in forward and backward passes; it may raise before anything is sent."""
 
-    def on_collective(self, name: str, types: Sequence[Aval], *, requested: bool) -> None:
-        """Tensors of these types are about to be sent by a collective, under PyTorch's name.
+    def on_collective(self, name: str, values: Sequence[Value], *, requested: bool) -> None:
+        """These values are about to be sent by a collective, under PyTorch's name.
 
         requested   False where a backward pass on distributed tensors needs it: neither has the program called for it,
                     nor is it a part of a redistribution
@@ -68,23 +68,23 @@ def observers() -> list[Observer]:
     return _thread.observers
 
 
-def _announce(name: str, types: Sequence[Aval], requested: bool) -> None:
+def _announce(name: str, values: Sequence[Value], requested: bool) -> None:
     """Tell the observers of this thread of a collective, unless it is a part of another one."""
     if not _thread.within:
         for observer in _thread.observers:
-            observer.on_collective(name, types, requested=requested or _thread.requested)
+            observer.on_collective(name, values, requested=requested or _thread.requested)
 
 
 class collective:
     """A block that is one collective, whatever it calls."""
 
-    __slots__ = ("_before", "_name", "_requested", "_types")
+    __slots__ = ("_before", "_name", "_requested", "_values")
 
-    def __init__(self, name: str, types: Sequence[Aval], *, requested: bool = True) -> None:
-        self._name, self._types, self._requested = name, types, requested
+    def __init__(self, name: str, values: Sequence[Value], *, requested: bool = True) -> None:
+        self._name, self._values, self._requested = name, values, requested
 
     def __enter__(self) -> None:
-        _announce(self._name, self._types, self._requested)
+        _announce(self._name, self._values, self._requested)
         self._before, _thread.within = _thread.within, True
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +99,7 @@ def is_collective(
     def mark(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
         @wraps(function)
         def call(self: Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
-            with collective(name, (self._read().aval,)):
+            with collective(name, (self._read(),)):
                 return function(self, *args, **kwargs)
 
         return call
@@ -110,7 +110,7 @@ def is_collective(
 def note_collective(operation: str, tensors: Sequence[Tensor]) -> None:
     """Tell the observers of a collective of a process group."""
     if _thread.observers and operation in NAMES:
-        _announce(NAMES[operation], [tensor._read().aval for tensor in tensors], requested=True)
+        _announce(NAMES[operation], [tensor._read() for tensor in tensors], requested=True)
 
 
 def note_redistribution(text: str, *, sends: bool) -> None:

@@ -131,9 +131,9 @@ class Most:
         self.sent = []
         self.alive = []
 
-    def on_transfer(self, collective, part, *, requested):
-        self.alive.append(len({id(found) for ref in self.sent if (found := ref()) is not None}))
-        self.sent.append(weakref.ref(part))
+    def on_collective(self, name, values, *, requested):
+        self.alive.append(len({id(value) for ref in self.sent if (value := ref()) is not None}))
+        self.sent += map(weakref.ref, values)
 
 
 def test_no_rank_has_all_scores_or_sends_for_all_keys_at_once():

@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused_as_for_whole_scores():
                 cross_entropy(x, targets, torch.ones(4).double())
             with ExplicitRedistributionContext():
                 cross_entropy(x, targets.clamp(max=7))
-        with ExplicitRedistributionContext(), pytest.raises(RuntimeError, match="implicit all_reduce"):
+        with ExplicitRedistributionContext(), pytest.raises(RuntimeError, match="Implicit redistribution"):
             cross_entropy(x, distribute_tensor(targets, mesh))
 
     on_mesh((2,), program)

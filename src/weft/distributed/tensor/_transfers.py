@@ -65,7 +65,7 @@ def _announced(transfer: Transfer, value: Value) -> AbstractContextManager[None]
         return nullcontext()
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("%s of %s, %d bytes, at %s", transfer.collective, value.aval, value.aval.nbytes, user_site())
-    return collective(transfer.collective, (value.aval,), requested=False)
+    return collective(transfer.collective, (value,), requested=False)
 
 
 # --- which there are ------------------------------------------------------------------------------------------

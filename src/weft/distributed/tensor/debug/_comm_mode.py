@@ -11,7 +11,6 @@ from typing import Any
 from weft._autograd.engine import differentiated, is_running
 from weft._base.site import user_site
 from weft._base.state import ambient, enter, leave
-from weft._lazy.aval import Aval
 from weft._lazy.value import Value, tick
 from weft.distributed._observers import observers
 from weft.distributed.tensor._dtensor import DTensor
@@ -92,10 +91,11 @@ class CommDebugMode:
     def _begin(self, section: Section) -> None:
         self._begun.append((tick(), section))
 
-    def on_collective(self, name: str, types: Sequence[Aval], *, requested: bool) -> None:
+    def on_collective(self, name: str, values: Sequence[Value], *, requested: bool) -> None:
         """Record a collective."""
         del requested
-        self._events().append(Sent(name, tuple(types), sum(aval.nbytes for aval in types), user_site()))
+        types = tuple([value.aval for value in values])
+        self._events().append(Sent(name, types, sum(aval.nbytes for aval in types), user_site()))
 
     def on_redistribution(self, text: str, *, sends: bool) -> None:
         """Nothing: what is sent is recorded as collectives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._base.site import user_site, warn_user
-from weft._lazy.aval import Aval
+from weft._lazy.value import Value
 from weft.distributed._observers import observers
 from weft.errors import DistError
 
@@ -41,10 +41,13 @@ class ExplicitRedistributionContext:
         if sends or self._strict:
             self._refuse(text, "call redistribute() or full_tensor() before")
 
-    def on_collective(self, name: str, types: Sequence[Aval], *, requested: bool) -> None:
+    def on_collective(self, name: str, values: Sequence[Value], *, requested: bool) -> None:
         """Refuse what a backward pass needs."""
         if not requested:
-            self._refuse(f"{name} of {', '.join(map(str, types))}", "its block need not hold the backward pass")
+            self._refuse(
+                f"{name} of {', '.join(str(value.aval) for value in values)}",
+                "its block need not hold the backward pass",
+            )
 
     def _refuse(self, what: str, way_out: str) -> None:
         innermost = [mode for mode in observers() if isinstance(mode, ExplicitRedistributionContext)][-1]
