@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.distributed.tensor._dtensor import DTensor
-from weft.distributed.tensor._placements import Shard, part
 from weft.errors import ShapeError
 
 
@@ -25,19 +24,9 @@ def visualize_sharding(dtensor: DTensor, header: str = "") -> None:
     mesh = dtensor.device_mesh
     ranks = mesh.mesh.numpy()
     for place in product(*map(range, mesh.shape)):
-        holders.setdefault(_parts_at(dtensor, place), []).append(int(ranks[place]))
+        parts = tuple(dtensor._sharding.parts_at(place))
+        holders.setdefault(parts, []).append(int(ranks[place]))
     _print(dtensor, holders, header)
-
-
-def _parts_at(dtensor: DTensor, place: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """For each dim, where the part of the rank at a place of the mesh begins, and its size."""
-    parts = [(0, size) for size in dtensor.shape]
-    for at, (placement, count) in enumerate(zip(dtensor.placements, dtensor.device_mesh.shape, strict=True)):
-        if isinstance(placement, Shard):
-            start, size = parts[placement.dim]
-            offset, size = part(size, count, place[at])
-            parts[placement.dim] = start + offset, size
-    return tuple(parts)
 
 
 def _print(dtensor: DTensor, holders: dict[tuple[tuple[int, int], ...], list[int]], header: str) -> None:
