@@ -269,7 +269,7 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
 
 
 def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
-    """What a row says of a call. Bodies that do more than move, add or compute single elements may refuse empty parts."""
+    """What a row says of a call. Bodies that do more than move, add or map elements may refuse empty parts."""
     adds = op.dims is reduces and op.partial_of(static) == "sum"
     by_element = adds or op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
     names = [p.name for p in op.params if p.kind in TENSOR_KINDS and static[p.name] is not None]
