@@ -270,7 +270,8 @@ def test_a_module_is_unsharded_by_hand():
         block = model.blocks[0]
         handle = block.unshard(async_op=True)
         handle.wait()
-        assert isinstance(block[0].weight, nn.Parameter) and not isinstance(block[0].weight, DTensor)
+        assert isinstance(block[0].weight, nn.Parameter)
+        assert not isinstance(block[0].weight, DTensor)
         block.reshard()
         assert isinstance(block[0].weight, DTensor)
         assert block.unshard() is None
@@ -368,7 +369,8 @@ def test_after_an_error_the_next_step_is_right():
 def test_a_sharded_module_is_still_of_its_class():
     def program(mesh):
         model = fully_shard(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), mesh=mesh)
-        assert isinstance(model, FSDPModule) and isinstance(model, nn.Sequential)
+        assert isinstance(model, FSDPModule)
+        assert isinstance(model, nn.Sequential)
         assert type(model).__name__ == "FSDPSequential"
         assert type(model[:1]) is nn.Sequential
 

@@ -120,17 +120,17 @@ def _sharded_parameters(
 
 def _managed(modules: Iterable[Module]) -> list[Module]:
     """The modules and those below them, without what was sharded by itself."""
-    found: dict[Module, None] = {}
+    managed: dict[Module, None] = {}
 
     def visit(module: Module) -> None:
-        found[module] = None
+        managed[module] = None
         for child in module.children():
-            if child not in found and state_of(child) is None:
+            if child not in managed and state_of(child) is None:
                 visit(child)
 
     for module in modules:
         visit(module)
-    return list(found)
+    return list(managed)
 
 
 @cache

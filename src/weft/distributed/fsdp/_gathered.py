@@ -26,7 +26,7 @@ from weft.distributed.tensor._observers import note_transfer, requested
 from weft.distributed.tensor._sharding import local_part, local_type
 
 
-class aside(using):
+class own_program(using):
     """A block whose operators belong to no graph and no program of the user's."""
 
     def __init__(self, *, grad: bool = False) -> None:
@@ -67,7 +67,7 @@ class Gathered:
     def record(self, derivative: Derivative, trained: Sequence[bool]) -> list[Value]:
         """The values, absent so far. Gradients flow to the parts that are `trained`."""
         signature = _signature(tuple([local_type(part.aval) for part in self.parts]), tuple(self._types))
-        with aside(grad=True):
+        with own_program(grad=True):
             values = list(record(signature, tuple(self.parts), ambient()))
 
         def differentiate(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
@@ -89,7 +89,7 @@ class Gathered:
         """Start to gather, unless that has been done."""
         if self._exchanges is not None or self.is_here:
             return
-        with aside(), requested():
+        with own_program(), requested():
             if self._pieces is not None:
                 group = self.few.shard_group  # pyright: ignore[reportOptionalMemberAccess]  where there are pieces
                 self._exchanges = [(at, *self._gather(piece, group, async_op)) for at, piece in self._pieces]
@@ -125,7 +125,7 @@ class Gathered:
         assert self._exchanges is not None, "it has begun"
         exchanges, self._exchanges = self._exchanges, None
         pieces: list[tuple[list[int], Tensor]] = []
-        with aside():
+        with own_program():
             for at, flat, work in exchanges:
                 if work is not None:
                     work.wait()

@@ -13,7 +13,7 @@ from weft._tensor.composite.create import zeros
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.fsdp._data_parallel import DataParallel, neighbours
-from weft.distributed.fsdp._gathered import Gathered, aside
+from weft.distributed.fsdp._gathered import Gathered, own_program
 from weft.distributed.fsdp._parameter import ShardedParameter
 from weft.distributed.fsdp._policies import MixedPrecisionPolicy
 from weft.distributed.fsdp._reduction import Reduction
@@ -125,7 +125,7 @@ class ParameterGroup:
 
     def _reduced(self, gradients: dict[int, Tensor]) -> dict[int, Tensor]:
         """This rank's parts of the reduced gradients by position, or nothing if they are accumulated."""
-        with aside():
+        with own_program():
             for at, gradient in gradients.items():
                 parameter = self.parameters[at]
                 before = parameter.accumulated
