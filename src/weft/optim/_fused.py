@@ -196,7 +196,7 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
 
 def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
     """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind."""
-    marks: list[tuple[Any, Any]] = []
+    marks: list[tuple[Any, Any, Any]] = []
     groups: list[list[Any]] = []
     for param in params:
         aval = param._read().aval

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any, NoReturn
 
@@ -12,8 +12,9 @@ from weft.distributed._world import get_world_size, init_process_group, is_initi
 from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
 from weft.distributed.fsdp._data_parallel import DataParallel, require_mesh, require_reshard
 from weft.distributed.fsdp._group import ParameterGroup
-from weft.distributed.fsdp._parameter import PlacementFunction, ShardedParameter, require_parameter
+from weft.distributed.fsdp._parameter import PlacementFunction
 from weft.distributed.fsdp._policies import AllGather, MixedPrecisionPolicy, OffloadPolicy, ReduceScatter
+from weft.distributed.fsdp._shard import shard
 from weft.distributed.fsdp._state import ShardState, require_state, state_of
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.nn import Module, ModuleDict, ModuleList, Parameter
@@ -54,16 +55,10 @@ def fully_shard(
         mesh = _default_mesh(modules)
     require_mesh(mesh)
     ranks = DataParallel(mesh)
-    reshards = require_reshard(True if reshard_after_forward is None else reshard_after_forward, ranks.parts)
+    reshards = None if reshard_after_forward is None else require_reshard(reshard_after_forward, ranks.parts)
     del offload_policy
-    parameters = _sharded_parameters(modules, ranks, shard_placement_fn, ignored_params or set())
-    groups: list[ParameterGroup] = []
-    if parameters:
-        groups.append(ParameterGroup(parameters, ranks, mp_policy))
-        groups[0].reshards_after_forward = reshards
-    state = ShardState(modules, groups, mp_policy, auto=reshard_after_forward is None)
+    shard(modules, ranks, mp_policy, reshards, placement=shard_placement_fn, ignored=ignored_params or ())
     for one in modules:
-        one.__dict__["_fsdp_state"] = state
         one.__class__ = _sharded_class(type(one))
     return module
 
@@ -91,46 +86,6 @@ def _default_mesh(modules: Sequence[Module]) -> DeviceMesh:
         init_process_group()
     device = next((parameter.device.type for module in modules for parameter in module.parameters()), "cpu")
     return init_device_mesh(device, (get_world_size(),))
-
-
-def _sharded_parameters(
-    modules: Sequence[Module], ranks: DataParallel, placement: PlacementFunction | None, ignored: set[Parameter]
-) -> list[ShardedParameter]:
-    """The parameters below some modules that no earlier call has taken, sharded; if one cannot be, nothing changes."""
-    owners: dict[Parameter, list[tuple[Module, str]]] = {}
-    for owner in _managed(modules):
-        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False):
-            if parameter in ignored:
-                continue
-            require_parameter(name, parameter)
-            if hasattr(parameter, "_is_fully_sharded"):
-                raise ValueRangeError(
-                    f"Parameter '{name}' is shared with a parameter already managed by another FSDP group. For "
-                    "shared/tied parameters, use fully_shard([module_a, module_b]) to place them in the same FSDP "
-                    "group."
-                )
-            owners.setdefault(parameter, []).append((owner, name))
-    shards = {parameter: placement(parameter) if placement is not None else None for parameter in owners}
-    result = [ShardedParameter(p, of, ranks, shards[p]) for p, of in owners.items()]
-    for parameter, sharded in zip(owners, result, strict=True):
-        parameter._is_fully_sharded = True  # pyright: ignore[reportAttributeAccessIssue]  a mark
-        sharded.install()
-    return result
-
-
-def _managed(modules: Iterable[Module]) -> list[Module]:
-    """The modules and those below them, without what was sharded by itself."""
-    managed: dict[Module, None] = {}
-
-    def visit(module: Module) -> None:
-        managed[module] = None
-        for child in module.children():
-            if child not in managed and state_of(child) is None:
-                visit(child)
-
-    for module in modules:
-        visit(module)
-    return list(managed)
 
 
 @cache
