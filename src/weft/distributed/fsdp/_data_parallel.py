@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from weft.distributed._group import ProcessGroup
+from weft.distributed._world import new_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Placements, Replicate, Shard
 from weft.errors import PreconditionError, ValueRangeError
@@ -72,8 +73,16 @@ def require_reshard(reshard_after_forward: Any, parts: int) -> bool | int:
     return True if reshard_after_forward == parts else reshard_after_forward
 
 
-@cache
-def neighbours(data_parallel: DataParallel, size: int) -> DataParallel:
-    """Groups of `size` ranks that follow each other, among those that shard one copy. All ranks must call it."""
-    mesh = data_parallel.mesh
-    return DataParallel(DeviceMesh(mesh.device_type, mesh.mesh.numpy().reshape(-1, size)))
+_neighbours: WeakKeyDictionary[ProcessGroup, dict[int, DataParallel]] = WeakKeyDictionary()
+"""By the group that shards one copy, and the number of neighbours."""
+
+
+def neighbours(ranks: DataParallel, size: int) -> DataParallel:
+    """The `size` ranks that follow each other, this one among them, of those that shard one copy. All must call it."""
+    group = ranks.shard_group
+    by_size = _neighbours.setdefault(group, {})
+    if size not in by_size:
+        start = ranks.index // size * size
+        members = new_group(group.ranks[start : start + size], use_local_synchronization=True, sort_ranks=False)
+        by_size[size] = DataParallel(DeviceMesh.from_group(members, ranks.mesh.device_type))
+    return by_size[size]

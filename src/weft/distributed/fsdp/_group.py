@@ -108,6 +108,10 @@ class ParameterGroup:
 
     # --- backward passes ---
 
+    def begin_backward(self) -> None:
+        """At the start of a backward pass."""
+        self._reached = False
+
     def _differentiate(self, gathered: Gathered, cotangents: dict[int, Value]) -> list[Value | None]:
         """The gradients of the parts, for the optimizer; None for those that are accumulated first."""
         if ambient().grad:
@@ -151,9 +155,8 @@ class ParameterGroup:
 
     def end_backward(self, *, is_last: bool) -> None:
         """At the end of a backward pass: reduce what was accumulated and has not been reached, and reshard."""
-        reached, self._reached = self._reached, False
         waits = any(parameter.accumulated is not None for parameter in self.parameters)
-        if self.reduces and not reached and (waits or self.reduces_unused):
+        if self.reduces and not self._reached and (waits or self.reduces_unused):
             for at, part in self._reduced({}).items():
                 tape = self.parameters[at].sharded._read().tape
                 if tape is not None:
@@ -165,7 +168,6 @@ class ParameterGroup:
 
     def reset(self) -> None:
         """Forget the gradients of an iteration that has failed, and reshard."""
-        self._reached = False
         gathered = self.reshard()
         if gathered is not None:
             gathered.release()

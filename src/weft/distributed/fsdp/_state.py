@@ -52,15 +52,19 @@ class Iteration:
         """When gradients arrive."""
         if not self._ends:
             self._ends = True
+            for group in self._groups():
+                group.begin_backward()
             queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
         self._ends = False
-        for state in reversed(self.states):
-            for group in state.groups:
-                group.end_backward(is_last=self.is_last_backward)
+        for group in reversed(self._groups()):
+            group.end_backward(is_last=self.is_last_backward)
         if self.is_last_backward:
             self._released.clear()
+
+    def _groups(self) -> list[ParameterGroup]:
+        return [group for state in self.states for group in state.groups]
 
 
 class ShardState:
