@@ -95,10 +95,11 @@ class ShardState:
         """Before the first forward pass: this is the root of all modules below it."""
         if self.is_root is not None:
             return
-        self.is_root = True
         if len(self.modules) > 1:
             raise DistError(f"FSDP requires a single root module but got {self.modules}")
         states = _states_below(self.modules[0])
+        for group in [group for state in states for group in state.groups]:
+            group.require_one_dtype()
         if self.keeps_as_root:
             for group in self.groups:
                 group.reshards_after_forward = False
@@ -106,7 +107,6 @@ class ShardState:
             state.is_root = state is self
             state.iteration = self.iteration
             for group in state.groups:
-                group.require_one_dtype()
                 group.on_backward = self.iteration.begin_backward
                 group.on_return = state._prefetch
         self.iteration.states = states
