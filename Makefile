@@ -45,7 +45,7 @@ test-%:
 	else echo "python$* is not here: nothing is tested under it"; fi
 
 test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all placements, meshes of 1, 2, 4 and 2x2; long trainings in stages
-	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor tests/distributed/pipelining
+	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor tests/distributed/fsdp tests/distributed/pipelining
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "not faults" --hypothesis-profile=soak

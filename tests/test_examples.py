@@ -254,3 +254,26 @@ def test_a_network_of_pytorchs_is_fine_tuned(tmp_path):
     assert new < 50 < 80 < head
     assert whole > 85
     assert left_in(tmp_path) == []
+
+
+# --- in four processes ---
+
+
+@pytest.mark.slow
+def test_a_gpt_is_sharded_and_tensor_parallel(folder):
+    sizes = ["--steps", "8", "--width", "16", "--context", "16", "--layers", "1", "--batch", "4", "--lr", "0.02"]
+    launcher = ["-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "examples/train_gpt_parallel.py", *sizes],
+        cwd=ROOT,
+        env={**environment_of(folder), "WEFT_TIER": "interpreted"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    losses = numbers(r"^step \d: loss ([\d.]+)$", done.stdout)
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] - 0.3
+    assert re.search(r"^│ Row 16-31 │ cpu:2 +│$", done.stdout, re.MULTILINE), done.stdout
+    assert "Global  (all_gather_into_tensor: 3, all_reduce: 5, reduce_scatter_tensor: 2)" in done.stdout

@@ -53,6 +53,10 @@ class IntegerRangeError(ValueRangeError, OverflowError):
     """An integer is outside of the range of every suitable element type."""
 
 
+class UnsupportedCallError(WeftError, NotImplementedError):
+    """A call is not defined in this situation, or for these options."""
+
+
 class PreconditionError(WeftError, AssertionError):
     """A precondition of a call does not hold, where PyTorch raises `AssertionError`."""
 

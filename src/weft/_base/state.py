@@ -25,9 +25,10 @@ class Pending(list[Any]):
     kept     whether the values stay pending at the end of a step, until one is needed
     branch   whether it may never run what is recorded, so that no check can be made at once
     marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
+    when_computed   called by the next `flush_pending`, which computes what is in the list before
     """
 
-    __slots__ = ("branch", "checks", "kept", "limit", "marked")
+    __slots__ = ("branch", "checks", "kept", "limit", "marked", "when_computed")
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,11 +37,13 @@ class Pending(list[Any]):
         self.kept = False
         self.branch = False
         self.marked = False
+        self.when_computed: list[Callable[[], None]] = []
 
     def absorb(self, region: Pending) -> None:
         """Append what was recorded in another list."""
         self.extend(region)
         self.checks.extend(region.checks)
+        self.when_computed.extend(region.when_computed)
 
 
 LEAST_LIMIT = 1024

@@ -14,6 +14,7 @@ from weft.ops._dims import Names
 class Sharding(Protocol):
     """How the elements of a tensor are distributed over processes (`distributed/tensor/_sharding.py`)."""
 
+    mesh: Any  # of the processes, compared by equality
     size: Any  # of the whole tensor, as users get it
     tensor_type: type
 
@@ -87,6 +88,11 @@ class Aval:
         self.weak = weak
         self.device = _devices.setdefault(device, device)
         self.nbytes = prod(shape) * dtype.itemsize
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh of processes over which the tensor is distributed, or None."""
+        return None if self.sharding is None else self.sharding.mesh
 
     def __repr__(self) -> str:
         names = "" if self.names is None else f" {list(self.names)}"

@@ -20,7 +20,7 @@ from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
 from weft._lazy.tape import FREED
-from weft._lazy.value import Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
+from weft._lazy.value import Absent, Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
 
 _LEAST_DONATION = 4096  # bytes; a smaller buffer is not worth a program of its own
 
@@ -35,11 +35,15 @@ class Ticket:
     def __init__(self) -> None:
         self.done = threading.Event()
 
+    def wait(self) -> None:
+        """Block until the flush has ended."""
+        self.done.wait()
+
 
 class Busy(Exception):
-    """An input is being computed by another thread."""
+    """An input is not in memory: another thread is computing it, or its array was released."""
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket | Absent) -> None:
         super().__init__()
         self.ticket = ticket
 
@@ -212,7 +216,7 @@ class _Numbering:
         else:
             array: object = value.array
             held = type(array)
-            if held is Ticket:
+            if held is Ticket or held is Absent:
                 raise Busy(value.array)
             if held is Unconfirmed:
                 self.unconfirmed.append(value)

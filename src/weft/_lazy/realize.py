@@ -23,7 +23,7 @@ from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
 from weft._lazy.runtime import tier_of
-from weft._lazy.value import Check, Unconfirmed, Value, is_taped
+from weft._lazy.value import Absent, Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
@@ -32,7 +32,7 @@ _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
 _planning = threading.Lock()
-_STAND_INS = (Ticket, Unconfirmed)
+_STAND_INS = (Ticket, Absent, Unconfirmed)
 
 
 # --- entry points ---------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def raw_array(value: Value) -> Any:
     while array is None or type(array) in _STAND_INS:
         if array is None:
             flush(ambient().pending, (value,))
-        elif type(array) is Ticket:
-            array.done.wait()
+        elif type(array) is not Unconfirmed:
+            array.wait()
         else:
             for doubt in array.doubts:
                 confirm(doubt.check)
@@ -124,8 +124,11 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
 def flush_pending() -> None:
     """Compute what this thread has recorded, as a program of its own; does nothing in a capture or in `keeping`."""
     state = ambient()
-    if state.capture is None and not state.pending.kept:
-        flush(state.pending)
+    pending = state.pending
+    if state.capture is None and not pending.kept:
+        flush(pending)
+        while pending.when_computed:
+            pending.when_computed.pop(0)()
 
 
 def end_optimizer_step() -> None:
@@ -264,7 +267,7 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
                 batch = plan(values, wanted)
             break
         except Busy as busy:
-            busy.ticket.done.wait()
+            busy.ticket.wait()
     if batch is not None:
         _run(batch, pending)
 

@@ -53,7 +53,8 @@ class Value:
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
     array    None while not computed; a `jax.Array`; a NumPy array that is still to go to its device; a Python
-             number where `aval.weak`; the `Ticket` of the flush that is computing it; or an `Unconfirmed` array
+             number where `aval.weak`; the `Ticket` of the flush that is computing it; an `Unconfirmed` array; or
+             `Absent` where the array was released
     tape     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
@@ -181,6 +182,19 @@ class Doubt:
 
     def __init__(self, check: Check) -> None:
         self.check = check
+
+
+class Absent:
+    """Takes the place of an array that its owner has released; `wait()` puts the array back.
+
+    A program that reads the value calls it, and so does whoever reads the elements. So memory can be freed between a
+    forward pass and the backward pass that needs it again.
+    """
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
 
 
 class Unconfirmed:

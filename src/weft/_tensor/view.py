@@ -28,7 +28,7 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
 from weft._lazy.tape import Tape
-from weft._lazy.value import Value
+from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
 from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
@@ -121,7 +121,7 @@ def replayed(alias: Alias) -> Value:
 def own(value: Value) -> Value:
     """A separate value with the same contents, outside the tape."""
     array = value.array
-    if array is None or type(array) is Ticket or ambient().capture is not None:
+    if array is None or type(array) in (Ticket, Absent) or ambient().capture is not None:
         return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
     return Value(value.aval, array, owner=value.extras if value.origin is None else None)
 

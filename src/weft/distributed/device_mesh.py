@@ -63,6 +63,7 @@ class DeviceMesh:
         self._ranks = ranks
         self._groups = list(groups)
         self._flattened: dict[str, DeviceMesh] = {}
+        self._root: DeviceMesh | None = None  # the mesh that this one is a part of
         places = np.argwhere(ranks == get_rank())
         self.coordinate: tuple[int, ...] | None = tuple(int(i) for i in places[0]) if len(places) else None
         self.shape = tuple(ranks.shape)
@@ -162,15 +163,34 @@ class DeviceMesh:
         dims = [self.dim_of(name) for name in wanted]
         if dims != sorted(set(dims)):
             raise DimNameError(f"{list(wanted)} are not dims of the mesh in its order {list(self.mesh_dim_names)}")
-        if dims == list(range(self.ndim)):
-            return self
+        return self if dims == list(range(self.ndim)) else self._of_dims(dims, wanted)
+
+    def _of_dims(self, dims: Sequence[int], names: tuple[str, ...]) -> DeviceMesh:
+        """The mesh of some dims, in this order, in which this rank is."""
         index: list[Any] = list(self.coordinate or (0,) * self.ndim)
         for dim in dims:
             index[dim] = slice(None)
+        kept = sorted(dims)
+        ranks = self._ranks[tuple(index)].transpose([kept.index(dim) for dim in dims])
         result = object.__new__(DeviceMesh)
-        groups = [self._groups[dim] for dim in dims]
-        result._init(self.device_type, self._ranks[tuple(index)], wanted, groups)
+        result._init(self.device_type, ranks, names, [self._groups[dim] for dim in dims])
+        result._root = self._root or self
         return result
+
+    @staticmethod
+    def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
+        """The mesh of the dims of several parts of one mesh, in this order; `RuntimeError` for parts of several."""
+        roots = {mesh._root or mesh for mesh in device_mesh_list}
+        names = [name for mesh in device_mesh_list for name in mesh.mesh_dim_names or (None,)]
+        if len(roots) > 1 or None in names:
+            raise DistError(
+                "Cannot concatenate DeviceMeshes derived from different device meshs: slice one mesh with names by "
+                f"them, as mesh['dp'] and mesh['tp'], but got {list(device_mesh_list)}"
+            )
+        if len(set(names)) < len(names):
+            raise DistError(f"Cannot concatenate overlapping meshes: {list(device_mesh_list)}")
+        (root,) = roots
+        return root._of_dims([root.dim_of(str(name)) for name in names], tuple(map(str, names)))
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh as one dim. All ranks of the job must call it."""

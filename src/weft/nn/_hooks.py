@@ -168,7 +168,7 @@ def _on_calls(module: object, kind: str) -> list[Hook]:
     """The hooks of one kind; those on all modules come first."""
     own = module.__dict__
     marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
-    hooks = [entry.hook for entry in GLOBAL_HOOKS.values() if entry.kind == kind]
+    hooks = [entry.hook for entry in list(GLOBAL_HOOKS.values()) if entry.kind == kind]  # threads may add some
     return hooks + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 

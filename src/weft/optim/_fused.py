@@ -195,11 +195,12 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
-    """Parameters in groups that one application can update: of one device and one kind."""
-    marks: list[tuple[Any, Any]] = []
+    """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind."""
+    marks: list[tuple[Any, Any, Any]] = []
     groups: list[list[Any]] = []
     for param in params:
-        mark = (param.device, kind(param))
+        aval = param._read().aval
+        mark = (aval.device, aval.mesh, kind(param))
         if mark not in marks:
             marks.append(mark)
             groups.append([])

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.state import Pending, ambient, using
 from weft._lazy.outline import has_user_derivatives, outline
+from weft._lazy.realize import flush_pending
 from weft._lazy.record import record
 from weft._tensor.tensor import Tensor, wrap
 
@@ -31,23 +32,30 @@ def checkpoint(
     if not state.grad or state.eager:
         return function(*args, **kwargs)
     region = Pending()
-    region.limit = sys.maxsize
+    region.limit, region.kept = sys.maxsize, True
     with using(pending=region):
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in result_list if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
-        state.pending.absorb(region)
+        _absorb(region)
         return results
     signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)
     values = record(signature, tuple(inputs), state)
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in result_list]
-    state.pending.absorb(region)
+    _absorb(region)
     if not isinstance(results, (tuple, list)):
         return replaced[0]
     make: Any = getattr(results, "_make", type(results))  # the constructor of a named tuple takes separate fields
     return make(replaced)
+
+
+def _absorb(region: Pending) -> None:
+    """Hand over what was recorded; it is computed now if something inside waits for that."""
+    ambient().pending.absorb(region)
+    if region.when_computed:
+        flush_pending()
 
 
 def _name(function: Callable[..., Any]) -> str:

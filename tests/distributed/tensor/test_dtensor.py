@@ -366,10 +366,10 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x):
-        batch, time, width = x.shape
+        batch, time, _ = x.shape
         q, k, v = (f(x).view(batch, time, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.o(mixed.transpose(1, 2).reshape(batch, time, width))
+        return self.o(mixed.transpose(1, 2).reshape(batch, time, -1))
 
 
 class Block(nn.Module):

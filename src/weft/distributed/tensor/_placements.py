@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 from weft.errors import ShapeError
 
@@ -36,6 +38,28 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
+class _StridedShard(Shard):
+    """A `Shard` that splits the parts which later mesh dims have made of the same dim, instead of being split by them.
+
+    Fully sharded parameters that are split for tensor parallelism lie so: each process has a part of its own part.
+    `split_factor` is the number of parts that the later mesh dims make.
+    """
+
+    split_factor: int = field(default=1, kw_only=True)
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """False, as in PyTorch: the parts do not follow each other along the mesh dim."""
+        del dim
+        return False
+
+    def __repr__(self) -> str:
+        return f"_StridedShard(dim={self.dim}, sf={self.split_factor})"
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
+
+
+@dataclass(frozen=True)
 class Replicate(Placement):
     """Each device has all of it."""
 
@@ -54,6 +78,29 @@ class Partial(Placement):
 
 
 Placements = tuple[Placement, ...]
+
+
+def split_order(placements: Sequence[Placement]) -> tuple[int, ...]:
+    """The mesh dims in the order in which they split dims of the tensor."""
+    return tuple(sorted(range(len(placements)), key=lambda at: isinstance(placements[at], _StridedShard)))
+
+
+def without_stride(placement: Placement) -> Placement:
+    """The placement along its own mesh dim, whatever other mesh dims split."""
+    return Shard(placement.dim) if isinstance(placement, _StridedShard) else placement
+
+
+def in_order(placements: Sequence[Placement], order: Sequence[int], counts: Sequence[int]) -> Placements:
+    """Placements of which those that split after a later mesh dim, of `counts` devices each, say so."""
+    result = list(placements)
+    for position, at in enumerate(order):
+        if isinstance(own := placements[at], Shard):
+            before = [
+                b for b in order[:position] if b > at and isinstance(p := placements[b], Shard) and p.dim == own.dim
+            ]
+            factor = prod(counts[b] for b in before)
+            result[at] = own if factor == 1 else _StridedShard(own.dim, split_factor=factor)
+    return tuple(result)
 
 
 def part(size: int, count: int, at: int) -> tuple[int, int]:

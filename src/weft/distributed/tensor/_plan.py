@@ -18,7 +18,7 @@ from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._placements import Placements, Replicate
+from weft.distributed.tensor._placements import Placements, Replicate, in_order, split_order, without_stride
 from weft.distributed.tensor._propagate import Operand, Rule, Strategy, cheapest, chosen
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._register import stated_strategies
@@ -35,7 +35,7 @@ from weft.distributed.tensor._sharding import (
 )
 from weft.distributed.tensor._split_classes import over_split_classes
 from weft.errors import DistError
-from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._dims import Factors, Sizes, pointwise, reduces
 from weft.ops._neural import reduction_of
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef
 
@@ -91,7 +91,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         return results
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
         return _mean(call, call.op.divisor, by_name, inputs)
-    if not any(x.aval.sharding is not None and x.aval.size for x in inputs) and any(x.aval.size for x in inputs):
+    if _only_scalars_are_sharded(inputs):
         return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
     inputs = _with_scalars(inputs)
     avals = tuple([x.aval for x in inputs])
@@ -130,6 +130,15 @@ def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Valu
     total, *_ = dispatched(call_of(call.op, tuple(summed.values())), inputs)
     count, *_ = dispatched(call_of(divisor, call.static), inputs)
     return dispatched(call_of(TABLE["true_divide"], (ONE, ONE)), (total, count))
+
+
+def _only_scalars_are_sharded(inputs: Sequence[Value]) -> bool:
+    """Whether plain tensors meet distributed ones without dims, or those of several meshes meet each other."""
+    sharded = [x for x in inputs if x.aval.sharding is not None]
+    if any(x.aval.size for x in sharded):
+        return False
+    meshes = {x.aval.sharding.mesh for x in sharded if isinstance(x.aval.sharding, Sharding)}
+    return len(meshes) > 1 or any(x.aval.size for x in inputs)
 
 
 def _plain_scalar(value: Value) -> Value:
@@ -187,24 +196,32 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     whole = whole_call(call, avals)
     mesh = _common_mesh(call, avals, mixes=whole.rule.factors.separate)
     stated = stated_strategies(call.op, whole.static, [o.shape for o in whole.operands], len(whole.types))
-    strategies: list[Strategy] = []
+    order = max((split_order(_placements(aval, mesh)) for aval in avals), default=())  # the first one, unless strided
+    strategy_of: dict[int, Strategy] = {}
     parts_of: dict[object, int] = {}  # how many parts of each letter there are
-    for mesh_dim, count in enumerate(mesh.shape):
-        now = [_placements(avals[at], mesh)[mesh_dim] for at in whole.tensors]
+    for mesh_dim in order:
+        count = mesh.shape[mesh_dim]
+        now = [without_stride(_placements(avals[at], mesh)[mesh_dim]) for at in whole.tensors]
         if stated is None:
-            strategies.append(chosen(whole.rule, whole.operands, whole.sizes, now, count, parts_of, grad=grad))
+            strategy = chosen(whole.rule, whole.operands, whole.sizes, now, count, parts_of, grad=grad)
         else:
-            strategies.append(cheapest(stated, now, whole.operands, count, grad=grad))
-        parts_of |= {letter: parts_of.get(letter, 1) * count for letter in strategies[-1].split}
+            strategy = cheapest(stated, now, whole.operands, count, grad=grad)
+        strategy_of[mesh_dim] = strategy
+        parts_of |= {letter: parts_of.get(letter, 1) * count for letter in strategy.split}
+    strategies = [strategy_of[mesh_dim] for mesh_dim in range(mesh.ndim)]
     wanted: list[Sharding | None] = [None] * len(avals)
     spread: list[tuple[int, ...]] = [()] * len(avals)
     for at, position in enumerate(whole.tensors):
         if avals[position].sharding is None and any(s.ins[at] != Replicate() for s in strategies):
             raise _mixed(call, avals[position])
         if avals[position].sharding is not None:
-            wanted[position] = sharding_of(mesh, tuple(s.ins[at] for s in strategies), avals[position].size)
+            placements = in_order([s.ins[at] for s in strategies], order, mesh.shape)
+            wanted[position] = sharding_of(mesh, placements, avals[position].size)
             spread[position] = tuple(dim for dim, s in enumerate(strategies) if at in s.spread)
-    results = [sharding_of(mesh, tuple(s.outs[at] for s in strategies), size) for at, size in enumerate(whole.sizes)]
+    results = [
+        sharding_of(mesh, in_order([s.outs[at] for s in strategies], order, mesh.shape), size)
+        for at, size in enumerate(whole.sizes)
+    ]
     parts = [aval if to is None else local_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
     local = signature_of(_on_parts(whole.call, whole.static, results), tuple(parts))
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
@@ -261,8 +278,9 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
 
 
 def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
-    """What a row says of a call. Bodies that do more than move or compute single elements may refuse empty parts."""
-    by_element = op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
+    """What a row says of a call. Bodies that do more than move, add or map elements may refuse empty parts."""
+    adds = op.dims is reduces and op.partial_of(static) == "sum"
+    by_element = adds or op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
     names = [p.name for p in op.params if p.kind in TENSOR_KINDS and static[p.name] is not None]
     addend = names.index(op.addend) if op.addend in names else None
     return Rule(factors, op.partial_of(static), op.linear, by_element, addend)

@@ -84,6 +84,8 @@ def strategies(
         if letter in factors.whole or any(dims.count(letter) > 1 for dims in (*ins, *results)):
             continue
         sizes = _sizes(letter, ins, [o.shape for o in operands]) | _sizes(letter, results, outs)
+        broadcasts = sizes - {1} if len(sizes) > 1 else set[int]()  # then dims of size 1 are whole
+        sizes = broadcasts or sizes
         parts = before.get(letter, 1) * count
         are_equal = all(parts_are_equal(size, parts) for size in sizes)
         none_empty = all(size and (are_equal or (parts == count and none_is_empty(size, count))) for size in sizes)
@@ -98,7 +100,7 @@ def strategies(
             ):
                 continue
             joined = Partial(_WORDS.get(rule.partial, rule.partial))
-        split = tuple(_split(letter, dims, o.shape) for dims, o in zip(ins, operands, strict=True))
+        split = tuple(_split(letter, dims, o.shape, bool(broadcasts)) for dims, o in zip(ins, operands, strict=True))
         if all(p is WHOLE for p in split):
             continue
         if joined == Partial() and rule.addend is not None and split[rule.addend] is WHOLE:
@@ -109,18 +111,18 @@ def strategies(
 
 
 def _sizes(letter: object, sides: Sequence[Sequence[object]], shapes: Sequence[Sizes]) -> set[int]:
-    """The sizes of the dims with a letter, without those that broadcast."""
+    """The sizes of the dims with a letter."""
     return {
         size
         for dims, shape in zip(sides, shapes, strict=True)
         for own, size in zip(dims, shape, strict=True)
-        if own == letter and size != 1
+        if own == letter
     }
 
 
-def _split(letter: object, dims: Sequence[object], shape: Sizes) -> Placement:
+def _split(letter: object, dims: Sequence[object], shape: Sizes, broadcasts: bool) -> Placement:
     dim = dims.index(letter) if letter in dims else None
-    return WHOLE if dim is None or shape[dim] == 1 else Shard(dim)
+    return WHOLE if dim is None or (broadcasts and shape[dim] == 1) else Shard(dim)
 
 
 def _partial_sums(operands: Sequence[Operand], outputs: int, linear: str) -> Iterator[Strategy]:

@@ -10,7 +10,7 @@ from weft._base.site import user_site
 from weft._lazy.value import Value
 from weft.distributed._observers import note_redistribution, observers, requested
 from weft.distributed.tensor import _transfers as transfers
-from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard
+from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, split_order
 from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of, type_text
 from weft.errors import DistError
 
@@ -45,7 +45,7 @@ If several operators use a value in this way, their gradients are added up here 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
     plain = local_part(value)
-    if steps := _steps(now, sharding.placements):
+    if steps := _steps(now.placements, sharding.placements):
         if observers() or _log.isEnabledFor(logging.DEBUG):
             _announce(value, now, sharding, sends=any(_leaves(now, at) for at, _ in steps))
         with requested():
@@ -76,23 +76,24 @@ def _leaves(now: Sharding, at: int) -> bool:
     return now.mesh.shape[at] > 1 and not isinstance(now.placements[at], Replicate)
 
 
-def _steps(now: Sharding, target: Placements) -> list[tuple[int, Placement]]:
+def _steps(now: Placements, target: Placements) -> list[tuple[int, Placement]]:
     """The mesh dims along which something moves, in order, each with its next placement.
 
     Where several mesh dims split one dim of the tensor, before or afterwards, all of them are joined first.
     """
-    changed = [at for at, (a, b) in enumerate(zip(now.placements, target, strict=True)) if a != b]
+    changed = [at for at, (a, b) in enumerate(zip(now, target, strict=True)) if a != b]
     if not changed:
         return []
-    if not _meet(now.placements, target):
+    if not _meet(now, target):
         return [(at, target[at]) for at in changed]
-    first = min(changed)
+    before, after = split_order(now), split_order(target)
+    first = min(map(after.index, changed)) if before == after else 0
     steps: list[tuple[int, Placement]] = []
-    for at in reversed(range(first, len(target))):
-        if isinstance(now.placements[at], Shard):
+    for at in reversed(before[first:]):
+        if isinstance(now[at], Shard):
             steps.append((at, Replicate()))
-    for at in range(first, len(target)):
-        placement = Replicate() if isinstance(now.placements[at], Shard) else now.placements[at]
+    for at in after[first:]:
+        placement = Replicate() if isinstance(now[at], Shard) else now[at]
         if placement != target[at]:
             steps.append((at, target[at]))
     return steps
@@ -104,11 +105,17 @@ def _meet(now: Placements, target: Placements) -> bool:
     return len({dim for dim, _ in splits}) < len(splits)
 
 
+def _with(placements: Placements, at: int, placement: Placement) -> Placements:
+    return (*placements[:at], placement, *placements[at + 1 :])
+
+
 def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bool) -> Value:
     """A step along the mesh dim `at`."""
-    mesh, source, parts = now.mesh, now.placements[at], now.local_parts(at)
+    mesh, source = now.mesh, now.placements[at]
     if mesh.shape[at] == 1:
         return plain
+    split = now if isinstance(source, Shard) else now.with_placements(_with(now.placements, at, target))
+    parts = split.local_parts(at)
     match source, target:
         case Shard(dim=dim), Replicate():
             transfer = transfers.gather(mesh, at, dim, parts[dim][1], scatters=scatters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -16,14 +17,14 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part
+from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part, split_order
 from weft.errors import DistError
 
 
 class Sharding:
     """A mesh, a placement for each of its dims, and the size of the whole tensor. Compare by identity.
 
-    If several dims of the mesh split one dim of the tensor, each splits the parts of those before it.
+    If several dims of the mesh split one dim of the tensor, each splits the parts of those before it in `split_order`.
     """
 
     __slots__ = ("mesh", "placements", "size")
@@ -45,14 +46,15 @@ class Sharding:
         """The shape of this process's part."""
         return tuple(size for _, size in self.local_parts())
 
-    def local_parts(self, mesh_dims: int | None = None) -> list[tuple[int, int]]:
-        """For each dim, where this process's part begins and its size, after so many dims of the mesh have split it."""
-        return self.parts_at([self.index(at) for at in range(self.mesh.ndim)], mesh_dims)
+    def local_parts(self, before: int | None = None) -> list[tuple[int, int]]:
+        """For each dim, where this process's part begins, and its size; with `before`, of what this mesh dim splits."""
+        return self.parts_at([self.index(at) for at in range(self.mesh.ndim)], before)
 
-    def parts_at(self, coordinate: Sequence[int], mesh_dims: int | None = None) -> list[tuple[int, int]]:
+    def parts_at(self, coordinate: Sequence[int], before: int | None = None) -> list[tuple[int, int]]:
         """The same for the process at another coordinate of the mesh."""
         parts = [(0, size) for size in self.size]
-        for at, placement in enumerate(self.placements[:mesh_dims]):
+        for at in takewhile(lambda at: at != before, split_order(self.placements)):
+            placement = self.placements[at]
             if isinstance(placement, Shard):
                 start, size = parts[placement.dim]
                 offset, size = part(size, self.mesh.shape[at], coordinate[at])

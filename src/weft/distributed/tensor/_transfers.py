@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from weft._base.site import user_site
 from weft._base.state import ambient, using
+from weft._lazy.aval import aval_of
 from weft._lazy.record import record
+from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
+from weft._tensor.capture_hooks import leaf
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.tensor import Tensor, wrap
@@ -173,10 +176,14 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _padded(x: Tensor, dim: int, size: int) -> Tensor:
-    """A tensor with zeros at the end of a dim, up to a size."""
+    """A tensor with zeros at the end of a dim, up to a size.
+
+    The zeros are an array, since XLA takes a constant of one rank for that of all where ranks run programs together.
+    """
     missing = size - x.shape[dim]
     if not missing:
         return x
     shape = [*x.shape]
     shape[dim] = missing
-    return rows.cat([x, _zeros(x, shape)], dim)
+    aval = aval_of(tuple(shape), x.dtype, device=x.device)
+    return rows.cat([x, wrap(leaf(aval, filled_array(aval, 0)))], dim)

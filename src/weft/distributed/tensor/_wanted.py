@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from weft._tensor.dim_names import position
@@ -43,7 +44,7 @@ def _checked(placement: Any, ndim: int) -> Placement:
         raise ArgumentError(f"Shard takes the number of a dim, but got {placement.dim!r}; names go in a dict")
     if not -ndim <= placement.dim < ndim:
         raise DimError(f"{placement!r}: the tensor has {ndim} dims")
-    return Shard(placement.dim % ndim)
+    return replace(placement, dim=placement.dim % ndim)
 
 
 def _by_name(placements: Mapping[str, Any], mesh: DeviceMesh, tensor: Tensor) -> Placements:

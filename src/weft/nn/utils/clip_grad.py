@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
+from math import inf
+from typing import Any
 
+from weft._base.dtype import float32, promote_types
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
@@ -29,7 +32,8 @@ def get_total_norm(
     if not items:
         return tensor(0.0)
     with using(grad=False):
-        total = op.vector_norm(op.stack([op.vector_norm(t, float(norm_type)) for t in items]), float(norm_type))
+        norms = [_norm(together, float(norm_type)) for together in _by_mesh(items)]
+        total = norms[0] if len(norms) == 1 else op.vector_norm(op.stack(norms), float(norm_type))
     if error_if_nonfinite and not bool(op.isfinite(total)):
         raise GradientError(
             f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot "
@@ -37,6 +41,23 @@ def get_total_norm(
             "`error_if_nonfinite=False`"
         )
     return total
+
+
+def _by_mesh(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """The tensors that are distributed over one mesh of processes each; plain ones are together, too."""
+    groups: dict[Any, list[Tensor]] = {}
+    for x in tensors:
+        groups.setdefault(x._read().aval.mesh, []).append(x)
+    return list(groups.values())
+
+
+def _norm(tensors: Sequence[Tensor], order: float) -> Tensor:
+    """The norm of all tensors as one vector. Of distributed ones, processes exchange the sum of their parts' powers."""
+    if tensors[0]._read().aval.mesh is None or not 0 < order < inf:
+        return op.vector_norm(op.stack([op.vector_norm(x, order) for x in tensors]), order)
+    wide = [x.to(promote_types(x.dtype, float32)) for x in tensors]
+    total = op.sum(op.stack([op.sum(x.abs() ** order) for x in wide])) ** (1 / order)
+    return total.to(tensors[0].dtype)
 
 
 def clip_grads_with_norm_(

@@ -1,0 +1,1 @@
+"""Functions that change a module in place, under PyTorch's older path."""
