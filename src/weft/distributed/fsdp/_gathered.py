@@ -20,9 +20,9 @@ from weft._lazy.value import Absent, Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
+from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import Slot, joined_parts, wholes_of
-from weft.distributed.tensor._observers import note_transfer, requested
 from weft.distributed.tensor._sharding import local_part, local_type
 
 
@@ -108,13 +108,13 @@ class Gathered:
     def _gather(self, flat: Tensor, group: Any, async_op: bool) -> tuple[Tensor, Any]:
         if group.size() == 1:
             return flat, None
-        note_transfer("all_gather_into_tensor", flat._read())
         size = (group.size() * flat.numel(),)
-        if self._comm is not None:
-            output = self._comm.allocate(size, dtype=flat.dtype, device=flat.device)
-            return output, self._comm(output, flat, group, async_op)
-        output = empty(size, dtype=flat.dtype, device=flat.device)
-        return output, _collectives.all_gather_into_tensor(output, flat, group, async_op)
+        with collective("all_gather_into_tensor", (flat._read(),)):
+            if self._comm is not None:
+                output = self._comm.allocate(size, dtype=flat.dtype, device=flat.device)
+                return output, self._comm(output, flat, group, async_op)
+            output = empty(size, dtype=flat.dtype, device=flat.device)
+            return output, _collectives.all_gather_into_tensor(output, flat, group, async_op)
 
     def finish(self) -> None:
         """Wait until the arrays are here."""

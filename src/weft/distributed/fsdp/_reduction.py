@@ -9,11 +9,11 @@ from weft._base.dtype import DType, float16
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
+from weft.distributed._observers import collective, requested
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import joined_wholes, parts_of
 from weft.distributed.fsdp._parameter import ShardedParameter
-from weft.distributed.tensor._observers import note_transfer, requested
 
 
 class Reduction:
@@ -66,25 +66,25 @@ class Reduction:
         group = self.ranks.shard_group
         if group.size() == 1:
             return flat
-        note_transfer("reduce_scatter_tensor", flat._read())
         size = (flat.numel() // group.size(),)
-        if self.comm is not None:
-            output = self.comm.allocate(size, dtype=flat.dtype, device=flat.device)
-            work = self.comm(output, flat, group, ReduceOp.SUM)
-            if work is not None:
-                work.wait()
+        with collective("reduce_scatter_tensor", (flat._read(),)):
+            if self.comm is not None:
+                output = self.comm.allocate(size, dtype=flat.dtype, device=flat.device)
+                work = self.comm(output, flat, group, ReduceOp.SUM)
+                if work is not None:
+                    work.wait()
+                return output
+            output = empty(size, dtype=flat.dtype, device=flat.device)
+            _collectives.reduce_scatter_tensor(output, flat, ReduceOp.SUM, group)
             return output
-        output = empty(size, dtype=flat.dtype, device=flat.device)
-        _collectives.reduce_scatter_tensor(output, flat, ReduceOp.SUM, group)
-        return output
 
     def _all_reduce(self, flat: Tensor) -> Tensor:
         group = self.ranks.replicate_group
         assert group is not None, "there are copies"
         if group.size() > 1:
-            note_transfer("all_reduce", flat._read())
             flat = flat.clone()
-            _collectives.all_reduce(flat, ReduceOp.SUM, group)
+            with collective("all_reduce", (flat._read(),)):
+                _collectives.all_reduce(flat, ReduceOp.SUM, group)
         return flat
 
 
