@@ -231,6 +231,59 @@ def test_random_numbers_are_those_of_one_device():
     on_mesh((2,), program)
 
 
+DRAWS = {
+    "dropout": nn.functional.dropout,
+    "dropout of channels": lambda x: nn.functional.dropout1d(x[None]),
+    "alpha dropout": lambda x: nn.functional.feature_alpha_dropout(x[None], 0.3),
+    "rrelu": lambda x: nn.functional.rrelu(x, training=True),
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
+    "binomial": lambda x: torch.binomial(torch.full_like(x, 50), x.sigmoid()),
+    "normal": lambda x: torch.normal(x, x.abs()),
+    "complex": lambda x: torch.randn_like(x, dtype=torch.complex64),
+    "integers": lambda x: torch.randint_like(x, 100),
+    "samples": lambda x: torch.multinomial(x.exp(), 2),
+    "fills": lambda x: x.clone().normal_(1, 2).add_(x.clone().uniform_()).add_(x.clone().exponential_()),
+    "xavier": lambda x: nn.init.xavier_uniform_(x.clone()),
+    "orthogonal": lambda x: nn.init.orthogonal_(x.clone()),
+    "sparse": lambda x: nn.init.sparse_(x.clone(), 0.3),
+    "identity": lambda x: nn.init.eye_(x.clone()),
+    "gamma": lambda x: torch.distributions.Gamma(x.exp(), x.exp()).sample(),
+    "poisson": lambda x: torch.poisson(x.exp()),
+}
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
+def test_every_draw_has_the_numbers_of_one_device_and_sends_nothing(shape):
+    def program(mesh):
+        torch.manual_seed(0)
+        whole = torch.randn(5, 6)
+        for placements in product([Shard(0), Shard(1), Replicate()], repeat=mesh.ndim):
+            x = distribute_tensor(whole, mesh, placements)
+            for name, draw in DRAWS.items():
+                torch.manual_seed(1)
+                expected = draw(whole)
+                torch.manual_seed(1)
+                with CommDebugMode() as mode, torch.no_grad():
+                    drawn = draw(x)
+                assert torch.equal(drawn.full_tensor(), expected), (name, placements)
+                draws_all = name in ("binomial", "gamma", "poisson", "samples")
+                assert draws_all or not mode.get_total_counts(), (name, placements)
+
+    on_mesh(shape, program)
+
+
+def test_dropped_elements_have_no_gradient():
+    def program(mesh):
+        whole = torch.ones(6, 4).requires_grad_()
+        x = distribute_tensor(torch.ones(6, 4), mesh, [Shard(0)]).requires_grad_()
+        for leaf in (whole, x):
+            torch.manual_seed(3)
+            (nn.functional.dropout(leaf) * 3).sum().backward()
+        assert torch.equal(x.grad.full_tensor(), whole.grad)
+
+    on_mesh((2,), program)
+
+
 def test_new_tensors_lie_as_those_that_they_are_like():
     def program(mesh):
         x = distribute_tensor(numbered(4, 6), mesh, [Shard(1)])
