@@ -152,7 +152,7 @@ Partial = str | Callable[[Mapping[str, Any]], str]
 Drawn = Callable[[Sequence[Sizes], Mapping[str, Any]], Sizes]
 """(shapes of the tensor inputs, static arguments by name) -> sizes of the array that a random row draws.
 
-Its dims are those of the result, or have size 1 in their place; a dim that is never split may have any size.
+It broadcasts to the result; only dims that are never split may have other sizes.
 """
 
 TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})

@@ -86,7 +86,6 @@ def test_parts_of_draws():
         [
             *[drawn("bits", (2, 4, 2), width) for width in ("uint16", "uint32", "uint64")],
             drawn("normal", (2, 4, 2), np.float32),
-            drawn("randint", (2, 4, 2), -7, 1000, np.int64),
             drawn("uniform", (2, 2, 4, 2), np.float32),
         ]
     )

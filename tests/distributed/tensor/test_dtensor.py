@@ -247,7 +247,7 @@ DRAWS = {
     "orthogonal": lambda x: nn.init.orthogonal_(x.clone()),
     "sparse": lambda x: nn.init.sparse_(x.clone(), 0.3),
     "identity": lambda x: nn.init.eye_(x.clone()),
-    "gamma": lambda x: torch.distributions.Gamma(x.exp(), x.exp()).sample(),
+    "gamma": lambda x: torch._standard_gamma(x.exp()),
     "poisson": lambda x: torch.poisson(x.exp()),
 }
 

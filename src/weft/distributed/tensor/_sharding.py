@@ -54,9 +54,10 @@ class Sharding:
         return parts
 
     def position_in(self, sizes: Sequence[int]) -> int:
-        """The position of this process's first element in an array with these sizes, or 1 in their place."""
-        starts = [start if size != 1 else 0 for (start, _), size in zip(self.local_parts(), sizes, strict=True)]
-        return sum(start * step for start, step in zip(starts, strides_of(tuple(sizes)), strict=True))
+        """The position of this process's first element in an array that broadcasts to the sizes of the tensor."""
+        parts = self.local_parts()[len(self.size) - len(sizes) :]
+        steps = strides_of(tuple(sizes))
+        return sum(start * step for (start, _), size, step in zip(parts, sizes, steps, strict=True) if size != 1)
 
     def index(self, mesh_dim: int) -> int:
         """This process's index along a dim of the mesh; outside of the mesh, one past the last: all parts are empty."""
