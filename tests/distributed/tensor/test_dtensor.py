@@ -99,6 +99,77 @@ def test_a_gradient_of_a_local_part_may_be_partial():
     assert on_mesh((2,), program) == [[3.0] * 3] * 2
 
 
+def test_gradients_of_a_local_tensor_lie_as_asked():
+    """As PyTorch 2.13 gives them: parts of a sum instead of the sum, where `from_local` is told so."""
+
+    def program(mesh):
+        own = torch.ones(3, requires_grad=True)
+        x = DTensor.from_local(own, mesh, [Replicate()], grad_placements=[Partial()])
+        (x * distribute_tensor(torch.arange(3.0), mesh)).sum().backward()
+        pending = DTensor.from_local(own.detach(), mesh, [Partial()])
+        pending.requires_grad_()
+        (pending.to_local(grad_placements=[Partial()]) * (mesh.get_rank() + 1)).sum().backward()
+        text = r"gradients with the placements \['R'\] have the size \[6\], and the local tensor has \[3\]"
+        with pytest.raises(ValueError, match=text):
+            DTensor.from_local(own, mesh, [Shard(0)], grad_placements=[Replicate()])
+        return own.grad.tolist(), pending.grad.to_local().tolist()
+
+    assert on_mesh((2,), program) == [([0, 1, 2], [3, 3, 3]), ([0, 0, 0], [3, 3, 3])]
+
+
+def test_what_lies_on_another_mesh_is_refused():
+    def program(mesh):
+        other = DeviceMesh("cpu", [1, 0])
+        x, y = (distribute_tensor(torch.ones(4), where, [Shard(0)]) for where in (mesh, other))
+        text = (
+            r"all tensors must be on one mesh, but got DeviceMesh\('cpu', \[0, 1\]\) and DeviceMesh\('cpu', \[1, 0\]\)"
+        )
+        calls = (
+            lambda: x + y,
+            lambda: torch.cat([x, y]),
+            lambda: x.clone().copy_(y),
+            lambda: torch.add(x, x, out=y.clone()),
+            lambda: (y.clone().requires_grad_() * 1).backward(x),
+        )
+        for call in calls:
+            with pytest.raises(RuntimeError, match=text):
+                call()
+        return x.sum().item()  # nothing is left hanging
+
+    assert on_mesh((2,), program) == [4.0] * 2
+
+
+def test_plain_tensors_are_not_mixed_with_distributed_ones():
+    def program(mesh):
+        x, plain = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]), torch.ones(4, 2)
+        calls = (
+            (lambda: plain @ x.t(), "got mixed torch.Tensor and DTensor"),
+            (lambda: plain.add_(x), "got mixed torch.Tensor and DTensor"),
+            (lambda: torch.where(x > 0, x, plain), "got mixed torch.Tensor and DTensor"),
+            (lambda: x[torch.tensor([0])], "got mixed torch.Tensor and DTensor"),
+            (lambda: x.__setitem__(0, torch.ones(2)), "got mixed torch.Tensor and DTensor"),
+            (lambda: torch.add(x, x, out=plain), "cannot write a DTensor to a tensor"),
+            (lambda: torch.add(plain, plain, out=x), "cannot write a plain tensor to a DTensor"),
+            (
+                lambda: (x.clone().requires_grad_() * 1).backward(plain),
+                "is a plain tensor, and what it is the gradient",
+            ),
+            (lambda: setattr(x, "grad", plain), "attempting to assign a plain tensor as the gradient of a DTensor"),
+            (lambda: init_device_mesh("cpu", (3,)), "bigger than default world size 2, but found 3 ranks"),
+        )
+        for call, text in calls:
+            with pytest.raises(RuntimeError, match=text):
+                call()
+        with pytest.raises(TypeError, match="distribute_tensor takes a tensor, but got a list"):
+            distribute_tensor([1.0], mesh)
+        leaf = x.detach().requires_grad_()
+        leaf.grad = distribute_tensor(plain, mesh)
+        assert leaf.grad.placements == (Replicate(),)
+        return x.sum().item()
+
+    assert on_mesh((2,), program) == [8.0] * 2
+
+
 def test_without_parts_in_common_an_error_says_what_to_do():
     def program(mesh):
         x = distribute_tensor(torch.ones(4), mesh, [Shard(0)])

@@ -15,7 +15,7 @@ from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import labelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for
-from weft.errors import DistError
+from weft.errors import ArgumentError, DistError
 from weft.nn import Module, Parameter
 
 
@@ -27,6 +27,8 @@ def distribute_tensor(
     The elements are those of the rank `src_data_rank` of each mesh dim; with None, each process takes its own. Instead
     of placements, a mapping may give mesh dims by the names of the tensor's dims: `{"batch": "dp"}`.
     """
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
     mesh = active_mesh(device_mesh)
     wanted = placements_for(placements, mesh, tensor.ndim, tensor)
     if isinstance(tensor, DTensor):

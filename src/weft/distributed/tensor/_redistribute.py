@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed.tensor import _transfers as transfers
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard
-from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of
-from weft.errors import DistError
+from weft.distributed.tensor._sharding import Sharding, labelled, local_part, relabelled, type_of
+from weft.distributed.tensor._transfers import Transfer
+from weft.errors import DistError, ValueRangeError
 
 
 def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) -> Value:
@@ -30,6 +32,22 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     return result
 
 
+def with_gradient(part: Value, sharding: Sharding, placements: Placements) -> Value:
+    """A plain value, which becomes a part as `sharding` says; its gradients lie as `placements` say."""
+
+    def moved(gradient: Tensor) -> Tensor:
+        value = redistributed(labelled(operand(gradient), sharding.of_cotangents()), target)
+        return wrap(local_part(value))
+
+    target = sharding.with_placements(placements)
+    if target.local_shape != sharding.local_shape:
+        raise ValueRangeError(
+            f"from_local: gradients with the placements {list(map(str, placements))} have the size "
+            f"{list(target.local_shape)}, and the local tensor has {list(sharding.local_shape)}"
+        )
+    return transfers.transferred(part, Transfer("from_local", lambda x: x.clone(), lambda: Transfer("to", moved, None)))
+
+
 _spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
 """Results for `spread`, by the value that they are made from.
 
@@ -39,6 +57,8 @@ If several operators use a value in this way, their gradients are added up here 
 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
+    if now.mesh != sharding.mesh:
+        raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
     plain = local_part(value)
     placements = list(now.placements)
     for at, target in _steps(now, sharding.placements):
@@ -53,13 +73,15 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
 def _steps(now: Sharding, target: Placements) -> list[tuple[int, Placement]]:
     """The mesh dims along which something moves, in order, each with its next placement.
 
-    Where several mesh dims split one dim of the tensor, before or afterwards, all of them are joined first.
+    What makes parts smaller comes first, and what makes them larger last, so that least is sent. Where several mesh
+    dims split one dim of the tensor, before or afterwards, all of them are joined first.
     """
     changed = [at for at, (a, b) in enumerate(zip(now.placements, target, strict=True)) if a != b]
     if not changed:
         return []
     if not _meet(now.placements, target):
-        return [(at, target[at]) for at in changed]
+        changed.sort(key=lambda at: isinstance(now.placements[at], Shard) - isinstance(target[at], Shard))
+        return [step for at in changed for step in _along(at, now.placements[at], target[at])]
     first = min(changed)
     steps: list[tuple[int, Placement]] = []
     for at in reversed(range(first, len(target))):
@@ -68,8 +90,15 @@ def _steps(now: Sharding, target: Placements) -> list[tuple[int, Placement]]:
     for at in range(first, len(target)):
         placement = Replicate() if isinstance(now.placements[at], Shard) else now.placements[at]
         if placement != target[at]:
-            steps.append((at, target[at]))
+            steps += _along(at, placement, target[at])
     return steps
+
+
+def _along(at: int, now: Placement, target: Placement) -> list[tuple[int, Placement]]:
+    """The steps along one mesh dim. What is to be reduced later is whole before that."""
+    if isinstance(target, Partial) and not isinstance(now, Replicate):
+        return [(at, Replicate()), (at, target)]
+    return [(at, target)]
 
 
 def _meet(now: Placements, target: Placements) -> bool:
@@ -94,8 +123,8 @@ def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bo
             transfer = transfers.all_reduce(mesh, at, reduce_op)
         case Partial(reduce_op=reduce_op), Shard(dim=dim):
             transfer = transfers.reduce_scatter(mesh, at, dim, parts[dim][1], reduce_op)
-        case Replicate(), Partial(reduce_op="sum"):
-            transfer = transfers.keep_first(mesh, at)
+        case Replicate(), Partial(reduce_op=reduce_op):
+            transfer = transfers.unreduced(mesh, at, reduce_op)
         case _:
             raise DistError(f"no transfer leads from {source} to {target}")
     return transfers.transferred(plain, transfer)
