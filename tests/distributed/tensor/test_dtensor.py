@@ -100,7 +100,7 @@ def test_a_gradient_of_a_local_part_may_be_partial():
 
 
 def test_gradients_of_a_local_tensor_lie_as_asked():
-    """As PyTorch 2.13 gives them: parts of a sum instead of the sum, where `from_local` is told so."""
+    """Parts of a sum instead of the sum, if `from_local` is told so. In PyTorch, all processes have equal parts."""
 
     def program(mesh):
         own = torch.ones(3, requires_grad=True)
