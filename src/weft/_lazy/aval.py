@@ -37,12 +37,8 @@ class Sharding(Protocol):
     def created(self, size: Any, create: Any) -> Any:
         """A new value of the whole size, placed as values of this sharding are, or whole if it has another size.
 
-        `create(size)` makes a plain tensor of that size.
+        `create(size, first)` makes a part of this size; `first` is the position of its first element in the whole.
         """
-        ...
-
-    def distributed(self, value: Any) -> Any:
-        """A plain value, which all processes have, placed as values of this sharding are, or whole as above."""
         ...
 
     def seed(self, gradient: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from weft._base.device import device
+from weft.ops._dims import Sizes
 from weft.ops._table import Kind, Many, OpDef
 
 
@@ -32,6 +34,25 @@ _many: dict[int, Many] = {}
 def many(count: int) -> Many:
     """The unique marker for `count` inputs."""
     return _many.setdefault(count, Many(count))
+
+
+class PartOfDraw(Many):
+    """In a call's static part: a random key that draws a part of an array of these sizes.
+
+    It takes three inputs: the two of every key, and the position of the part's first element in the array.
+    """
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(3)
+        self.sizes = sizes
+
+
+@lru_cache(65_536)
+def part_of_draw(sizes: Sizes) -> PartOfDraw:
+    """The unique marker for keys of parts of such arrays."""
+    return PartOfDraw(sizes)
 
 
 ONE = many(1)

@@ -15,7 +15,7 @@ from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.aval import Aval, marked, named
-from weft._lazy.call import BoundOp, Exact, kinds_of
+from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
 from weft._lazy.precision import is_half, widened
@@ -31,6 +31,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._dims import pointwise
+from weft.ops._draws import key_of_part
 from weft.ops._findings import Failures, Finding, finding
 from weft.ops._memory import require_addressable
 from weft.ops._replicas import result_types
@@ -360,8 +361,7 @@ def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], d
         elif param.kind is Kind.ARRAYS:
             value = tuple(next(rest) for _ in range(entry.count))
         elif param.kind is Kind.KEY:
-            seed, offset = next(rest), next(rest)
-            value = None if isinstance(seed, np.ndarray) else jax.random.fold_in(jax.random.key(seed), offset)
+            value = _key(entry, [next(rest) for _ in range(entry.count)])
         else:
             value = next(rest)
         if param.keyword_only:
@@ -369,6 +369,15 @@ def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], d
         else:
             args.append(value)
     return args, kwargs
+
+
+def _key(entry: Many, numbers: Sequence[jax.Array]) -> jax.Array | None:
+    """The random key for a draw; None where the numbers are NumPy's."""
+    seed, offset, *first = numbers
+    if isinstance(seed, np.ndarray):
+        return None
+    key = jax.random.fold_in(jax.random.key(seed), offset)
+    return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key
 
 
 def _cast(array: jax.Array, dtype: Any) -> jax.Array:

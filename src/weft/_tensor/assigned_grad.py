@@ -7,7 +7,7 @@ from typing import Any
 from weft._tensor.base import TensorBase
 from weft._tensor.dim_names import label_of
 from weft._tensor.kind_names import array_hint, kind_of
-from weft.errors import ArgumentError, DimNameError, DTypeError, GradientError, ShapeError
+from weft.errors import ArgumentError, DimNameError, DistError, DTypeError, GradientError, ShapeError
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -19,10 +19,13 @@ def require_gradient(grad: Any, tensor: TensorBase) -> None:
     if grad is tensor:
         raise GradientError("can't assign Variable as its own grad")
     ours, theirs = tensor._read().aval, grad._read().aval
-    if theirs.shape != ours.shape:
+    if (theirs.sharding is None) != (ours.sharding is None):
+        kind, other = ("a DTensor", "a plain tensor") if theirs.sharding is None else ("a plain tensor", "a DTensor")
+        raise DistError(f"attempting to assign {other} as the gradient of {kind}; use distribute_tensor, or to_local()")
+    if theirs.size != ours.size:
         raise ShapeError(
-            f"attempting to assign a gradient of size '{list(theirs.shape)}' to a tensor of size "
-            f"'{list(ours.shape)}'. Please ensure that the gradient and the tensor are the same size"
+            f"attempting to assign a gradient of size '{list(theirs.size)}' to a tensor of size "
+            f"'{list(ours.size)}'. Please ensure that the gradient and the tensor are the same size"
         )
     if grad.dtype is not tensor.dtype:
         raise DTypeError(

@@ -19,14 +19,14 @@ import numpy as np
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
-from weft._lazy.call import ONE, Exact, many
+from weft._lazy.call import ONE, Exact, many, part_of_draw
 from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
 from weft._tensor.convert import existing, from_numpy_array
-from weft._tensor.generator import Generator, default_generator
+from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
@@ -34,7 +34,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.errors import ArgumentError
 from weft.ops._rows import documented
-from weft.ops._table import REQUIRED, TABLE, Cast, CastClass, Kind, OpDef, Param, PerDevice
+from weft.ops._table import REQUIRED, TABLE, Cast, CastClass, Kind, Many, OpDef, Param, PerDevice
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -44,15 +44,18 @@ def _device(x: Any) -> Any:
     return None if target is None else existing(target)
 
 
-def _draw(generator: Generator | None) -> tuple[Value, Value]:
+def _draw(generator: Generator | PartOfDraws | None, inputs: list[Value]) -> Many:
+    """Append the inputs of a random key; returns its static entry."""
+    if isinstance(generator, PartOfDraws):
+        _draw(generator.generator, inputs)
+        inputs.append(number(generator.first))
+        return part_of_draw(generator.sizes)
     source = default_generator if generator is None else generator
     if not isinstance(source, Generator):
         raise ArgumentError(f"argument 'generator' must be Generator, not {type(source).__name__}")
     capture = ambient().capture
-    if capture is not None:
-        return capture.draws(source)
-    seed, offset = source.draw()
-    return number(seed), number(offset)
+    inputs += map(number, source.draw()) if capture is None else capture.draws(source)
+    return many(2)
 
 
 def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
@@ -152,7 +155,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
         case Kind.ARRAYS:
             return [f"_inputs.extend(_operands({p}, {names}, {op.params.index(param)}))", f"{entry} = _many(len({p}))"]
         case Kind.KEY:
-            return ["_inputs.extend(_draw(generator))", f"{entry} = _many(2)"]
+            return [f"{entry} = _draw(generator, _inputs)"]
         case Kind.SHAPE:
             convert = ("_sizes", "_sizes_one_by_one")
             if param.text == "DimList":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from weft._base.device import CPU, DeviceLike
@@ -92,6 +93,18 @@ class Generator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         Generator.__init__(self, state["device"])
         self.restore(state["state"])
+
+
+@dataclass(frozen=True)
+class PartOfDraws:
+    """Given to a factory in place of a generator: it makes a part of what it would make in an array of `sizes`.
+
+    first   the position of the part's first element in that array
+    """
+
+    generator: Generator | None
+    first: int
+    sizes: tuple[int, ...]
 
 
 class _Default(Generator):

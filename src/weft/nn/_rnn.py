@@ -196,7 +196,7 @@ class RNNBase(Module):
     def _zeros(self, input: Any, batch: int) -> Any:
         """The initial state that is used where none is given."""
         layers = self.num_layers * (1 + self.bidirectional)
-        return op.zeros((layers, batch, self.hidden_size), dtype=input.dtype, device=input.device)
+        return input.new_zeros((layers, batch, self.hidden_size))
 
     def extra_repr(self) -> str:
         """The sizes, and the options that are not at their defaults."""
@@ -322,4 +322,4 @@ class LSTM(RNNBase):
         cell = super()._zeros(input, batch)
         if not self.proj_size:
             return cell, cell
-        return op.zeros((cell.shape[0], batch, self.proj_size), dtype=input.dtype, device=input.device), cell
+        return input.new_zeros((cell.shape[0], batch, self.proj_size)), cell

@@ -57,7 +57,7 @@ class RNNCellBase(Module):
         batched = input.ndim == 2
         x = input if batched else input.unsqueeze(0)
         if states is None:
-            zeros = op.zeros((x.shape[0], self.hidden_size), dtype=x.dtype, device=x.device)
+            zeros = x.new_zeros((x.shape[0], self.hidden_size))
             states = (zeros,) * count
         elif not batched:
             states = tuple(state.unsqueeze(0) for state in states)

@@ -6,15 +6,13 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import ValueRangeError
-
-if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
 
 _GAINS = {
     "linear": 1.0,
@@ -118,7 +116,7 @@ def eye_(tensor: Tensor) -> Any:
     """The identity matrix."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
-    tensor.copy_(op.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+    tensor.copy_(placed_with(tensor, op.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device)))
 
 
 @_untaped
@@ -211,7 +209,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     tall = (max(rows, columns), min(rows, columns))
-    q, r = op.qr(op.randn(tall, dtype=tensor.dtype, device=tensor.device, generator=generator))
+    drawn = op.randn(tall, dtype=tensor.dtype, device=tensor.device, generator=generator)
+    q, r = op.qr(placed_with(tensor, drawn))
     q = q * op.sign(op.diagonal(r))  # makes the distribution uniform over orthogonal matrices (Mezzadri, 2007)
     tensor.copy_(((q.t() if rows < columns else q) * gain).reshape(tensor.shape))
 
@@ -224,7 +223,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     rows, columns = tensor.shape
     tensor.normal_(0, std, generator=generator)
     drawn = op.rand((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator)
-    tensor.mul_(drawn.argsort(0).argsort(0) >= math.ceil(sparsity * rows))
+    tensor.mul_(placed_with(tensor, drawn).argsort(0).argsort(0) >= math.ceil(sparsity * rows))
 
 
 def _deprecated(fill: Init) -> Init:

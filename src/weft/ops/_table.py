@@ -149,6 +149,12 @@ GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 Partial = str | Callable[[Mapping[str, Any]], str]
 """A reduction, or (static arguments by name) -> a reduction, or "" for none."""
 
+Drawn = Callable[[Sequence[Sizes], Mapping[str, Any]], Sizes]
+"""(shapes of the tensor inputs, static arguments by name) -> sizes of the array that a random row draws.
+
+It broadcasts to the result; only dims that are never split may have other sizes.
+"""
+
 TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
 INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
@@ -230,6 +236,7 @@ class OpDef:
     out_text: str = ""  # the error for an `out` of another type than the result's; "" if any type may be given
     out_decides: bool = False  # whether the result takes the type of `out`, unless `dtype` is given
     separate: tuple[str, ...] = ()  # inputs that must not share any element with what is written in place or to `out`
+    drawn: Drawn | None = None  # for random rows of which parts draw their own numbers: the sizes of what is drawn
     factory: bool = False  # whether it takes the arguments of factories: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
     also: str = ""  # a further public module that exports the function
@@ -317,6 +324,7 @@ def defop(
     out_text: str | None = None,
     out_decides: bool = False,
     separate: Sequence[str] = (),
+    drawn: Drawn | None = None,
     factory: bool = False,
     module: str = "",
     also: str = "",
@@ -383,6 +391,7 @@ def defop(
             text,
             out_decides,
             tuple(separate),
+            drawn,
             factory,
             module,
             also,

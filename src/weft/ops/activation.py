@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
+from weft.ops._draws import each_element
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
 from weft.ops._table import (
@@ -269,7 +270,7 @@ def glu(input: Array, dim: Dim = -1) -> Array:
     return (value * jax.nn.sigmoid(gate)).astype(input.dtype)
 
 
-@defop(dims=pointwise, function=False, method=False)
+@defop(dims=pointwise, drawn=each_element, function=False, method=False)
 def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
     """Negative elements times slopes drawn uniformly from `lower` to `upper`."""
     require_float(input, "rrelu_with_noise_out_cpu")

@@ -202,6 +202,14 @@ def attention(
     return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), probabilities
 
 
+def _mask_sizes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+    """The sizes of the probabilities, of which some are dropped."""
+    query, key, *_ = shapes
+    shares_heads = static["enable_gqa"] and min(len(query), len(key)) > 2
+    batch = (*key[:-3], query[-3]) if shares_heads else key[:-2]
+    return (*broadcast_shapes(query[:-2], batch), query[-2], key[-2])
+
+
 def _dropped(kept: Array, p: float) -> Callable[[Array], Array]:
     return lambda x: jnp.where(kept, x * (0.0 if p >= 1 else 1 / (1 - p)), jnp.zeros_like(x))
 
@@ -228,6 +236,7 @@ def _attention_dropout_vjp(
 
 @defop(
     dims=_attention_dims,
+    drawn=_mask_sizes,
     cast=Cast.LOWER,
     aux=2,
     vjp=_attention_dropout_vjp,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from weft.errors import ValueRangeError
-from weft.ops._dims import pointwise
+from weft.ops._dims import Sizes, pointwise
 from weft.ops._neural import dropout_mask, like
 from weft.ops._table import Array, Key, defop
 
@@ -20,11 +21,16 @@ def _dropout_vjp(g: Array, out: Any, input: Array, p: float = 0.5, whole_dims: i
     return (_drop(g, out[1], p),)
 
 
+def _mask(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+    whole_dims = static["whole_dims"]
+    return shapes[0][: len(shapes[0]) - whole_dims] + (1,) * whole_dims
+
+
 def _drop(x: Array, kept: Array, p: float) -> Array:
     return jnp.where(kept, x * like(0.0 if p >= 1 else 1 / (1 - p), x), jnp.zeros_like(x))
 
 
-@defop(grad_name="Mul", dims=pointwise, function=False, method=False, aux=1, vjp=_dropout_vjp)
+@defop(grad_name="Mul", dims=pointwise, drawn=_mask, function=False, method=False, aux=1, vjp=_dropout_vjp)
 def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
     """Elements set to 0 with probability `p`, the others divided by 1 - p.
 
@@ -38,7 +44,7 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
     return _drop(input, kept, p), kept
 
 
-@defop(grad_name="Mul", dims=pointwise, function=False, method=False)
+@defop(grad_name="Mul", dims=pointwise, drawn=_mask, function=False, method=False)
 def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
     """Elements set to the limit of `selu` with probability `p`, then rescaled: mean 0 and variance 1 are preserved."""
     kept = dropout_mask(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)

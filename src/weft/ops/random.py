@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._draws import each_element
 from weft.ops._rows import factory, require
 from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Scalar, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
@@ -37,21 +38,21 @@ def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
     return jax.lax.complex(*jax.random.uniform(key, (2, *size), real))
 
 
-@factory(function=False)
+@factory(function=False, drawn=each_element)
 def rand(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Uniform numbers from [0, 1)."""
     require(jnp.zeros((), dtype.numpy), _UNIFORM, FLOAT, COMPLEX)
     return _uniform(key, size, dtype.numpy)
 
 
-@factory(function=False)
+@factory(function=False, drawn=each_element)
 def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers with mean 0 and variance 1; for complex types, each part has variance 1/2."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
     return jax.random.normal(key, size, dtype.numpy)
 
 
-@factory(function=False)
+@factory(function=False, drawn=each_element)
 def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
@@ -59,7 +60,7 @@ def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, k
     return middle + spread * jax.random.normal(key, size, dtype.numpy)
 
 
-@factory(function=False)
+@factory(function=False, drawn=each_element)
 def randint(size: Shape, low: Scalar, high: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Integers from [low, high), in any type."""
     first, last = (jnp.asarray(x).astype(jnp.int64) for x in (low, high))
@@ -88,6 +89,7 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 @defop(
     arithmetic=Arithmetic.OWN,
     dims=pointwise,
+    drawn=each_element,
     check=_bernoulli_check,
     out_text="",
     check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
@@ -109,6 +111,7 @@ def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: K
 @defop(
     arithmetic=Arithmetic.OWN,
     dims=pointwise,
+    drawn=each_element,
     check=_normal_sample_check,
     out_text="",
     function=False,
@@ -165,6 +168,10 @@ def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
 
 
+def _noise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+    return (*shapes[0][:-1], static["num_samples"]) if static["replacement"] else shapes[0]
+
+
 def _multinomial_check(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     del num_samples, replacement, key
     return ~((input >= 0) & (input < inf)) | (input.sum(-1, keepdims=True) <= 0)
@@ -173,6 +180,7 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 @defop(
     arithmetic=Arithmetic.OWN,
     dims=_samples,
+    drawn=_noise,
     check=_multinomial_check,
     check_text="probability tensor contains either `inf`, `nan` or element < 0, "
     "or is an invalid multinomial distribution (sum of probabilities <= 0)",
@@ -204,7 +212,15 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
 # In-place fills: only the shape and the type of the input matter
 
 
-_fill = partial(defop, arithmetic=Arithmetic.OWN, dims=pointwise, function=False, method=False, inplace=True)
+_fill = partial(
+    defop,
+    arithmetic=Arithmetic.OWN,
+    dims=pointwise,
+    drawn=each_element,
+    function=False,
+    method=False,
+    inplace=True,
+)
 """Decorator for a row that has only an in-place form."""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests._lazy.interpreter.check import Case, check
 from weft._lazy.interpreter import missing
+from weft.ops._draws import key_of_part
 
 SEEDS = [np.int64(-1), np.int64(2**40 + 3), np.int32(-7), np.uint32(5)]
 
@@ -67,6 +68,32 @@ def test_numbers():
             drawn("choice", 20, (5,), False),
         ]
     )
+
+
+def test_parts_of_draws():
+    """A part has the numbers of the whole, also of draws that split their key or fold it."""
+    whole, part = (5, 2**20, 3), np.s_[3:5, 7:11, 1:3]
+    first = np.uint64((3 * 2**20 + 7) * 3 + 1)
+
+    def drawn(name, *args):
+        def draw(seed, at):
+            key = key_of_part(jax.random.key(seed), at, whole)
+            return getattr(jax.random, name)(jax.random.fold_in(key, 3), *args)
+
+        return Case(name, draw, [SEEDS[1], first], 32, False)
+
+    check(
+        [
+            *[drawn("bits", (2, 4, 2), width) for width in ("uint16", "uint32", "uint64")],
+            drawn("normal", (2, 4, 2), np.float32),
+            drawn("uniform", (2, 2, 4, 2), np.float32),
+        ]
+    )
+    key = jax.random.key(7)
+    bits = jax.random.bits(key_of_part(key, jnp.asarray(first), whole), (2, 2, 4, 2))
+    np.testing.assert_array_equal(bits, jax.random.bits(key, (2, *whole))[:, *part])
+    with pytest.raises(TypeError, match="a key of a part is made from another key, not from the seed"):
+        jax.random.key(7, impl=jax.random.key_impl(key_of_part(key, jnp.asarray(first), whole)))
 
 
 def test_other_generators_are_compiled():

@@ -79,6 +79,11 @@ def strategies_of(sample, mesh):
     call, arrays = call_of_sample(sample)
     inputs = [torch.from_numpy(x)._read() if isinstance(x, np.ndarray) else number(x) for x in arrays]
     whole = whole_call(call, [x.aval for x in inputs])
+    if whole.rule.factors.separate:
+        dims = range(max(len(operand.shape) for operand in whole.operands))
+        return [
+            [[Shard(dim) if dim < len(operand.shape) else Replicate()] for operand in whole.operands] for dim in dims
+        ]
     found = strategies(whole.rule, whole.operands, whole.sizes, mesh.size(), {})
     return [[[placement] for placement in strategy.ins] for strategy in found]
 
@@ -101,7 +106,8 @@ def check_with(sample, mesh, placements):
         if not isinstance(x, torch.Tensor):
             parts.append(x)
             continue
-        x.requires_grad_(sample.op.differentiable and x.dtype.is_differentiable)
+        counts = sample.op.name.endswith("_step") and not x.ndim  # how often an optimizer has stepped has no gradient
+        x.requires_grad_(sample.op.differentiable and x.dtype.is_differentiable and not counts)
         leaf, part = placed(x, mesh, next(rest))
         leaves.append((x, leaf))
         parts.append(part)

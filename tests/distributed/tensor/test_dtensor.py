@@ -99,6 +99,77 @@ def test_a_gradient_of_a_local_part_may_be_partial():
     assert on_mesh((2,), program) == [[3.0] * 3] * 2
 
 
+def test_gradients_of_a_local_tensor_lie_as_asked():
+    """Parts of a sum instead of the sum, if `from_local` is told so. In PyTorch, all processes have equal parts."""
+
+    def program(mesh):
+        own = torch.ones(3, requires_grad=True)
+        x = DTensor.from_local(own, mesh, [Replicate()], grad_placements=[Partial()])
+        (x * distribute_tensor(torch.arange(3.0), mesh)).sum().backward()
+        pending = DTensor.from_local(own.detach(), mesh, [Partial()])
+        pending.requires_grad_()
+        (pending.to_local(grad_placements=[Partial()]) * (mesh.get_rank() + 1)).sum().backward()
+        text = r"gradients with the placements \['R'\] have the size \[6\], and the local tensor has \[3\]"
+        with pytest.raises(ValueError, match=text):
+            DTensor.from_local(own, mesh, [Shard(0)], grad_placements=[Replicate()])
+        return own.grad.tolist(), pending.grad.to_local().tolist()
+
+    assert on_mesh((2,), program) == [([0, 1, 2], [3, 3, 3]), ([0, 0, 0], [3, 3, 3])]
+
+
+def test_what_lies_on_another_mesh_is_refused():
+    def program(mesh):
+        other = DeviceMesh("cpu", [1, 0])
+        x, y = (distribute_tensor(torch.ones(4), where, [Shard(0)]) for where in (mesh, other))
+        text = (
+            r"all tensors must be on one mesh, but got DeviceMesh\('cpu', \[0, 1\]\) and DeviceMesh\('cpu', \[1, 0\]\)"
+        )
+        calls = (
+            lambda: x + y,
+            lambda: torch.cat([x, y]),
+            lambda: x.clone().copy_(y),
+            lambda: torch.add(x, x, out=y.clone()),
+            lambda: (y.clone().requires_grad_() * 1).backward(x),
+        )
+        for call in calls:
+            with pytest.raises(RuntimeError, match=text):
+                call()
+        return x.sum().item()  # nothing is left hanging
+
+    assert on_mesh((2,), program) == [4.0] * 2
+
+
+def test_plain_tensors_are_not_mixed_with_distributed_ones():
+    def program(mesh):
+        x, plain = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]), torch.ones(4, 2)
+        calls = (
+            (lambda: plain @ x.t(), "got mixed torch.Tensor and DTensor"),
+            (lambda: plain.add_(x), "got mixed torch.Tensor and DTensor"),
+            (lambda: torch.where(x > 0, x, plain), "got mixed torch.Tensor and DTensor"),
+            (lambda: x[torch.tensor([0])], "got mixed torch.Tensor and DTensor"),
+            (lambda: x.__setitem__(0, torch.ones(2)), "got mixed torch.Tensor and DTensor"),
+            (lambda: torch.add(x, x, out=plain), "cannot write a DTensor to a tensor"),
+            (lambda: torch.add(plain, plain, out=x), "cannot write a plain tensor to a DTensor"),
+            (
+                lambda: (x.clone().requires_grad_() * 1).backward(plain),
+                "is a plain tensor, and what it is the gradient",
+            ),
+            (lambda: setattr(x, "grad", plain), "attempting to assign a plain tensor as the gradient of a DTensor"),
+            (lambda: init_device_mesh("cpu", (3,)), "bigger than default world size 2, but found 3 ranks"),
+        )
+        for call, text in calls:
+            with pytest.raises(RuntimeError, match=text):
+                call()
+        with pytest.raises(TypeError, match="distribute_tensor takes a tensor, but got a list"):
+            distribute_tensor([1.0], mesh)
+        leaf = x.detach().requires_grad_()
+        leaf.grad = distribute_tensor(plain, mesh)
+        assert leaf.grad.placements == (Replicate(),)
+        return x.sum().item()
+
+    assert on_mesh((2,), program) == [8.0] * 2
+
+
 def test_without_parts_in_common_an_error_says_what_to_do():
     def program(mesh):
         x = distribute_tensor(torch.ones(4), mesh, [Shard(0)])
@@ -227,6 +298,59 @@ def test_random_numbers_are_those_of_one_device():
         for own, other in zip((*ours, *dropped), (*whole, *expected), strict=True):
             assert torch.equal(own.full_tensor(), other)
         assert dropped[1].placements == (Shard(0),)
+
+    on_mesh((2,), program)
+
+
+DRAWS = {
+    "dropout": nn.functional.dropout,
+    "dropout of channels": lambda x: nn.functional.dropout1d(x[None]),
+    "alpha dropout": lambda x: nn.functional.feature_alpha_dropout(x[None], 0.3),
+    "rrelu": lambda x: nn.functional.rrelu(x, training=True),
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
+    "binomial": lambda x: torch.binomial(torch.full_like(x, 50), x.sigmoid()),
+    "normal": lambda x: torch.normal(x, x.abs()),
+    "complex": lambda x: torch.randn_like(x, dtype=torch.complex64),
+    "integers": lambda x: torch.randint_like(x, 100),
+    "samples": lambda x: torch.multinomial(x.exp(), 2),
+    "fills": lambda x: x.clone().normal_(1, 2).add_(x.clone().uniform_()).add_(x.clone().exponential_()),
+    "xavier": lambda x: nn.init.xavier_uniform_(x.clone()),
+    "orthogonal": lambda x: nn.init.orthogonal_(x.clone()),
+    "sparse": lambda x: nn.init.sparse_(x.clone(), 0.3),
+    "identity": lambda x: nn.init.eye_(x.clone()),
+    "gamma": lambda x: torch._standard_gamma(x.exp()),
+    "poisson": lambda x: torch.poisson(x.exp()),
+}
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
+def test_every_draw_has_the_numbers_of_one_device_and_sends_nothing(shape):
+    def program(mesh):
+        torch.manual_seed(0)
+        whole = torch.randn(5, 6)
+        for placements in product([Shard(0), Shard(1), Replicate()], repeat=mesh.ndim):
+            x = distribute_tensor(whole, mesh, placements)
+            for name, draw in DRAWS.items():
+                torch.manual_seed(1)
+                expected = draw(whole)
+                torch.manual_seed(1)
+                with CommDebugMode() as mode, torch.no_grad():
+                    drawn = draw(x)
+                assert torch.equal(drawn.full_tensor(), expected), (name, placements)
+                draws_all = name in ("binomial", "gamma", "poisson", "samples")
+                assert draws_all or not mode.get_total_counts(), (name, placements)
+
+    on_mesh(shape, program)
+
+
+def test_dropped_elements_have_no_gradient():
+    def program(mesh):
+        whole = torch.ones(6, 4).requires_grad_()
+        x = distribute_tensor(torch.ones(6, 4), mesh, [Shard(0)]).requires_grad_()
+        for leaf in (whole, x):
+            torch.manual_seed(3)
+            (nn.functional.dropout(leaf) * 3).sum().backward()
+        assert torch.equal(x.grad.full_tensor(), whole.grad)
 
     on_mesh((2,), program)
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only, stored_as
 from weft._lazy.trace import SizeValues, Trace
 
 _CALLS = {
@@ -68,7 +68,7 @@ class FlatTrace:
 
     def register(self, aval: Any) -> int:
         """Add a register of a jax type; returns its number."""
-        dtype = np.dtype(np.uint64 if is_key(aval.dtype) else aval.dtype)
+        dtype = stored_as(aval.dtype)
         self.types.append(Type(tuple(aval.shape) if self.sizes is None else self.sizes.shape(aval.shape), dtype))
         return len(self.types) - 1
 
@@ -76,7 +76,7 @@ class FlatTrace:
         """Add a register with a known value; returns its number."""
         number = self.register(aval)
         if is_key(aval.dtype):
-            value = np.ascontiguousarray(jax.random.key_data(value)).view(np.uint64)[..., 0]
+            value = np.ascontiguousarray(jax.random.key_data(value)).view(self.types[number].dtype)[..., 0]
         self.constants[number] = read_only(np.asarray(value, self.types[number].dtype))
         return number
 

@@ -22,7 +22,7 @@ Binary = Callable[[Array, Array], Any]
 
 
 class Type(NamedTuple):
-    """Shape and element type of an array; for random keys the element type is uint64."""
+    """Shape and element type of an array; for random keys, of the numbers that represent them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -80,6 +80,13 @@ def is_float(dtype: np.dtype) -> bool:
 def is_key(dtype: Any) -> bool:
     """Whether a type of jax is that of random keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def stored_as(dtype: Any) -> np.dtype:
+    """The type of the numbers that represent those of a type of jax: for random keys, as many bytes as they have."""
+    if not is_key(dtype):
+        return np.dtype(dtype)
+    return np.dtype(np.uint64 if dtype.itemsize == 8 else (np.void, dtype.itemsize))
 
 
 def is_integer(dtype: np.dtype) -> bool:

@@ -14,12 +14,13 @@ from weft._lazy.aval import Sharding
 from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
+from weft._tensor.generator import PartOfDraws
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import require_sizes
-from weft.ops._table import TABLE, Kind
+from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -50,16 +51,16 @@ def create(
 def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
     """The result of a factory row, placed as other tensors of its size are; each process makes its part alone.
 
-    Random numbers are those that one process would draw, so all are drawn.
+    Random numbers are those that one process would draw.
     """
     requires_grad = options.pop("requires_grad", False)
 
-    def create(own: Any) -> Tensor:
+    def create(own: Any, first: int) -> Tensor:
+        if TABLE[row].drawn is not None:
+            options["generator"] = PartOfDraws(options.get("generator"), first, size)
         return getattr(op, row)(own, *args, **options)
 
-    drawn = any(param.kind is Kind.KEY for param in TABLE[row].params)
-    value = sharding.distributed(create(size)._read()) if drawn else sharding.created(size, create)
-    return wrap(value).requires_grad_(requires_grad)
+    return wrap(sharding.created(size, create)).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.state import using
 from weft._tensor.composite import create
+from weft._tensor.generator import PartOfDraws
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._collectives import broadcast
 from weft.distributed._observers import requested
@@ -15,7 +16,7 @@ from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import labelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for
-from weft.errors import DistError
+from weft.errors import ArgumentError, DistError
 from weft.nn import Module, Parameter
 
 
@@ -27,6 +28,8 @@ def distribute_tensor(
     The elements are those of the rank `src_data_rank` of each mesh dim; with None, each process takes its own. Instead
     of placements, a mapping may give mesh dims by the names of the tensor's dims: `{"batch": "dp"}`.
     """
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
     mesh = active_mesh(device_mesh)
     wanted = placements_for(placements, mesh, tensor.ndim, tensor)
     if isinstance(tensor, DTensor):
@@ -106,9 +109,12 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
     ) -> DTensor:
         del layout
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else size
-        return _created(
-            lambda own: function(own, dtype=dtype), shape, requires_grad, device_mesh, placements, drawn=drawn
-        )
+
+        def part(own: Any, first: int) -> Tensor:
+            options = {"generator": PartOfDraws(None, first, shape)} if drawn else {}
+            return function(own, dtype=dtype, **options)
+
+        return _created(part, shape, requires_grad, device_mesh, placements)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
@@ -116,19 +122,16 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
 
 
 def _created(
-    function: Callable[[Any], Tensor],
+    function: Callable[[Any, int], Tensor],
     shape: Sequence[int],
     requires_grad: bool,
     device_mesh: DeviceMesh | None,
     placements: Any,
-    *,
-    drawn: bool = False,
 ) -> DTensor:
-    """A new tensor, of which only this process's part is made, unless it is `drawn`."""
+    """A new tensor, of which only this process's part is made: by its size and the position of its first element."""
     mesh = active_mesh(device_mesh)
     sharding = sharding_of(mesh, placements_for(placements, mesh, len(shape)), shape)
-    value = sharding.distributed(operand(function(shape))) if drawn else sharding.created(shape, function)
-    result = wrap(value)
+    result = wrap(sharding.created(shape, function))
     return result.requires_grad_(requires_grad)  # pyright: ignore[reportReturnType]  its value is sharded
 
 
@@ -152,5 +155,5 @@ def full(
     """A distributed tensor whose elements are all `fill_value`."""
     del layout
     return _created(
-        lambda own: create.full(own, fill_value, dtype=dtype), tuple(size), requires_grad, device_mesh, placements
+        lambda own, _: create.full(own, fill_value, dtype=dtype), tuple(size), requires_grad, device_mesh, placements
     )

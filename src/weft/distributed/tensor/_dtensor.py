@@ -12,7 +12,7 @@ from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._placements import Placements, Replicate
-from weft.distributed.tensor._redistribute import redistributed
+from weft.distributed.tensor._redistribute import redistributed, with_gradient
 from weft.distributed.tensor._sharding import Sharding, labelled, local_part, local_type, relabelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
@@ -58,12 +58,14 @@ class DTensor(Tensor):
         run_check: bool = False,
         shape: Sequence[int] | None = None,
         stride: Sequence[int] | None = None,
+        grad_placements: Any = None,
     ) -> DTensor:
         """The tensor of which each process has given its part; by default, all have given the whole one.
 
         `shape` is the size of the whole tensor. Without it, parts of a split dim count as equal. With `run_check`, the
         parts' sizes and types are compared, and replicated tensors are those of the first rank. Gradients flow back to
-        `local_tensor`.
+        `local_tensor`: of its part, and whole where it is replicated or partial, unless `grad_placements` says how
+        they are to form the gradient of the whole.
         """
         mesh = active_mesh(device_mesh)
         if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
@@ -80,6 +82,8 @@ class DTensor(Tensor):
                 f"tensor of size {list(size)} with the placements {list(map(str, wanted))} has the size "
                 f"{list(sharding.local_shape)}; give the whole tensor's size as `shape`"
             )
+        if grad_placements is not None:
+            value = with_gradient(value, sharding, placements_for(grad_placements, mesh, local_tensor.ndim))
         return _distributed(labelled(value, sharding))
 
     def to_local(self, *, grad_placements: Any = None) -> Tensor:
@@ -92,7 +96,7 @@ class DTensor(Tensor):
         if grad_placements is None:
             return _plain(value)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
-        partial = [at for at, p in enumerate(wanted) if p.is_partial() and self.placements[at].is_replicate()]
+        partial = [at for at, p in enumerate(wanted) if p.is_partial()]
         return _plain(redistributed(value, self._sharding, partial))
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:

@@ -12,13 +12,14 @@ from typing import Any
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval
-from weft._lazy.call import ONE, kinds_of
+from weft._lazy.call import ONE, kinds_of, part_of_draw
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
+from weft._tensor.scalar import number
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._placements import Placements, Replicate, in_order, split_order, without_stride
+from weft.distributed.tensor._placements import Placements, Replicate, Shard, in_order, split_order, without_stride
 from weft.distributed.tensor._propagate import Operand, Rule, Strategy, cheapest, chosen
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._register import stated_strategies
@@ -49,6 +50,7 @@ class Plan:
     inputs      for each input its sharding, or None for what is no part of a tensor
     spread      for each input, the mesh dims along which its gradients are added up
     summed      the inputs for which there are such dims
+    drawn_from  where random numbers are drawn in parts, an input more: the position of this process's first one
     signature   the call on the parts, with sharded results
     is_local    whether all inputs are where they are needed
     has_grads   whether it is one for inputs with gradients, too
@@ -57,6 +59,7 @@ class Plan:
     inputs: tuple[Sharding | None, ...]
     spread: tuple[tuple[int, ...], ...]
     summed: tuple[int, ...]
+    drawn_from: int | None
     signature: Signature
     is_local: bool
     has_grads: bool
@@ -74,6 +77,11 @@ class Plan:
         """Whether nothing is sent for these inputs, now or for their gradients."""
         return self.is_local and not (grad and any(inputs[at].tape is not None for at in self.summed))
 
+    def recorded(self, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Record the call on inputs that lie as planned; returns the values of its outputs."""
+        place = () if self.drawn_from is None else (number(self.drawn_from),)
+        return record(self.signature, (*inputs, *place), ambient())
+
 
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
 _MOST_PLANS = 65_536
@@ -86,7 +94,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     grad = state.grad and any(x.tape is not None for x in inputs)
     plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
     if plan is not None and plan.sends_nothing(inputs, grad):
-        return record(plan.signature, inputs, state)
+        return plan.recorded(inputs)
     if (results := over_split_classes(call, inputs)) is not None:
         return results
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
@@ -105,7 +113,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         x if wanted is None else redistributed(x, wanted, spread if grad else ())
         for x, wanted, spread in zip(inputs, plan.inputs, plan.spread, strict=True)
     ]
-    return record(plan.signature, tuple(values), state)
+    return plan.recorded(tuple(values))
 
 
 def _keep(call: Call, avals: tuple[Aval, ...], grad: bool, plan: Plan) -> None:
@@ -113,7 +121,7 @@ def _keep(call: Call, avals: tuple[Aval, ...], grad: bool, plan: Plan) -> None:
     if len(_plans) >= _MOST_PLANS:
         _plans.clear()
     _plans[call, avals, grad] = plan
-    if plan.is_local and plan.has_grads and not plan.summed:
+    if plan.is_local and plan.has_grads and not plan.summed and plan.drawn_from is None:
         call.signatures[avals] = plan.signature
 
 
@@ -223,14 +231,25 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
         for at, size in enumerate(whole.sizes)
     ]
     parts = [aval if to is None else local_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
-    local = signature_of(_on_parts(whole.call, whole.static, results), tuple(parts))
+    drawn = _drawn_in_parts(whole, results)
+    if drawn is not None:
+        parts.append(number(0).aval)
+    local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
     is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
     summed = tuple([at for at, dims in enumerate(spread) if dims])
     has_grads = grad or all(s.is_differentiable for s in strategies)
-    return Plan(tuple(wanted), tuple(spread), summed, local.with_types(types), is_local, has_grads)
+    first = None if drawn is None else results[0].position_in(drawn)
+    return Plan(tuple(wanted), tuple(spread), summed, first, local.with_types(types), is_local, has_grads)
+
+
+def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | None:
+    """The sizes of the array that a call draws, if processes draw different parts of it."""
+    if whole.call.op.drawn is None or not any(isinstance(p, Shard) for p in results[0].placements):
+        return None
+    return whole.call.op.drawn([o.shape for o in whole.operands], whole.static)
 
 
 def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:
@@ -264,9 +283,9 @@ def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
 
 
 def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequence[Sizes]) -> Factors:
-    """The letters of a call's dims. Without a rule, or where numbers are drawn, no dim may be split."""
+    """The letters of a call's dims. Without a rule, or where only all numbers can be drawn, no dim may be split."""
     rule = call.op.dims
-    if rule is not None and not any(p.kind is Kind.KEY for p in call.op.params):
+    if rule is not None and (call.op.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
         factors = rule(shapes, static)
         if [len(dims) for dims in factors.outs] == [len(out) for out in outs]:
             return factors
@@ -291,12 +310,14 @@ def _say_once(name: str) -> None:
     _log.warning("%s has no rule for shardings; its inputs are replicated first", name)
 
 
-def _on_parts(call: Call, static: dict[str, Any], results: Sequence[Sharding]) -> Call:
-    """A call whose sizes of its result are those of this process's part."""
+def _on_parts(call: Call, static: dict[str, Any], results: Sequence[Sharding], drawn: Sizes | None) -> Call:
+    """A call whose sizes of its result are those of this process's part, and that draws a part of an array."""
     entries = list(call.static)
     for at, param in enumerate(call.op.params):
         if param.text == "OutShape" and entries[at] is not None:
             shape = results[0].local_shape
             start = static["dim"] if len(entries[at]) < len(shape) else 0
             entries[at] = shape[start : start + len(entries[at])]
+        if param.kind is Kind.KEY and drawn is not None:
+            entries[at] = part_of_draw(drawn)
     return call_of(call.op, tuple(entries), call.device)

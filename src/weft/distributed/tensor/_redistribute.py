@@ -8,11 +8,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._base.site import user_site
 from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import note_redistribution, observers, requested
 from weft.distributed.tensor import _transfers as transfers
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, split_order
-from weft.distributed.tensor._sharding import Sharding, local_part, relabelled, type_of, type_text
-from weft.errors import DistError
+from weft.distributed.tensor._sharding import Sharding, labelled, local_part, relabelled, type_of, type_text
+from weft.distributed.tensor._transfers import Transfer
+from weft.errors import DistError, ValueRangeError
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,22 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     return result
 
 
+def with_gradient(part: Value, sharding: Sharding, placements: Placements) -> Value:
+    """A plain value, which becomes a part as `sharding` says; its gradients lie as `placements` say."""
+
+    def moved(gradient: Tensor) -> Tensor:
+        value = redistributed(labelled(operand(gradient), sharding.of_cotangents()), target)
+        return wrap(local_part(value))
+
+    target = sharding.with_placements(placements)
+    if target.local_shape != sharding.local_shape:
+        raise ValueRangeError(
+            f"from_local: gradients with the placements {list(map(str, placements))} have the size "
+            f"{list(target.local_shape)}, and the local tensor has {list(sharding.local_shape)}"
+        )
+    return transfers.transferred(part, Transfer("from_local", lambda x: x.clone(), lambda: Transfer("to", moved, None)))
+
+
 _spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
 """Results for `spread`, by the value that they are made from.
 
@@ -44,6 +62,8 @@ If several operators use a value in this way, their gradients are added up here 
 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
+    if now.mesh != sharding.mesh:
+        raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
     plain = local_part(value)
     if steps := _steps(now.placements, sharding.placements):
         if observers() or _log.isEnabledFor(logging.DEBUG):
@@ -79,13 +99,15 @@ def _leaves(now: Sharding, at: int) -> bool:
 def _steps(now: Placements, target: Placements) -> list[tuple[int, Placement]]:
     """The mesh dims along which something moves, in order, each with its next placement.
 
-    Where several mesh dims split one dim of the tensor, before or afterwards, all of them are joined first.
+    What makes parts smaller comes first, and what makes them larger last, so that least is sent. Where several mesh
+    dims split one dim of the tensor, before or afterwards, all of them are joined first.
     """
     changed = [at for at, (a, b) in enumerate(zip(now, target, strict=True)) if a != b]
     if not changed:
         return []
     if not _meet(now, target):
-        return [(at, target[at]) for at in changed]
+        changed.sort(key=lambda at: isinstance(now[at], Shard) - isinstance(target[at], Shard))
+        return [step for at in changed for step in _along(at, now[at], target[at])]
     before, after = split_order(now), split_order(target)
     first = min(map(after.index, changed)) if before == after else 0
     steps: list[tuple[int, Placement]] = []
@@ -95,8 +117,15 @@ def _steps(now: Placements, target: Placements) -> list[tuple[int, Placement]]:
     for at in after[first:]:
         placement = Replicate() if isinstance(now[at], Shard) else now[at]
         if placement != target[at]:
-            steps.append((at, target[at]))
+            steps += _along(at, placement, target[at])
     return steps
+
+
+def _along(at: int, now: Placement, target: Placement) -> list[tuple[int, Placement]]:
+    """The steps along one mesh dim. What is to be reduced later is whole before that."""
+    if isinstance(target, Partial) and not isinstance(now, Replicate):
+        return [(at, Replicate()), (at, target)]
+    return [(at, target)]
 
 
 def _meet(now: Placements, target: Placements) -> bool:
@@ -127,8 +156,8 @@ def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bo
             transfer = transfers.all_reduce(mesh, at, reduce_op)
         case Partial(reduce_op=reduce_op), Shard(dim=dim):
             transfer = transfers.reduce_scatter(mesh, at, dim, parts[dim][1], reduce_op)
-        case Replicate(), Partial(reduce_op="sum"):
-            transfer = transfers.keep_first(mesh, at)
+        case Replicate(), Partial(reduce_op=reduce_op):
+            transfer = transfers.unreduced(mesh, at, reduce_op)
         case _:
             raise DistError(f"no transfer leads from {source} to {target}")
     return transfers.transferred(plain, transfer)

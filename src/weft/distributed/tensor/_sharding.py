@@ -19,6 +19,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part, split_order
 from weft.errors import DistError
+from weft.ops._draws import strides_of
 
 
 class Sharding:
@@ -61,6 +62,12 @@ class Sharding:
                 parts[placement.dim] = start + offset, size
         return parts
 
+    def position_in(self, sizes: Sequence[int]) -> int:
+        """The position of this process's first element in an array that broadcasts to the sizes of the tensor."""
+        parts = self.local_parts()[len(self.size) - len(sizes) :]
+        steps = strides_of(tuple(sizes))
+        return sum(start * step for (start, _), size, step in zip(parts, sizes, steps, strict=True) if size != 1)
+
     def index(self, mesh_dim: int) -> int:
         """This process's index along a dim of the mesh; outside of the mesh, one past the last: all parts are empty."""
         coordinate = self.mesh.coordinate
@@ -72,7 +79,11 @@ class Sharding:
 
     def replicated(self) -> Sharding:
         """The same tensor, whole on each process."""
-        return self.with_placements((Replicate(),) * len(self.placements))
+        return self.replicated_of(self.size)
+
+    def replicated_of(self, size: Sequence[int]) -> Sharding:
+        """A tensor of this size, whole on each process of the mesh."""
+        return sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size)
 
     def type_like(self, kind: type) -> type:
         """The class of sharded tensors that are also of a subclass of `Tensor`, such as parameters."""
@@ -80,22 +91,15 @@ class Sharding:
 
     def whole(self, value: Value, size: Sequence[int]) -> Value:
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
-        return labelled(value, sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size))
+        return labelled(value, self.replicated_of(size))
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int]], Tensor]) -> Value:
-        """A new value of this size, placed as values of this sharding are, or whole if they have another size."""
-        target = self._for_size(size)
-        return labelled(create(target.local_shape)._read(), target)
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor]) -> Value:
+        """A new value of this size, placed as values of this sharding are, or whole if they have another size.
 
-    def distributed(self, value: Value) -> Value:
-        """A plain value, which all processes have, placed as values of this sharding are, or whole as above."""
-        target = self._for_size(value.aval.shape)
-        return _Above.redistributed(self.whole(value, value.aval.shape), target)
-
-    def _for_size(self, size: Sequence[int]) -> Sharding:
-        if tuple(size) == self.size:
-            return self.of_cotangents()
-        return sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size)
+        `create` gets the size of this process's part, and the position of its first element.
+        """
+        target = self.of_cotangents() if tuple(size) == self.size else self.replicated_of(size)
+        return labelled(create(target.local_shape, target.position_in(target.size))._read(), target)
 
     def of_cotangents(self) -> Sharding:
         """How gradients of values with this sharding lie inside of a backward pass.

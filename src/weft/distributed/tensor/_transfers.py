@@ -151,10 +151,14 @@ def rotate(mesh: DeviceMesh, mesh_dim: int, places: int = 1) -> Transfer:
     return Transfer("all_to_all", run, lambda: rotate(mesh, mesh_dim, -places), "all_to_all_single")
 
 
-def keep_first(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
-    """What all have as a sum: the first rank keeps it, and the others have zeros."""
-    first = mesh.get_local_rank(mesh_dim) == 0
-    return Transfer("partial", lambda x: x.clone() if first else _zeros(x, x.shape), None)
+def unreduced(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
+    """What all have, as tensors whose reduction it is: the first rank keeps it, and the others too or as neutral."""
+    count = mesh.shape[mesh_dim]
+    if reduce_op in ("sum", "product") and mesh.get_local_rank(mesh_dim) > 0:
+        neutral = float(reduce_op == "product")
+        return Transfer("partial", lambda x: _zeros(x, x.shape).fill_(neutral), None)
+    averaged = (lambda: times(count)) if reduce_op == "avg" else None
+    return Transfer("partial", lambda x: x.clone(), averaged)
 
 
 def spread(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
@@ -165,6 +169,11 @@ def spread(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
 def share(count: int) -> Transfer:
     """One of `count` equal shares."""
     return Transfer("share", lambda x: x / count, lambda: share(count))
+
+
+def times(count: int) -> Transfer:
+    """The tensor `count` times."""
+    return Transfer("times", lambda x: x * count, lambda: times(count))
 
 
 def _cut(x: Tensor, dim: int, start: int, length: int) -> Tensor:
