@@ -76,16 +76,22 @@ def _announce(name: str, values: Sequence[Value], requested: bool) -> None:
 
 
 class collective:
-    """A block that is one collective, whatever it calls."""
+    """A block that is one collective, whatever it calls.
 
-    __slots__ = ("_before", "_name", "_requested", "_values")
+    With `apart`, it is no part of the collective within which it runs, and which only needs values that have to be sent
+    first.
+    """
 
-    def __init__(self, name: str, values: Sequence[Value], *, requested: bool = True) -> None:
-        self._name, self._values, self._requested = name, values, requested
+    __slots__ = ("_apart", "_before", "_name", "_requested", "_values")
+
+    def __init__(self, name: str, values: Sequence[Value], *, requested: bool = True, apart: bool = False) -> None:
+        self._name, self._values, self._requested, self._apart = name, values, requested, apart
 
     def __enter__(self) -> None:
+        self._before = _thread.within
+        _thread.within = self._before and not self._apart
         _announce(self._name, self._values, self._requested)
-        self._before, _thread.within = _thread.within, True
+        _thread.within = True
 
     def __exit__(self, *_: object) -> None:
         _thread.within = self._before

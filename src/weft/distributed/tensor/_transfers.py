@@ -1,7 +1,9 @@
 """Transfers: differentiable exchanges of parts along one dim of a mesh, as functions of plain values.
 
 Inside of a backward pass, the gradient of a split value is split, and the gradient of all others is whole: of a
-replicated value as of a partial one. So the derivative of each transfer is a transfer, or nothing.
+replicated value as of a partial one. So the derivative of each transfer is a transfer, or nothing. The gradient of a
+partial value is whole, but each rank goes on with it for its own part: where it is differentiated again, the ranks'
+gradients of it are added up.
 """
 
 from __future__ import annotations
@@ -33,19 +35,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Transfer:
-    """An exchange along a dim of a mesh. `derivative` takes the cotangent; None passes it on."""
+    """An exchange along a dim of a mesh, or the tensor itself where `run` is None.
+
+    `derivative` takes the cotangent; None passes it on.
+    """
 
     name: str
-    run: Callable[[Tensor], Tensor]
+    run: Callable[[Tensor], Tensor] | None
     derivative: Callable[[], Transfer] | None
     collective: str = ""  # what it calls, under PyTorch's name; "" if nothing is sent
 
 
 def transferred(value: Value, transfer: Transfer) -> Value:
     """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
+    is_linked = value.tape is not None and ambient().grad
+    if transfer.run is None and not is_linked:
+        return value
     with using(grad=False), _announced(transfer, value):
-        result = transfer.run(wrap(value))._read()
-    if value.tape is None or not ambient().grad:
+        result = (transfer.run or Tensor.detach)(wrap(value))._read()
+    if not is_linked:
         return result
     signature = Signature(
         transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device, rounds=False
@@ -74,16 +82,26 @@ def _announced(transfer: Transfer, value: Value) -> AbstractContextManager[None]
 # --- which there are ------------------------------------------------------------------------------------------
 
 
-def gather(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, *, scatters: bool = False) -> Transfer:
-    """Parts of a dim of this size, joined on all. With `scatters`, gradients of the result are added up over ranks."""
+def gather(
+    mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, *, scatters: bool = False, divisor: int = 1
+) -> Transfer:
+    """Parts of a dim of this size, joined on all, and divided by `divisor`.
+
+    With `scatters`, gradients of the result are added up over ranks; with the number of ranks as divisor, averaged.
+    """
     group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
-    back = reduce_scatter if scatters else take
 
     def run(x: Tensor) -> Tensor:
         whole = collectives.all_gather_single(_padded(x, dim, -(-size // count)), dim, group)
-        return _cut(whole, dim, 0, size)
+        joined = _cut(whole, dim, 0, size)
+        return joined if divisor == 1 else joined / divisor
 
-    return Transfer("all_gather", run, lambda: back(mesh, mesh_dim, dim, size), "all_gather_into_tensor")
+    def back() -> Transfer:
+        if not scatters:
+            return take(mesh, mesh_dim, dim, size)
+        return reduce_scatter(mesh, mesh_dim, dim, size, "sum" if divisor == 1 else "avg")
+
+    return Transfer("all_gather", run, back, "all_gather_into_tensor")
 
 
 def take(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int) -> Transfer:
@@ -103,16 +121,17 @@ def reduce_scatter(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, reduce_
         padded = _padded(x, dim, -(-size // count) * count)
         return _cut(collectives.reduce_scatter_single(padded, reduce_op, dim, group), dim, 0, length)
 
-    back = gather(mesh, mesh_dim, dim, size)
-    shares = Transfer("all_gather", lambda x: back.run(x) / count, back.derivative, back.collective)
-    return Transfer("reduce_scatter", run, lambda: shares if reduce_op == "avg" else back, "reduce_scatter_tensor")
+    def back() -> Transfer:
+        return gather(mesh, mesh_dim, dim, size, scatters=True, divisor=count if reduce_op == "avg" else 1)
+
+    return Transfer("reduce_scatter", run, back, "reduce_scatter_tensor")
 
 
 def all_reduce(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
     """The reduction of all ranks' tensors."""
-    group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
-    averaged = (lambda: share(count)) if reduce_op == "avg" else None
-    return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), averaged, "all_reduce")
+    group = mesh.get_group(mesh_dim)
+    back = {"sum": lambda: spread(mesh, mesh_dim), "avg": lambda: spread_share(mesh, mesh_dim)}.get(reduce_op)
+    return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), back, "all_reduce")
 
 
 def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: int, target_size: int) -> Transfer:
@@ -152,7 +171,7 @@ def rotate(mesh: DeviceMesh, mesh_dim: int, places: int = 1) -> Transfer:
 
 
 def unreduced(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
-    """What all have, as tensors whose reduction it is: the first rank keeps it, and the others too or as neutral."""
+    """What all have, as tensors whose reduction it is: for a sum or a product, all ranks but the first have 0 or 1."""
     count = mesh.shape[mesh_dim]
     if reduce_op in ("sum", "product") and mesh.get_local_rank(mesh_dim) > 0:
         neutral = float(reduce_op == "product")
@@ -163,12 +182,13 @@ def unreduced(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transf
 
 def spread(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
     """The tensor itself; the ranks' gradients of it are added up."""
-    return Transfer("replicate", lambda x: x.clone(), lambda: all_reduce(mesh, mesh_dim))
+    return Transfer("replicate", None, lambda: all_reduce(mesh, mesh_dim))
 
 
-def share(count: int) -> Transfer:
-    """One of `count` equal shares."""
-    return Transfer("share", lambda x: x / count, lambda: share(count))
+def spread_share(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
+    """An equal share of the tensor for each rank; the ranks' gradients of it are added up."""
+    count = mesh.shape[mesh_dim]
+    return Transfer("share", lambda x: x / count, lambda: all_reduce(mesh, mesh_dim, "avg"))
 
 
 def times(count: int) -> Transfer:
