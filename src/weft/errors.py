@@ -262,6 +262,10 @@ class CompileError(WeftError, RuntimeError):
     """A function cannot be captured."""
 
 
+class TransformError(WeftError, RuntimeError):
+    """A function cannot be transformed, or a transform is called with arguments that it does not take."""
+
+
 class XlaError(WeftError, RuntimeError):
     """What `weft.xla` is asked for cannot be done with these devices, tensors or closures."""
 

@@ -59,6 +59,12 @@ def hooks_of(value: Value) -> dict[int, Any]:
     return tape.hooks
 
 
+def has_own_derivative(value: Value) -> bool:
+    """Whether a value's tape has hooks or a user's derivative."""
+    tape = value.tape
+    return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks)
+
+
 def second_backward_error() -> GradientError:
     """The error for a second pass over what the first pass has freed."""
     return GradientError(

@@ -50,7 +50,8 @@ class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
-    True if something is done at every recording; `observers` are called with the values of each.
+    True if something is done at every recording; `observers` are called with the values of each. `transform` is the
+    time at which a function began whose derivatives are taken (`func/`), or 0: it must not write to older tensors.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Ambient:
         "observers",
         "pending",
         "plain",
+        "transform",
         "watched",
     )
 
@@ -77,6 +79,7 @@ class Ambient:
         capture: Any = None,
         autocast: Autocast = NO_AUTOCAST,
         observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
+        transform: int = 0,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -86,6 +89,7 @@ class Ambient:
         self.capture = capture
         self.autocast = autocast
         self.observers = observers
+        self.transform = transform
         self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
@@ -131,6 +135,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "capture": old.capture,
         "autocast": old.autocast,
         "observers": old.observers,
+        "transform": old.transform,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 
