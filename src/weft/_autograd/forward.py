@@ -1,8 +1,8 @@
 """Forward mode: tangents go along the recorded graph, from some of its values to values that depend on them.
 
 The tape is the graph of what has been recorded, so this direction needs no record of its own. The pushforward of a
-signature is a signature, as its derivative is. Where the row's derivative is written by hand, it is the transpose of
-that, so that both directions agree at kinks; else it is `jax.jvp` of the body.
+signature is a signature, as its derivative is. Where that is written by hand (in the row, or as a `jax.custom_vjp` in
+its body), it is the transpose, so that both directions agree at kinks; else it is `jax.jvp` of the body.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
+from weft.ops._jax import equations_of
 
 Positions = tuple[int, ...]
 
 
-def pushed_forward(outputs: Sequence[Value], tangents: Mapping[Value, Value]) -> list[Value | None]:
-    """The tangents of `outputs`, given those of values on which they depend; None where they depend on none of these.
+def pushed_forward(outputs: Sequence[Value], tangents: dict[Value, Value | None]) -> list[Value | None]:
+    """The tangents of `outputs`, given those of values on which they depend; None without any.
 
-    `RuntimeError` if a backward pass has freed what lies between, or has a user's derivative without a forward mode.
+    Tangents do not pass values whose tangent is given as None. `tangents` grows by those of all values between.
+    `RuntimeError` if a backward pass has freed what is there, or it has a user's derivative without a forward mode.
     """
-    known = dict(tangents)
     state = ambient()
-    for members in _applications(outputs, known):
+    for members in _applications(outputs, tangents):
         inputs = members[0].inputs
-        active = tuple([i for i, x in enumerate(inputs) if x in known])
+        active = tuple([i for i, x in enumerate(inputs) if tangents.get(x) is not None])
         if active:
-            _push(members, active, known, state)
-    return [known.get(output) for output in outputs]
+            _push(members, active, tangents, state)
+    return [tangents.get(output) for output in outputs]
 
 
-def _applications(outputs: Sequence[Value], known: Mapping[Value, Value]) -> Iterator[list[Value]]:
+def _applications(outputs: Sequence[Value], tangents: Mapping[Value, Value | None]) -> Iterator[list[Value]]:
     """What was recorded between values with known tangents and `outputs`, inputs first: the outputs of each."""
-    earliest = min([value.time for value in known], default=0)
-    seen = set(known)
+    earliest = min([value.time for value in tangents], default=0)
+    seen = set(tangents)
 
     def enters(value: Value) -> bool:
         tape = value.tape
@@ -58,14 +59,14 @@ def _applications(outputs: Sequence[Value], known: Mapping[Value, Value]) -> Ite
     yield from families.values()
 
 
-def _push(members: list[Value], active: Positions, known: dict[Value, Value], state: Ambient) -> None:
+def _push(members: list[Value], active: Positions, tangents: dict[Value, Value | None], state: Ambient) -> None:
     """Record the tangents of an application's outputs `members`, given those of its inputs at `active`."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"
     assert head.tape is not None, "only what is on the tape is entered"
     if not head.inputs:
         raise second_backward_error()
-    tangents = [known[head.inputs[i]] for i in active]
+    directions = [x for x in map(tangents.get, head.inputs) if x is not None]
     if head.tape.custom is not None:
         raise GradientError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
@@ -74,9 +75,9 @@ def _push(members: list[Value], active: Positions, known: dict[Value, Value], st
     pushforward = pushforward_of(signature, active, tuple([x.origin.index for x in members if x.origin is not None]))
     operands = [head.inputs[i] for i in pushforward.inputs]
     operands += [output_of(members, i, state) for i in pushforward.outputs]
-    operands += [tangents[i] for i in pushforward.tangents]
+    operands += [directions[i] for i in pushforward.tangents]
     doubt = getattr(head, "doubt", None) if signature.doubtful else None
-    known.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
+    tangents.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
 
 
 class Pushforward(NamedTuple):
@@ -151,10 +152,9 @@ def _tangents(
     real = not any(jnp.iscomplexobj(a) for a in (*inputs, *outputs))
     if signature.grads is not None and real and all(i < signature.main for i in wanted):
         return _transposed(pull, ends, tangents)
-    try:
-        return jax.jvp(smooth, primals, list(tangents))[1]
-    except TypeError:  # the body has a derivative in reverse mode alone, a `jax.custom_vjp`
+    if any(equation.primitive.name == "custom_vjp_call" for equation in equations_of(signature.trace.closed)):
         return _transposed(lambda cotangents: list(jax.vjp(smooth, *primals)[1](cotangents)), ends, tangents)
+    return jax.jvp(smooth, primals, list(tangents))[1]
 
 
 def _transposed(

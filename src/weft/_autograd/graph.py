@@ -65,6 +65,23 @@ def has_own_derivative(value: Value) -> bool:
     return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks)
 
 
+def flows_to_before(value: Value, start: int) -> bool:
+    """Whether gradients flow from a value to a leaf, or to something that was recorded before the time `start`."""
+    stack: list[Any] = [value]
+    seen: set[Any] = set()
+    while stack:
+        x = stack.pop()
+        tape = x.tape
+        if tape is None or x in seen:
+            continue
+        seen.add(x)
+        vertex = vertex_of(x)
+        if tape.leaf or vertex.time < start:
+            return True
+        stack.extend(inputs_of(vertex))
+    return False
+
+
 def second_backward_error() -> GradientError:
     """The error for a second pass over what the first pass has freed."""
     return GradientError(

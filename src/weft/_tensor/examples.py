@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
@@ -36,7 +37,6 @@ from weft.errors import GradientError, InPlaceError, SettingError, TransformErro
 from weft.ops._table import TABLE
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
-_APART = 0x9E3779B97F4A7C15 - (1 << 64)  # the golden ratio's fraction: multiples of it are far from each other
 
 
 class Examples:
@@ -122,16 +122,16 @@ class Examples:
 
     def _carried_out(self, value: Value) -> Value:
         """What stands in the caller's graph for a value of the function; records what is missing there."""
-        known = self._for_all
-        if value not in known and self.is_inside(value):
+        for_all = self._for_all
+        if value not in for_all and self.is_inside(value):
             with using(**self._modes, grad=True, inference=False):
                 on = ambient()
                 with using(grad=False):
                     off = ambient()
-            for here in inputs_first(value, lambda x: x not in known and self.is_inside(x), lambda _: True):
+            for here in inputs_first(value, lambda x: x not in for_all and self.is_inside(x), lambda _: True):
                 flows = here.tape is not None and not here.tape.leaf
-                known[here] = self._applied(here, on if flows else off)
-        return known.get(value, value)
+                for_all[here] = self._applied(here, on if flows else off)
+        return for_all.get(value, value)
 
     def _applied(self, value: Value, state: Any) -> Value:
         """Record the application that has made a value, for all examples; the value is marked if they differ."""
@@ -205,19 +205,17 @@ class Examples:
             self._views.append(weakref.ref(tensor))
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
-        """A tensor got a new value in place: refused if only the new one differs between examples."""
-        outside = not self.is_inside(old)
+        """A tensor got a new value in place: refused for one from outside if the examples' values differ."""
+        if old in self._for_all or self.is_inside(old):
+            return
         new = tensor._read()
         self._carried_out(new)
         if new in self._batched:
-            self._carried_out(old)
-            if old not in self._batched:
-                set_value(tensor, old)
-                raise InPlaceError(_SHARED_TARGET)
-        if outside and old not in self._for_all:
-            self._written.setdefault(id(tensor), tensor)
-            if self._around is not None:
-                self._around.wrote(tensor, old)
+            set_value(tensor, old)
+            raise InPlaceError(_SHARED_TARGET)
+        self._written.setdefault(id(tensor), tensor)
+        if self._around is not None:
+            self._around.wrote(tensor, old)
 
     def changes(self, tensor: Tensor, what: str) -> None:
         """A tensor changes in another way than by its elements."""
@@ -251,13 +249,13 @@ class Examples:
 
     def needs_elements(self, value: Value, *, decides: bool = False) -> None:
         """The function reads a value: it is computed if it is the same for all examples."""
-        known = self._carried_out(value)
+        outer = self._carried_out(value)
         if value in self._batched:
             raise TransformError(_NO_CONTROL if decides else _NO_ITEM)
         if self._around is not None:
-            self._around.needs_elements(known, decides=decides)
+            self._around.needs_elements(outer, decides=decides)
         with using(**self._modes):
-            value.array = realize.raw_array(known)
+            value.array = realize.raw_array(outer)
 
     def needs_value(self, what: str = "a tensor's value") -> None:
         """The function needs something that is not recorded."""
@@ -278,9 +276,15 @@ def _example_aval(aval: Aval) -> Aval:
 @lru_cache(maxsize=64)
 def _seeds(aval: Aval, size: int) -> Signature:
     """Makes a seed for each example from one seed."""
-    return Signature(
-        "seeds", lambda seed: (seed + jnp.arange(size) * _APART,), (aval,), device=aval.device, differentiable=False
-    )
+    return Signature("seeds", partial(_split, size=size), (aval,), device=aval.device, differentiable=False)
+
+
+def _split(seed: jax.Array, size: int) -> tuple[jax.Array]:
+    """SplitMix64 (Steele, Lea and Flood, 2014): seeds of streams that are apart, also where they are split again."""
+    x = seed.astype(jnp.uint64) + jnp.arange(1, size + 1, dtype=jnp.uint64) * jnp.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> 30)) * jnp.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> 27)) * jnp.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> 31)).astype(jnp.int64),)
 
 
 def backward_inside() -> GradientError:

@@ -14,7 +14,7 @@ from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
-from weft._tensor.examples import Examples
+from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
@@ -36,6 +36,8 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
+    if ambient().transform:
+        raise backward_inside()
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
@@ -124,13 +126,13 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
             )
     retain_graph, create_graph, allow_unused, materialize_grads = options
     examples = Examples(len(cotangents[0]), "error")
-    found = examples.run(
+    gradients = examples.run(
         lambda *seeds: grad(
             outputs, inputs, seeds, retain_graph, bool(create_graph), allow_unused, False, bool(materialize_grads)
         ),
         [examples.example_of(x) for x in cotangents],
     )
-    return tuple([None if x is None else examples.for_each(x) for x in found])
+    return tuple([None if x is None else examples.for_each(x) for x in gradients])
 
 
 def _nothing(tape: Tape, grad: Value) -> None:

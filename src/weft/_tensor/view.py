@@ -128,6 +128,15 @@ def own(value: Value) -> Value:
     return result
 
 
+def entered(value: Value) -> Value:
+    """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
+    with using(grad=True):
+        result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
+    if result.tape is None:
+        result.tape = Tape()
+    return result
+
+
 def is_view_of(result: TensorBase, source: TensorBase) -> bool:
     """Whether `result` is another handle to the storage of `source`."""
     return result._alias is not None and result is not source and owner_of(result) is owner_of(source)

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from weft._tensor.composite.create import ones_like, zeros_like
+from weft._tensor.directions import require_size
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, TransformError
+from weft.errors import TransformError
 from weft.func._linearization import ArgNums, Linearization, require_tensors
 from weft.func._names import named_like
 from weft.func._trees import described, flattened, rebuilt
@@ -44,9 +45,9 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
                 f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {value.ndim} dims. Maybe you "
                 "wanted to use the vjp or jacrev APIs instead?"
             )
-        found = at.pulled([ones_like(value.detach())], retain_graph=False)
+        gradients = at.pulled([ones_like(value.detach())], retain_graph=False)
         (value,) = at.left([value])
-        gradient = rebuilt(at.argument_structure, found)
+        gradient = rebuilt(at.argument_structure, gradients)
         return gradient, ((value, at.aux) if has_aux else value)
 
     return named_like(func, function)
@@ -75,8 +76,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
                 f"function. cotangents: {described(structure)}, primal output: {described(at.structure)}"
             )
-        found = at.pulled(leaves, retain_graph=retain_graph, create_graph=create_graph is not False)
-        return rebuilt(at.argument_structure, found)
+        gradients = at.pulled(leaves, retain_graph=retain_graph, create_graph=create_graph is not False)
+        return rebuilt(at.argument_structure, gradients)
 
     results = rebuilt(at.structure, at.left(at.outputs))
     return (results, pullback, at.aux) if has_aux else (results, pullback)
@@ -94,8 +95,8 @@ def jvp(
     leaves = checked_tangents(name, primals, tangents)
     at = Linearization(func, primals, None, has_aux, name)
     require_tensors(at.outputs, name)
-    found = derivatives(at, leaves, strict=strict)
-    results = rebuilt(at.structure, at.left(at.outputs)), rebuilt(at.structure, found)
+    along = derivatives(at, leaves, strict=strict)
+    results = rebuilt(at.structure, at.left(at.outputs)), rebuilt(at.structure, along)
     return (*results, at.aux) if has_aux else results
 
 
@@ -122,25 +123,15 @@ def checked_tangents(name: str, primals: Any, tangents: Any) -> list[Tensor]:
     return [t if t.dtype is x.dtype else t.to(x.dtype) for x, t in zip(points, leaves, strict=True)]
 
 
-def require_size(x: Tensor, tangent: Tensor) -> None:
-    """Raise `RuntimeError` for a tangent of another size than its tensor."""
-    if x.shape != tangent.shape:
-        raise ShapeError(
-            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "
-            f"supported. Tensor is of size {list(x.shape)} while the given forward gradient is of size "
-            f"{list(tangent.shape)}."
-        )
-
-
 def derivatives(at: Linearization, tangents: Sequence[Tensor], *, strict: bool = False) -> list[Tensor]:
     """The derivatives of the results along `tangents`; zeros for results that do not depend on the arguments."""
-    found = at.pushed(tangents)
-    if strict and any(x is None for x in found):
+    results = at.pushed(tangents)
+    if strict and any(x is None for x in results):
         raise TransformError(
             "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed "
             "with strict=True."
         )
-    return [zeros_like(y.detach()) if x is None else x for x, y in zip(found, at.outputs, strict=True)]
+    return [zeros_like(y.detach()) if x is None else x for x, y in zip(results, at.outputs, strict=True)]
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:

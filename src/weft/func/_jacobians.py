@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from weft._tensor.codegen import op
-from weft._tensor.composite.create import eye
+from weft._tensor.directions import in_all_directions, split_by
 from weft._tensor.tensor import Tensor
 from weft.errors import TransformError, ValueRangeError
 from weft.func._gradients import derivatives
 from weft.func._linearization import ArgNums, Linearization, require_tensors
 from weft.func._names import named_like
 from weft.func._trees import flattened, rebuilt
-from weft.func._vmap import vmap
 
 
 def jacrev(
@@ -33,8 +31,8 @@ def jacrev(
         at = Linearization(func, args, argnums, has_aux, "vjp(f, *primals)")
         require_tensors(at.outputs, "vjp(f, *primals)")
         refuse_complex("jacrev", at.outputs, "outputs")
-        rows = _for_all(lambda *basis: at.pulled(basis), at.outputs, chunk_size)
-        columns = [_split(row, at.outputs, (*x.shape,), at_end=False) for row, x in zip(rows, at.inputs, strict=True)]
+        rows = in_all_directions(lambda *basis: at.pulled(basis), at.outputs, chunk_size)
+        columns = [split_by(row, at.outputs, x.shape) for row, x in zip(rows, at.inputs, strict=True)]
         parts = [rebuilt(at.argument_structure, each) for each in zip(*columns, strict=True)]
         jacobian = rebuilt(at.structure, parts)
         return (jacobian, at.aux) if has_aux else jacobian
@@ -56,9 +54,9 @@ def jacfwd(
         at = Linearization(func, args, argnums, has_aux, "jvp(f, primals, tangents)")
         require_tensors(at.outputs, "jvp(f, primals, tangents)")
         refuse_complex("jacfwd", at.outputs, "outputs")
-        columns = _for_all(lambda *basis: derivatives(at, basis), at.inputs, None)
+        columns = in_all_directions(lambda *basis: derivatives(at, basis), at.inputs)
         parts = [
-            rebuilt(at.argument_structure, _split(column.movedim((0,), (-1,)), at.inputs, (*y.shape,), at_end=True))
+            rebuilt(at.argument_structure, split_by(column.movedim((0,), (-1,)), at.inputs, y.shape, at_end=True))
             for column, y in zip(columns, at.outputs, strict=True)
         ]
         jacobian = rebuilt(at.structure, parts)
@@ -79,27 +77,3 @@ def refuse_complex(name: str, tree: Any, what: str) -> None:
             raise TransformError(
                 f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {index}"
             )
-
-
-def _for_all(function: Callable[..., list[Tensor]], tensors: Sequence[Tensor], chunk_size: int | None) -> list[Tensor]:
-    """`function` of the standard basis of the space of `tensors`, one vector at a time, along a new first dim."""
-    return vmap(function, chunk_size=chunk_size)(*standard_basis(tensors))
-
-
-def standard_basis(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The vectors of the standard basis of the space of several tensors: the parts of all of them for each tensor."""
-    numels = [x.numel() for x in tensors]
-    total, start, parts = sum(numels), 0, []
-    for x, numel in zip(tensors, numels, strict=True):
-        part = op.zeros(total, numel, dtype=x.dtype, device=x.device)
-        part[start : start + numel] = eye(numel, dtype=x.dtype, device=x.device)
-        parts.append(part.reshape(total, *x.shape))
-        start += numel
-    return parts
-
-
-def _split(jacobian: Tensor, tensors: Sequence[Tensor], shape: tuple[int, ...], *, at_end: bool) -> list[Tensor]:
-    """A Jacobian whose first (or last) dim counts the elements of several tensors, for each of these."""
-    parts = jacobian.split([x.numel() for x in tensors], -1 if at_end else 0)
-    sizes = [(*shape, *x.shape) if at_end else (*x.shape, *shape) for x in tensors]
-    return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]

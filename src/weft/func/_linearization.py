@@ -12,22 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._autograd.forward import pushed_forward
-from weft._autograd.graph import inputs_of, vertex_of
+from weft._autograd.graph import flows_to_before
 from weft._base.state import ambient, using
-from weft._dispatch import apply
-from weft._lazy.call import ONE
-from weft._lazy.infer import call_of
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.gradients import grad as gradients
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import own
+from weft._tensor.view import entered, own
 from weft.errors import GradientError, TransformError, ValueRangeError
 from weft.func._trees import flattened, mapped, rebuilt
-from weft.ops._table import TABLE
-
-_ALIAS = call_of(TABLE["alias"], (ONE,))
 
 ArgNums = int | tuple[int, ...]
 
@@ -49,7 +42,7 @@ class Linearization:
         self.inputs, self.argument_structure = flattened(chosen)
         self._start = tick()
         with using(grad=True, inference=False, transform=self._start):
-            places = [_place(x) for x in self.inputs]
+            places = [_placed(x) for x in self.inputs]
             self._places = [wrap(value) for value in places]
             own_arguments = rebuilt(self.argument_structure, [wrap(value) for value in places])
             result = func(*(own_arguments if argnums is None else _replaced(args, own_arguments, argnums)))
@@ -75,19 +68,7 @@ class Linearization:
 
     def _is_linked(self, tensor: Tensor) -> bool:
         """Whether gradients flow from a tensor to anything but the places of the arguments."""
-        stack: list[Any] = [tensor._read()]
-        seen: set[Any] = set()
-        while stack:
-            x = stack.pop()
-            tape = x.tape
-            if tape is None or x in seen:
-                continue
-            seen.add(x)
-            vertex = vertex_of(x)
-            if tape.leaf or vertex.time < self._start:
-                return True
-            stack.extend(inputs_of(vertex))
-        return False
+        return flows_to_before(operand(tensor), self._start)
 
     # --- both directions ----------------------------------------------------------------------------------------
 
@@ -99,7 +80,7 @@ class Linearization:
         create = create_graph and ambient().grad and any(g.requires_grad or self._is_linked(y) for y, g in pairs)
         if not pairs:
             return [zeros_like(place.detach()) for place in self._places]
-        found = gradients(
+        results = gradients(
             [y for y, _ in pairs],
             self._places,
             [g for _, g in pairs],
@@ -107,25 +88,24 @@ class Linearization:
             create_graph=create,
             materialize_grads=True,
         )
-        return self.left([x for x in found if x is not None])
+        return self.left([x for x in results if x is not None])
 
     def pushed(self, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The tangents of the outputs, from those of the inputs; None for outputs that do not depend on these."""
-        known = {place._read(): operand(t) for place, t in zip(self._places, tangents, strict=True)}
-        results = pushed_forward([y._read() for y in self.outputs], known)
+        by_place: dict[Value, Value | None] = {
+            place._read(): operand(t) for place, t in zip(self._places, tangents, strict=True)
+        }
+        results = pushed_forward([y._read() for y in self.outputs], by_place)
         return [None if value is None else self._left(wrap(value)) for value in results]
 
 
-def _place(x: Any) -> Value:
-    """An argument's own place in the graph."""
+def _placed(x: Any) -> Value:
+    """An argument with a place of its own in the graph."""
     if not isinstance(x, Tensor):
         raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if not x.dtype.is_differentiable:
         raise GradientError("only Tensors of floating point dtype can require gradients")
-    value = apply(_ALIAS, (operand(x),))[0]
-    if value.tape is None:
-        value.tape = Tape()
-    return value
+    return entered(operand(x))
 
 
 # --- arguments --------------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
 
 from weft.errors import DistBackendError
-from weft.ops._jax import all_gather, eval_shape, make_jaxpr, pmax, pmin, psum
+from weft.ops._jax import all_gather, equations_of, eval_shape, make_jaxpr, pmax, pmin, psum
 
 AXIS = "replicas"
 """The axis of the mesh."""
@@ -50,16 +49,12 @@ def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -
 
 def has_collectives(closed: Any) -> bool:
     """Whether a closed jaxpr has collectives between replicas."""
-    return _Job.size > 1 and any(_is_collective(equation) for equation in closed.jaxpr.eqns)
+    return _Job.size > 1 and any(_is_collective(equation.params) for equation in equations_of(closed))
 
 
-def _is_collective(equation: Any) -> bool:
-    """Whether an equation, or one within its function, works along the axis of replicas."""
-    params = equation.params
-    if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
-        return True
-    values: list[Any] = [value if isinstance(value, tuple) else (value,) for value in params.values()]
-    return any(has_collectives(part) for parts in values for part in parts if isinstance(part, ClosedJaxpr))
+def _is_collective(params: Any) -> bool:
+    """Whether an equation with these parameters works along the axis of replicas."""
+    return AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ())))
 
 
 def _axis_env() -> list[tuple[str, int]] | None:
