@@ -296,3 +296,29 @@ def test_user_derivatives_have_no_forward_mode_unless_they_say():
     assert grad(lambda a: Twice.apply(a).sum())(x).tolist() == [2, 2, 2]
     with pytest.raises(RuntimeError, match=r"^You must implement the jvp function for custom"):
         jvp(Twice.apply, (x,), (x,))
+
+
+def test_user_derivatives_in_forward_mode():
+    class Product(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b, times):
+            ctx.save_for_backward(a, b)
+            ctx.save_for_forward(a, b)
+            ctx.times = times
+            return a * b * times
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            return g * b * ctx.times, g * a * ctx.times, None
+
+        @staticmethod
+        def jvp(ctx, a_tangent, b_tangent, _):
+            a, b = ctx.saved_tensors
+            return (a_tangent * b + a * b_tangent) * ctx.times
+
+    y = weft.tensor(Y)
+    f = lambda a, b: Product.apply(a.sin(), b, 2.0)  # noqa: E731
+    assert weft.allclose(jvp(f, (x, y), (y, x))[1], 2 * (x.cos() * y * y + x.sin() * x))
+    assert weft.allclose(jacfwd(f)(x, y), jacrev(f)(x, y))
+    assert weft.allclose(vmap(lambda t: jvp(lambda a: f(a, y), (x,), (t,))[1])(weft.eye(3)), jacrev(f)(x, y).t())

@@ -324,20 +324,49 @@ def test_modules_run_on_examples(module, shape):
     assert weft.allclose(found, looped(lambda a: first(module(a)), x), atol=1e-5)
 
 
-def test_gradients_from_outside_do_not_pass_user_derivatives_silently():
-    class Twice(weft.autograd.Function):
-        @staticmethod
-        def forward(ctx, a):
-            return a * 2
+class Scale(weft.autograd.Function):
+    """A product with a derivative that is three times too large."""
 
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2
+    @staticmethod
+    def forward(ctx, a, w):
+        ctx.save_for_backward(a, w)
+        return a * w, (a * w).sum()
 
-    with pytest.raises(
-        RuntimeError, match=r"^vmap: gradients would flow from outside through the autograd.Function Twice"
-    ):
-        vmap(Twice.apply)(X.clone().requires_grad_())
+    @staticmethod
+    def backward(ctx, g, h):
+        a, w = ctx.saved_tensors
+        return 3 * (g + h) * w, 3 * (g + h) * a
+
+
+def test_gradients_from_outside_pass_user_derivatives():
+    x, w = X.clone().requires_grad_(), weft.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for weight, dims in ((w, (0, None)), (w.expand(2, 3), (0, 0))):
+        product, total = vmap(Scale.apply, dims)(x, weight)
+        together = weft.autograd.grad((product * X).sum() + total.sum(), (x, w))
+        assert weft.allclose(together[0], 3 * (X + 1) * w)
+        assert weft.allclose(together[1], (3 * (X + 1) * X).sum(0))
+    nested = vmap(vmap(lambda a: Scale.apply(a, w)[0], 0), 0)
+    assert weft.allclose(weft.autograd.grad(nested(x[None]).sum(), w)[0], 3 * X.sum(0))
+    through = weft.func.jacrev(lambda b: vmap(Scale.apply, (0, None))(b, w)[1])(X)
+    assert weft.allclose(through[0, 0], 3 * w)
+
+
+def test_user_derivatives_are_differentiated_through():
+    x, w = X.clone().requires_grad_(), weft.ones(3, requires_grad=True)
+    (first,) = weft.autograd.grad(vmap(Scale.apply, (0, None))(x, w)[0].sum(), w, create_graph=True)
+    (second,) = weft.autograd.grad((first * weft.tensor([1.0, 2.0, 3.0])).sum(), x)
+    assert weft.allclose(second, 3 * weft.tensor([1.0, 2.0, 3.0]).expand(2, 3))
+
+
+def test_hooks_within_are_for_passes_within():
+    def function(a):
+        b = a * 1
+        b.register_hook(lambda g: g * 2)
+        return b
+
+    with pytest.raises(RuntimeError, match=r"^vmap: gradients would flow from outside to a tensor with hooks"):
+        vmap(function)(X.clone().requires_grad_())
+    assert equal(vmap(grad(lambda a: function(a).sum()))(X), weft.full((2, 3), 2.0))
 
 
 def test_errors_are_of_one_class():

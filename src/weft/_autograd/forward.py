@@ -18,6 +18,7 @@ from weft._autograd.graph import second_backward_error
 from weft._base.state import Ambient, ambient
 from weft._lazy.record import record
 from weft._lazy.signature import Arrays, Signature, structs_of
+from weft._lazy.tape import Tape
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
@@ -66,11 +67,10 @@ def _push(members: list[Value], active: Positions, tangents: dict[Value, Value |
     assert head.tape is not None, "only what is on the tape is entered"
     if not head.inputs:
         raise second_backward_error()
-    directions = [x for x in map(tangents.get, head.inputs) if x is not None]
     if head.tape.custom is not None:
-        raise GradientError(
-            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
-        )
+        _push_by_user(head.tape, members, tangents)
+        return
+    directions = [x for x in map(tangents.get, head.inputs) if x is not None]
     signature = head.origin.signature
     pushforward = pushforward_of(signature, active, tuple([x.origin.index for x in members if x.origin is not None]))
     operands = [head.inputs[i] for i in pushforward.inputs]
@@ -78,6 +78,16 @@ def _push(members: list[Value], active: Positions, tangents: dict[Value, Value |
     operands += [directions[i] for i in pushforward.tangents]
     doubt = getattr(head, "doubt", None) if signature.doubtful else None
     tangents.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
+
+
+def _push_by_user(tape: Tape, members: list[Value], tangents: dict[Value, Value | None]) -> None:
+    """The same by a user's derivative; `RuntimeError` if that has no forward mode."""
+    if tape.forward is None:
+        raise GradientError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+    results = tape.forward([tangents.get(x) for x in members[0].inputs])
+    tangents.update({x: results[x.origin.index] for x in members if x.origin is not None})
 
 
 class Pushforward(NamedTuple):

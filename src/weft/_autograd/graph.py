@@ -97,11 +97,12 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
     passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
-        passed.hooks = passed.custom = None
+        passed.hooks = passed.custom = passed.forward = None
         passed.site = ""
     else:
         assert tape is not None, "only what takes part in differentiation is passed"
         passed.hooks, passed.custom, passed.site = tape.hooks, tape.custom, tape.site
+        passed.forward = tape.forward
         if tape.release is not None:
             tape.release()
     passed.spent = spent

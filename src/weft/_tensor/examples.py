@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
-from weft._base.state import Pending, ambient, using
+from weft._base.state import Ambient, Pending, ambient, using
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of, marked
@@ -52,9 +52,7 @@ class Examples:
         self.randomness = randomness
         self.region = Pending()
         self.region.limit = sys.maxsize
-        state = ambient()
-        self._around = state.capture
-        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.observers}
+        self._called_from(ambient())
         self._inside: set[int] = set()
         self._counted = 0
         self._leaves: list[Value] = []
@@ -65,26 +63,37 @@ class Examples:
         self._written: dict[int, Tensor] = {}
         self._views: list[weakref.ref[Tensor]] = []
 
+    def _called_from(self, state: Ambient) -> None:
+        """Carry out what follows in the caller's list of pending values."""
+        self._around = state.capture
+        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.observers}
+
     # --- running ------------------------------------------------------------------------------------------------
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """`function(*arguments)`, recorded as for one example; `result_of` takes its results to the caller."""
-        apart = ambient().autocast.apart()
-        with using(pending=self.region, capture=self, observers=(), autocast=apart, anomaly=False):
+        with self._recording():
             results = function(*arguments)
         self._finish()
         return results
+
+    def _recording(self) -> using:
+        apart = ambient().autocast.apart()
+        return using(pending=self.region, capture=self, observers=(), autocast=apart, anomaly=False)
 
     def example_of(self, tensor: Tensor) -> Tensor:
         """A tensor that stands for one example of `tensor`, whose first dim counts the examples."""
         value = tensor._read()
         if self._around is not None:
             self._around.read(tensor, value)
+        return wrap(self._example_value(value))
+
+    def _example_value(self, value: Value) -> Value:
         leaf = self._stand_in(_example_aval(value.aval), value)
         if value.tape is not None:
             leaf.tape = Tape(leaf=True)
         with using(pending=self.region, capture=self, observers=(), grad=True, inference=False):
-            return wrap(apply(_ALIAS, (leaf,))[0])  # unlike a leaf, it can be written to
+            return apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to
 
     def _stand_in(self, aval: Aval, value: Value) -> Value:
         leaf = Value(aval, None)
@@ -155,18 +164,42 @@ class Examples:
             if type(inputs) is Shared:
                 self._families[id(inputs)] = outputs
         result = outputs[origin.index]
-        if has_own_derivative(value) and result.tape is not None:
-            raise self._lost_derivative(value)
+        if value.tape is not None and result.tape is not None and has_own_derivative(value):
+            self._keep_derivative(value, value.tape, result)
         return result
 
-    @staticmethod
-    def _lost_derivative(value: Value) -> GradientError:
-        name = value.origin.signature.name if value.origin is not None else ""
-        return GradientError(
-            f"vmap: gradients would flow from outside through the autograd.Function {name}, or through a tensor with "
-            "hooks; differentiate within the function that is mapped, or make an operator of it with "
-            "weft.library.custom_op and register_autograd"
-        )
+    def _keep_derivative(self, value: Value, tape: Tape, result: Value) -> None:
+        """Let the user's derivative of a value serve for what stands for it in the caller's graph."""
+        if tape.custom is None:
+            raise GradientError(
+                "vmap: gradients would flow from outside to a tensor with hooks, which serve for one example; "
+                "differentiate within the function that is mapped"
+            )
+        result.tape = Tape()
+        result.tape.release = tape.release
+        result.tape.custom = partial(self._gradients, value, tape.custom)
+
+    def _gradients(
+        self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
+    ) -> list[Value | None]:
+        """The caller's gradients of an application's inputs, by the user's derivative for one example."""
+        self._called_from(ambient())
+        if value in self._batched:
+            cotangents = {index: self._example_value(grad) for index, grad in cotangents.items()}
+        members = [x for x in self.region if x.inputs is value.inputs]
+        with self._recording():
+            grads = custom(cotangents, members)
+        return [self._gradient_for(x, grad) for x, grad in zip(value.inputs, grads, strict=True)]
+
+    def _gradient_for(self, x: Value, grad: Value | None) -> Value | None:
+        """A gradient of an input: one for each example if the input has one for each, else their sum."""
+        if grad is None:
+            return None
+        result = self._carried_out(grad)
+        if (grad in self._batched) is (x in self._batched):
+            return result
+        whole: Any = wrap(result)
+        return (whole.sum(0) if grad in self._batched else whole.expand(self.size, *whole.shape))._read()
 
     # --- what the function does ---------------------------------------------------------------------------------
 
