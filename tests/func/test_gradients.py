@@ -182,6 +182,19 @@ def test_writes_to_what_it_makes_are_fine_and_to_what_it_captures_refused():
     assert not w.requires_grad
 
 
+def test_a_step_with_a_gradient_within_is_compiled():
+    data = weft.ones(4, 3)
+
+    @weft.compile
+    def step(p):
+        return p - 0.1 * grad(lambda q: ((data @ q) ** 2).mean())(p)
+
+    for shift in range(3):  # a function that could not be captured would warn
+        p = weft.tensor(X) + shift
+        assert weft.allclose(step(p), p - 0.2 * p.sum())
+    assert weft.allclose(hessian(weft.compile(lambda a: (a**3).sum()))(p), weft.diag(6 * p))
+
+
 def test_a_pullback_serves_several_times_and_under_vmap():
     x = weft.tensor(X)
     out, pullback = vjp(lambda a: a.sin(), x)

@@ -243,6 +243,8 @@ class BackwardPass:
         cotangents = self._cotangents(members)
         need = self._needed(inputs)
         if not need:
+            if all(x.tape is None for x in inputs):  # a place of a function's argument, at which gradients end
+                self._mark(members, False)
             return
         if any(map(is_spent, members)):
             raise second_backward_error()
@@ -258,6 +260,10 @@ class BackwardPass:
             self._skip(inputs)
         else:
             saves = self._differentiate_several(members, inputs, need, cotangents)
+        self._mark(members, saves)
+
+    def _mark(self, members: Sequence[Vertex], saves: bool) -> None:
+        """Free an application that was executed, unless the graph is kept; `saves` if it has read arrays."""
         if not self.retain_graph:
             for member in members:
                 if isinstance(member, Value):
