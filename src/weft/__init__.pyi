@@ -189,6 +189,7 @@ from weft._base.dtype import uint32 as uint32
 from weft._base.dtype import uint64 as uint64
 from weft._base.dtype import uint8 as uint8
 from weft._switches import use_deterministic_algorithms as use_deterministic_algorithms
+from weft.func._vmap import vmap as vmap
 from weft._interop.control import while_loop as while_loop
 
 Number = builtins.int | builtins.float | builtins.bool | builtins.complex

@@ -47,6 +47,7 @@ _NAMES = {
     "weft._interop.control": ("cond", "while_loop"),
     "weft._interop.from_jax": ("from_jax",),
     "weft._interop.to_jax": ("to_jax",),
+    "weft.func._vmap": ("vmap",),
     "weft.serialization": ("save", "load"),
     "weft._base.layout": (
         "layout", "memory_format", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",

@@ -20,7 +20,7 @@ from weft._lazy.general import General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Signature, structs_of
-from weft._lazy.trace import restricted, traced
+from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
 from weft.ops._table import Kind
@@ -168,11 +168,7 @@ class _Gradients:
         """A function that computes the gradients in `to_compute` from the operands that they read."""
 
         def fn(*arrays: jax.Array) -> Arrays:
-            rest = iter(arrays)
-            full = [
-                next(rest) if i in self.trace.inputs else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)
-            ]
-            results = self._all(subject, full)
+            results = self._all(subject, with_unread(arrays, structs, self.trace.inputs))
             return tuple(results[at] for at in self.to_compute)
 
         return fn

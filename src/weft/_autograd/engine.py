@@ -263,6 +263,8 @@ class BackwardPass:
         cotangents = self._cotangents(members)
         need = self._needed(inputs)
         if not need:
+            if all(x.tape is None for x in inputs):  # a place of a function's argument, at which gradients end
+                self._mark(members, False)
             return
         if any(map(is_spent, members)):
             raise second_backward_error()
@@ -278,6 +280,10 @@ class BackwardPass:
             self._skip(inputs)
         else:
             saves = self._differentiate_several(members, inputs, need, cotangents)
+        self._mark(members, saves)
+
+    def _mark(self, members: Sequence[Vertex], saves: bool) -> None:
+        """Free an application that was executed, unless the graph is kept; `saves` if it has read arrays."""
         if not self.retain_graph:
             for member in members:
                 if isinstance(member, Value):
@@ -318,28 +324,13 @@ class BackwardPass:
         results: Sequence[Value] = ()
         if derivative.signature is not None:
             operands = [inputs[i] for i in derivative.inputs]
-            operands += [self._output(members, i) for i in derivative.outputs]
+            operands += [output_of(members, i, self.ambient) for i in derivative.outputs]
             operands += [cotangents[i][1] for i in derivative.cotangents]
             results = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
             if self.ambient.anomaly:
                 check_finite(head, results)
         self._propagate(inputs, need, derivative, results, [grad for _, grad in cotangents])
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
-
-    def _output(self, members: list[Vertex], index: int) -> Value:
-        """The value of one output of an application, recorded again from the same inputs if nobody has kept it."""
-        head = members[0]
-        for value in members:
-            assert value.origin is not None, "outputs have an origin"
-            assert isinstance(value, Value), "passed values are not read"
-            if value.origin.index == index:
-                return value
-            main = value.origin.signature.main
-            if value.extras and index >= main:
-                return value.extras[index - main]
-        assert head.origin is not None, "outputs have an origin"
-        values = record(head.origin.signature, head.inputs, self.ambient)
-        return (*values, *(values[0].extras or ()))[index]
 
     # --- propagating ------------------------------------------------------------------------------------------
 
@@ -391,6 +382,22 @@ class BackwardPass:
             self.deliver(key, grad)
         elif key in self.wanted:
             self.wanted[key] = grad
+
+
+def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
+    """The value of one output of an application, recorded again from the same inputs if nobody has kept it."""
+    head = members[0]
+    for value in members:
+        assert value.origin is not None, "outputs have an origin"
+        assert isinstance(value, Value), "passed values are not read"
+        if value.origin.index == index:
+            return value
+        main = value.origin.signature.main
+        if value.extras and index >= main:
+            return value.extras[index - main]
+    assert head.origin is not None, "outputs have an origin"
+    values = record(head.origin.signature, head.inputs, state)
+    return (*values, *(values[0].extras or ()))[index]
 
 
 def _on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:

@@ -59,6 +59,29 @@ def hooks_of(value: Value) -> dict[int, Any]:
     return tape.hooks
 
 
+def has_own_derivative(value: Value) -> bool:
+    """Whether a value's tape has hooks or a user's derivative."""
+    tape = value.tape
+    return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks)
+
+
+def flows_to_before(value: Value, start: int) -> bool:
+    """Whether gradients flow from a value to a leaf, or to something that was recorded before the time `start`."""
+    stack: list[Any] = [value]
+    seen: set[Any] = set()
+    while stack:
+        x = stack.pop()
+        tape = x.tape
+        if tape is None or x in seen:
+            continue
+        seen.add(x)
+        vertex = vertex_of(x)
+        if tape.leaf or vertex.time < start:
+            return True
+        stack.extend(inputs_of(vertex))
+    return False
+
+
 def second_backward_error() -> GradientError:
     """The error for a second pass over what the first pass has freed."""
     return GradientError(
@@ -74,11 +97,12 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
     passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
-        passed.hooks = passed.custom = None
+        passed.hooks = passed.custom = passed.forward = None
         passed.site = ""
     else:
         assert tape is not None, "only what takes part in differentiation is passed"
         passed.hooks, passed.custom, passed.site = tape.hooks, tape.custom, tape.site
+        passed.forward = tape.forward
         if tape.release is not None:
             tape.release()
     passed.spent = spent

@@ -54,7 +54,8 @@ class Ambient:
 
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
     True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
-    `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes.
+    `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes. `transform` is the
+    time at which a function began whose derivatives are taken (`func/`), or 0: it must not write to older tensors.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Ambient:
         "observers",
         "pending",
         "plain",
+        "transform",
         "watched",
     )
 
@@ -83,6 +85,7 @@ class Ambient:
         autocast: Autocast = NO_AUTOCAST,
         observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
         attention: Callable[..., Any] | None = None,
+        transform: int = 0,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -93,6 +96,7 @@ class Ambient:
         self.autocast = autocast
         self.observers = observers
         self.attention = attention
+        self.transform = transform
         self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
@@ -139,6 +143,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "autocast": old.autocast,
         "observers": old.observers,
         "attention": old.attention,
+        "transform": old.transform,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 

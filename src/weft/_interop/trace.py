@@ -103,6 +103,11 @@ class TensorTrace:
             "make an operator of it with weft.library.custom_op and register_autograd"
         )
 
+    def needs_elements(self, value: Value, *, decides: bool = False) -> None:
+        """The function reads a value; `decides` if Python's control flow depends on it."""
+        del value, decides
+        self.needs_value()
+
     def needs_value(self, what: str = "a tensor's value") -> None:
         """The function reads a value, or communicates with other processes: `NeedsValueError`."""
         raise NeedsValueError(

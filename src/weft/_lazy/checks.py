@@ -20,7 +20,7 @@ from jax.core import Tracer
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
 from weft._lazy.signature import Output, Signature, structs_of
-from weft._lazy.trace import Trace, restricted, traced
+from weft._lazy.trace import Trace, restricted, traced, with_unread
 from weft._lazy.value import Check, Doubt, Value, error_of, first_failure, recorded
 
 
@@ -60,9 +60,7 @@ def _recipe_of(signature: Signature) -> _Recipe:
         read = tuple(trace.inputs)
 
         def codes(*arrays: jax.Array) -> tuple[jax.Array]:
-            rest = iter(arrays)
-            full = [next(rest) if i in read else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)]
-            return (jnp.stack(precondition.codes(*full)),)
+            return (jnp.stack(precondition.codes(*with_unread(arrays, structs, read))),)
 
         device = signature.outputs[0].aval.device
         avals = tuple([signature.avals[i] for i in read])

@@ -16,10 +16,23 @@ class Tape:
     freed    a backward pass has executed the application, and needs none of its arrays any more
     spent    its derivative has read some of them, so it cannot be executed again
     custom   (cotangents by output, outputs) -> gradients of the inputs, for users' derivatives
+    forward  tangents of the inputs, None for zero -> tangents by output, for users' derivatives that have forward mode
     release  frees what `custom` has saved
     """
 
-    __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
+    __slots__ = (
+        "custom",
+        "forward",
+        "freed",
+        "grad",
+        "hooks",
+        "leaf",
+        "owner",
+        "post_hooks",
+        "release",
+        "site",
+        "spent",
+    )
 
     KEEP = 1 << 62
     """The key of `retain_grad`'s hook: hooks run in the order of their keys, so it runs last."""
@@ -34,6 +47,7 @@ class Tape:
         self.post_hooks: dict[int, Any] | None = None
         self.owner: Any = None  # weak reference to the leaf's tensor
         self.custom: Any = None
+        self.forward: Any = None
         self.release: Callable[[], None] | None = None
 
     @property

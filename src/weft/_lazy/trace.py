@@ -5,13 +5,14 @@ A trace can be general: some sizes are symbols (`jax.export.symbolic_shape`), fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
@@ -132,3 +133,11 @@ def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
                 outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]
                 live.update(id(eqn.invars[at]) for at in _read_by(inner.jaxpr, outs))
     return {at for at, var in enumerate(jaxpr.invars) if id(var) in live}
+
+
+def with_unread(
+    arrays: Iterable[jax.Array], structs: Sequence[jax.ShapeDtypeStruct], read: Sequence[int]
+) -> list[jax.Array]:
+    """The arguments of a function that reads only those at the positions `read`, which are given; zeros for others."""
+    rest = iter(arrays)
+    return [next(rest) if i in read else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)]

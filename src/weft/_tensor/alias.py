@@ -113,7 +113,7 @@ def _number(value: Value, exact: bool) -> Any:
         return nan
     capture = ambient().capture
     if capture is not None:
-        capture.needs_value()
+        capture.needs_elements(value)
     return int(np.asarray(realize.raw_array(value)))
 
 

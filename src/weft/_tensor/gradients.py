@@ -14,6 +14,7 @@ from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
+from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
@@ -35,6 +36,8 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
+    if ambient().transform:
+        raise backward_inside()
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
@@ -72,10 +75,13 @@ def grad(
     """The gradients of `outputs` with respect to `inputs`, as a tuple; nothing is added to `.grad`.
 
     An input on which the outputs do not depend is an error; with `allow_unused` its gradient is None, and with
-    `materialize_grads` it is zero. `is_grads_batched` is not supported.
+    `materialize_grads` it is zero. With `is_grads_batched`, the first dim of `grad_outputs` and of the gradients counts
+    cotangents, whose backward passes run together.
     """
     if is_grads_batched:
-        raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
+        return _batched_grads(
+            outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+        )
     if materialize_grads and allow_unused is False:
         raise ValueRangeError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -104,6 +110,29 @@ def grad(
                 "allow_unused=True if this is the desired behavior."
             )
     return tuple(result)
+
+
+def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
+    """The gradients for several cotangents of each output, along a new first dim."""
+    cotangents = [x for x in _as_list(grad_outputs) if x is not None]
+    for at, (cotangent, output) in enumerate(zip(cotangents, _as_list(outputs), strict=False)):
+        if cotangent.shape[1:] != output.shape:
+            raise ShapeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                "dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
+                f"output, but a mismatch was detected: grad_output[{at}] has a shape of {cotangent.shape} and "
+                f"output[{at}] has a shape of {output.shape}. If you only want some tensors in `grad_output` to be "
+                "considered batched, consider using vmap."
+            )
+    retain_graph, create_graph, allow_unused, materialize_grads = options
+    examples = Examples(len(cotangents[0]), "error")
+    gradients = examples.run(
+        lambda *seeds: grad(
+            outputs, inputs, seeds, retain_graph, bool(create_graph), allow_unused, False, bool(materialize_grads)
+        ),
+        [examples.example_of(x) for x in cotangents],
+    )
+    return tuple([None if x is None else examples.for_each(x) for x in gradients])
 
 
 def _nothing(tape: Tape, grad: Value) -> None:

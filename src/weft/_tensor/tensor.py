@@ -305,19 +305,20 @@ class Tensor(TensorBase):
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def _read_concrete(self) -> Value:
+    def _read_concrete(self, *, decides: bool = False) -> Value:
+        value = self._read()
         capture = ambient().capture
         if capture is not None:
-            capture.needs_value()
-        return self._read()
+            capture.needs_elements(value, decides=decides)
+        return value
 
     def _array(self) -> Any:
         """The jax array, computed now if necessary."""
         return realize.array_of(self._read_concrete())
 
-    def _host(self) -> np.ndarray[Any, Any]:
-        """The elements as a read-only NumPy array, after all index checks so far."""
-        array = realize.host_array(self._read_concrete())
+    def _host(self, *, decides: bool = False) -> np.ndarray[Any, Any]:
+        """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
+        array = realize.host_array(self._read_concrete(decides=decides))
         array.flags.writeable = False
         realize.report(ambient().pending)
         return array
@@ -356,7 +357,7 @@ class Tensor(TensorBase):
         if self.numel() != 1:
             kind = "no values" if self.numel() == 0 else "more than one value"
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
-        return bool(self.item())
+        return bool(self._host(decides=True).reshape(()).item())
 
     def _single(self, kind: Any) -> Any:
         if self.numel() != 1:

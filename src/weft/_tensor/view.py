@@ -28,7 +28,7 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
 from weft._lazy.tape import Tape
-from weft._lazy.value import Absent, Value
+from weft._lazy.value import Absent, Value, tick
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
 from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
@@ -123,7 +123,18 @@ def own(value: Value) -> Value:
     array = value.array
     if array is None or type(array) in (Ticket, Absent) or ambient().capture is not None:
         return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
-    return Value(value.aval, array, owner=value.extras if value.origin is None else None)
+    result = Value(value.aval, array, owner=value.extras if value.origin is None else None)
+    result.time = tick()
+    return result
+
+
+def entered(value: Value) -> Value:
+    """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
+    with using(grad=True):
+        result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
+    if result.tape is None:
+        result.tape = Tape()
+    return result
 
 
 def is_view_of(result: TensorBase, source: TensorBase) -> bool:
@@ -294,10 +305,20 @@ def replace_value(target: TensorBase, value: Value) -> None:
 
 
 def check_writable(target: TensorBase, grad: bool) -> None:
-    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and a tensor made in inference mode."""
+    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and a tensor made in inference mode.
+
+    So for a tensor that is older than a function whose derivatives are taken.
+    """
+    state = ambient()
+    if state.transform and owner_of(target)._read().time < state.transform:
+        raise InPlaceError(
+            "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
+            "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "
+            "to explicitly accept the mutated Tensor(s) as inputs."
+        )
     if grad:
         _check_leaf(target)
-    if target._read().aval.inference and not ambient().inference:
+    if target._read().aval.inference and not state.inference:
         raise InPlaceError(
             "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a "
             "normal tensor before doing inplace update."

@@ -2,6 +2,8 @@
 
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad
+from weft.autograd import forward_ad as forward_ad
+from weft.autograd import functional as functional
 from weft.autograd._function import Function as Function
 from weft.autograd._function import FunctionCtx as FunctionCtx
 from weft.autograd._function import once_differentiable as once_differentiable

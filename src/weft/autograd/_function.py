@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
@@ -29,6 +29,7 @@ class FunctionCtx:
 
     needs_input_grad: tuple[bool, ...] = ()
     _saved: tuple[Any, ...] = ()
+    _saved_for_forward: tuple[Any, ...] = ()
     _freed = False
     _once = False
     _unread = True
@@ -46,6 +47,10 @@ class FunctionCtx:
                         f"save_for_backward can only save variables, but argument {at} is of type {kind_of(t)}"
                     )
         self._saved = tuple((t._read(), t) if isinstance(t, Tensor) else None for t in tensors)
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Save tensors for `jvp`, which finds them in `saved_tensors`."""
+        self._saved_for_forward = tuple((t._read(), t) if isinstance(t, Tensor) else None for t in tensors)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -119,6 +124,13 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """Given a tangent for each argument of `forward` (None for what is no tensor), return one for each result."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: a function is called by `apply`, without an instance."""
         raise GradientError(
@@ -179,8 +191,10 @@ def _linked(
             cls.__name__, lambda *arrays: arrays[:count], avals, device=operands[0].aval.device
         ).with_names(names)
     values = record(signature, operands, ambient())
-    custom = _custom(cls, ctx, args, results, [any(r is s for s in smooth) for r in results])
+    is_smooth = [any(r is s for s in smooth) for r in results]
+    custom = _custom(cls, ctx, args, results, is_smooth)
     raw = [id(value) for value in operands[:count]]
+    forward = None if cls.jvp is Function.jvp else partial(_pushed, cls, ctx, args, is_smooth)
 
     def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
         ctx._outputs = {raw[v.origin.index]: v for v in members if v.origin is not None}
@@ -196,6 +210,7 @@ def _linked(
     for tensor, value in zip(smooth, values, strict=True):
         value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative
+        value.tape.forward = forward
         value.tape.release = ctx._release
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
@@ -274,6 +289,30 @@ def _custom(
 
     input_avals = [a._read().aval for a in args if isinstance(a, Tensor)]
     return custom
+
+
+def _pushed(
+    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], is_smooth: list[bool], tangents: list[Value | None]
+) -> list[Value | None]:
+    """The tangents of results on the tape by the user's `jvp`, from those of the application's inputs."""
+    count = sum(is_smooth)
+    pending = iter(tangents[count:])
+    arguments = [_tangent(ctx, a, next(pending)) if isinstance(a, Tensor) else None for a in args]
+    kept, ctx._saved = ctx._saved, ctx._saved_for_forward
+    try:
+        results = cls.jvp(ctx, *arguments)
+    finally:
+        ctx._saved = kept
+    every = list(results) if isinstance(results, (tuple, list)) else [results]
+    return [None if x is None else operand(x) for x, smooth in zip(every, is_smooth, strict=True) if smooth]
+
+
+def _tangent(ctx: FunctionCtx, x: Tensor, tangent: Value | None) -> Tensor | None:
+    """The tangent of an argument as `jvp` gets it."""
+    if tangent is not None:
+        return wrap(tangent)
+    aval = x._read().aval
+    return wrap(leaf(aval, filled_array(aval, 0))) if ctx._materialize else None
 
 
 def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:

@@ -152,6 +152,11 @@ class ExportTrace(TensorTrace):
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: its backward pass is recorded like everything else."""
 
+    def needs_elements(self, value: Value, *, decides: bool = False) -> None:
+        """The function reads a value; `decides` if Python's control flow depends on it."""
+        del value, decides
+        self.needs_value()
+
     def needs_value(self, what: str = "a tensor's value") -> None:
         """The function reads a value: `CompileError`, as there is none before the program runs."""
         raise NeedsValueError(

@@ -9,6 +9,7 @@ from typing import Any
 from weft._tensor.codegen import op
 from weft.errors import StateDictError, ValueRangeError
 from weft.nn._module import Module
+from weft.nn._norm import _BatchNorm
 from weft.nn.utils.stateless import call_with
 
 
@@ -69,3 +70,12 @@ def _stacked_leaf(name: str, tensors: list[Any]) -> Any:
     if len(flags) > 1:
         raise StateDictError(f"Expected {name} from each model to have the same .requires_grad")
     return op.stack(tensors).detach().requires_grad_(flags.pop())
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let all batch norms in `root` forget their running statistics, which `vmap` cannot update; returns `root`."""
+    for module in root.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 from jax import lax
+from jax.extend.core import ClosedJaxpr
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -78,3 +79,13 @@ pmin: _Collective = lax.pmin
 psum: _Collective = lax.psum
 shard_map: Callable[..., Callable[..., Any]] = jax.shard_map
 update_config: Callable[[str, bool | int | float | str | None], None] = jax.config.update
+
+
+def equations_of(closed: ClosedJaxpr) -> Iterator[Any]:
+    """The equations of a closed jaxpr, and those of the functions in their parameters."""
+    for equation in closed.jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, ClosedJaxpr):
+                    yield from equations_of(part)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from itertools import chain
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
 
 from weft.errors import DistBackendError
-from weft.ops._jax import all_gather, eval_shape, make_jaxpr, pmax, pmin, psum
+from weft.ops._jax import all_gather, equations_of, eval_shape, make_jaxpr, pmax, pmin, psum
 
 AXIS = "replicas"
 """The axis of the mesh."""
@@ -61,14 +59,10 @@ def exchange_count(closed: Any) -> int:
 
 def _primitives_of_replicas(closed: Any) -> Iterator[str]:
     """The names of the primitives that work along the axis of replicas, those of functions within included."""
-    for equation in closed.jaxpr.eqns:
+    for equation in equations_of(closed):
         params = equation.params
         if AXIS in (*params.get("axes", ()), *np.atleast_1d(params.get("axis_name", ()))):
             yield equation.primitive.name
-        values: list[Any] = [value if isinstance(value, tuple) else (value,) for value in params.values()]
-        for part in chain.from_iterable(values):
-            if isinstance(part, ClosedJaxpr):
-                yield from _primitives_of_replicas(part)
 
 
 def _axis_env() -> list[tuple[str, int]] | None:

@@ -220,6 +220,11 @@ class Capture:
     def user_derivative(self, name: str) -> None:
         """Called when an `autograd.Function` is applied. If gradients flow through it, the capture is discarded."""
 
+    def needs_elements(self, value: Value, *, decides: bool = False) -> None:
+        """The function reads a value; `decides` if Python's control flow depends on it."""
+        del value, decides
+        self.needs_value()
+
     def needs_value(self, what: str = "a tensor's value") -> None:
         """Called when the function reads a value, or communicates: later results may depend on it."""
         self.prevent(f"needs {what} at {user_site()}")

@@ -127,8 +127,8 @@ class DTensor(Tensor):
 
     # --- values of the whole tensor ---
 
-    def _read_concrete(self) -> Value:
-        value = super()._read_concrete()
+    def _read_concrete(self, *, decides: bool = False) -> Value:
+        value = super()._read_concrete(decides=decides)
         return redistributed(value, self._sharding.replicated())
 
     def __format__(self, spec: str) -> str:

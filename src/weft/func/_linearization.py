@@ -1,0 +1,151 @@
+"""A function at some arguments, and its derivative there, in both directions.
+
+The function runs once, on arguments that have a place of their own in the graph. Gradients are taken to these places by
+a backward pass, and tangents from them by a forward pass. A place is the identity of what the caller has passed, so the
+results are in the caller's graph as if the function had been called directly; where that graph needs no gradients, they
+are taken out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._autograd.forward import pushed_forward
+from weft._autograd.graph import flows_to_before
+from weft._base.state import ambient, using
+from weft._lazy.value import Value, tick
+from weft._tensor.composite.create import zeros_like
+from weft._tensor.gradients import grad as gradients
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import entered, own
+from weft.errors import GradientError, TransformError, ValueRangeError
+from weft.func._trees import flattened, mapped, rebuilt
+
+ArgNums = int | tuple[int, ...]
+
+
+class Linearization:
+    """A function's results at some arguments, and its derivative there.
+
+    inputs    the leaves of the arguments that it is differentiated by
+    argument_structure   the structure around them
+    outputs   the leaves of the results, in the graph between
+    structure the structure around these
+    aux       what else the function has returned
+    """
+
+    def __init__(
+        self, func: Callable[..., Any], args: tuple[Any, ...], argnums: ArgNums | None, has_aux: bool, name: str
+    ) -> None:
+        chosen = args if argnums is None else chosen_arguments(args, argnums)
+        self.inputs, self.argument_structure = flattened(chosen)
+        self._start = tick()
+        with using(grad=True, inference=False, transform=self._start):
+            places = [_placed(x) for x in self.inputs]
+            self._places = [wrap(value) for value in places]
+            own_arguments = rebuilt(self.argument_structure, [wrap(value) for value in places])
+            result = func(*(own_arguments if argnums is None else _replaced(args, own_arguments, argnums)))
+        self.aux: Any = None
+        if has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise TransformError(
+                    f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
+                )
+            result, aux = result
+            self.aux = mapped(self._left, aux)
+        self.result = result
+        self.outputs, self.structure = flattened(result)
+
+    def left(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Results as the caller gets them."""
+        return [self._left(tensor) for tensor in tensors]
+
+    def _left(self, x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and self._is_linked(x)):
+            return x
+        return wrap(own(operand(x)))
+
+    def _is_linked(self, tensor: Tensor) -> bool:
+        """Whether gradients flow from a tensor to anything but the places of the arguments."""
+        return flows_to_before(operand(tensor), self._start)
+
+    # --- both directions ----------------------------------------------------------------------------------------
+
+    def pulled(
+        self, cotangents: Sequence[Tensor], *, retain_graph: bool = True, create_graph: bool = True
+    ) -> list[Tensor]:
+        """The gradients with respect to the inputs, from those of the outputs."""
+        pairs = [(y, g) for y, g in zip(self.outputs, cotangents, strict=True) if y.requires_grad]
+        create = create_graph and ambient().grad and any(g.requires_grad or self._is_linked(y) for y, g in pairs)
+        if not pairs:
+            return [zeros_like(place.detach()) for place in self._places]
+        results = gradients(
+            [y for y, _ in pairs],
+            self._places,
+            [g for _, g in pairs],
+            retain_graph=retain_graph or create,
+            create_graph=create,
+            materialize_grads=True,
+        )
+        return self.left([x for x in results if x is not None])
+
+    def pushed(self, tangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """The tangents of the outputs, from those of the inputs; None for outputs that do not depend on these."""
+        by_place: dict[Value, Value | None] = {
+            place._read(): operand(t) for place, t in zip(self._places, tangents, strict=True)
+        }
+        results = pushed_forward([y._read() for y in self.outputs], by_place)
+        return [None if value is None else self._left(wrap(value)) for value in results]
+
+
+def _placed(x: Any) -> Value:
+    """An argument with a place of its own in the graph."""
+    if not isinstance(x, Tensor):
+        raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}")
+    if not x.dtype.is_differentiable:
+        raise GradientError("only Tensors of floating point dtype can require gradients")
+    return entered(operand(x))
+
+
+# --- arguments --------------------------------------------------------------------------------------------------
+
+
+def chosen_arguments(args: tuple[Any, ...], argnums: ArgNums) -> Any:
+    """The argument with a number, or those of several as a tuple; `RuntimeError` for numbers that do not fit."""
+    if isinstance(argnums, tuple):
+        numbers = _checked(argnums, len(args))
+        if not argnums:
+            raise TransformError("argnums must be non-empty")
+        if len(set(numbers)) != len(numbers):
+            raise TransformError(f"argnums elements must be unique, got {argnums}")
+        return tuple([args[at] for at in numbers])
+    if not isinstance(argnums, int):
+        raise TransformError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    return args[_checked((argnums,), len(args))[0]]
+
+
+def _checked(argnums: tuple[int, ...], count: int) -> list[int]:
+    """The numbers of arguments from 0 on."""
+    for argnum in argnums:
+        if not isinstance(argnum, int):
+            raise TransformError(f"argnum must be int, got: {type(argnum)}")
+        if not -count <= argnum < count:
+            raise TransformError(f"Got argnum={argnum}, but only {count} positional inputs")
+    return [argnum % count for argnum in argnums]
+
+
+def _replaced(args: tuple[Any, ...], chosen: Any, argnums: ArgNums) -> tuple[Any, ...]:
+    """The arguments with those of some numbers replaced."""
+    numbers, new = (argnums, chosen) if isinstance(argnums, tuple) else ((argnums,), (chosen,))
+    replacements = dict(zip(_checked(numbers, len(args)), new, strict=True))
+    return tuple([replacements.get(at, x) for at, x in enumerate(args)])
+
+
+def require_tensors(leaves: Sequence[Any], name: str) -> None:
+    """Raise `RuntimeError` unless a function's results are tensors."""
+    if not leaves or (len(leaves) == 1 and leaves[0] is None):
+        raise TransformError(f"{name}: Expected f to be a function that has non-empty output (got output = {leaves})")
+    for x in leaves:
+        if not isinstance(x, Tensor):
+            raise TransformError(f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(x)}")
