@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func", "futures",
-    "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization", "utils",
-    "version", "xla",
+    "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "fft", "func",
+    "futures", "hub", "jit", "library", "linalg", "multiprocessing", "nn", "optim", "random", "serialization",
+    "signal", "special", "utils", "version", "xla",
 })  # fmt: skip
 
 _NAMES = {
