@@ -37,6 +37,7 @@ from weft import cuda as cuda
 from weft import distributed as distributed
 from weft import errors as errors
 from weft import export as export
+from weft import fft as fft
 from weft import func as func
 from weft import futures as futures
 from weft import hub as hub
@@ -48,6 +49,8 @@ from weft import nn as nn
 from weft import optim as optim
 from weft import random as random
 from weft import serialization as serialization
+from weft import signal as signal
+from weft import special as special
 from weft import utils as utils
 from weft import version as version
 from weft import xla as xla
