@@ -65,6 +65,8 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "cholesky_ex": ("L", "info"),
     "eig": ("eigenvalues", "eigenvectors"),
     "inv_ex": ("inverse", "info"),
+    "ldl_factor": ("LD", "pivots"),
+    "ldl_factor_ex": ("LD", "pivots", "info"),
     "lstsq": ("solution", "residuals", "rank", "singular_values"),
     "lu": ("P", "L", "U"),
     "lu_factor": ("LU", "pivots"),
