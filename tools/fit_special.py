@@ -7,6 +7,7 @@ approximation. The largest relative error is written beside each fit.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,9 @@ _ROUNDS = 4
 Function = Callable[[mp.mpf], mp.mpf]
 
 
-def fit(function: Function, low: float, high: float, top: int, bottom: int) -> tuple[list[mp.mpf], list[mp.mpf], mp.mpf]:
+def fit(
+    function: Function, low: float, high: float, top: int, bottom: int
+) -> tuple[list[mp.mpf], list[mp.mpf], mp.mpf]:
     """Numerator and denominator (which starts with 1) over an interval, and the largest relative error."""
     count = 3 * (top + bottom + 2)
     middle, half = mp.mpf(low + high) / 2, mp.mpf(high - low) / 2
@@ -137,14 +140,29 @@ def _modified_second(order: int) -> Function:
     return function
 
 
+def _modified_first_far(order: int) -> Function:
+    """`exp(-x) sqrt(x) I` of `16 / x - 1` (DLMF 10.40.1)."""
+    return lambda t: mp.exp(-16 / (t + 1)) * mp.sqrt(16 / (t + 1)) * mp.besseli(order, 16 / (t + 1))
+
+
+def _log_gamma(x: mp.mpf) -> mp.mpf:
+    """`log(gamma(x))` without its zeros at 1 and 2."""
+    return mp.loggamma(x) / ((x - 1) * (x - 2))
+
+
+def _digamma(x: mp.mpf) -> mp.mpf:
+    """`digamma(x)` without its positive zero."""
+    return mp.digamma(x) / (x - mp.findroot(mp.digamma, 1.46))
+
+
 def _modified_far(order: int) -> Function:
     """`exp(x) sqrt(x) K` of `1 / x` (DLMF 10.40.2)."""
     return lambda t: mp.exp(1 / t) * mp.sqrt(1 / t) * mp.besselk(order, 1 / t)
 
 
 def _erfcx(t: mp.mpf) -> mp.mpf:
-    """`((1 + 2 x) erfcx(x) - 1) / (1 + t)` of `t = (x - 4) / (x + 4)` (after Shepherd and Laframboise, 1981)."""
-    x = 4 * (1 + t) / (1 - t)
+    """`((1 + 2 x) erfcx(x) - 1) / (1 + t)` of `t = (x - 3.5) / (x + 3.5)` (after Shepherd and Laframboise, 1981)."""
+    x = mp.mpf("3.5") * (1 + t) / (1 - t)
     return ((1 + 2 * x) * mp.exp(x * x) * mp.erfc(x) - 1) / (1 + t)
 
 
@@ -157,7 +175,8 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
             f"Y{n}": (_second_kind(n), none, 25, 7, 5),
             f"COSINE_PART{n}": (_cosine_part(n), none, far, 6, 6),
             f"SINE_PART{n}": (_sine_part(n), none, far, 6, 6),
-            f"I{n}": (_modified_first(n), none, 1, 7, 0),
+            f"I{n}": (_modified_first(n), none, 64, 10, 4),
+            f"I{n}_FAR": (_modified_first_far(n), -1 + 1e-9, 1, 22, 0),
             f"K{n}": (_modified_second(n), none, 1, 7, 0),
             f"K{n}_FAR": (_modified_far(n), none, 1, 8, 8),
             f"AIRY{n}_FAR": (_airy_far(n), none, 1.5, 9, 9),
@@ -166,8 +185,17 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
         }
         for n in (0, 1)
     )
-    shared = {"AIRY": (mp.airyai, -2, 1, 22, 0), "ERFCX": (_erfcx, -1 + 1e-9, 1 - 1e-9, 11, 11)}
+    shared = {
+        "AIRY": (mp.airyai, -2, 1, 22, 0),
+        "ERFCX": (_erfcx, -1 + 1e-9, 1 - 1e-9, 12, 10),
+        "LOG_GAMMA": (_log_gamma, 0.5, 2.5, 9, 9),
+        "DIGAMMA": (_digamma, 1, 2, 6, 5),
+    }
     return {name: fit for fits in (*orders, shared) for name, fit in fits.items()}
+
+
+def _wrapped(text: str) -> str:
+    return "\n     ".join(textwrap.wrap(text, 110))
 
 
 def main() -> None:
@@ -177,8 +205,8 @@ def main() -> None:
         p, q, error = fit(function, *how)
         print(name, mp.nstr(error, 3))
         lines.append(f"# {name}: relative error {mp.nstr(error, 2)}\n")
-        texts = [", ".join(repr(float(c)) for c in part) for part in (p, q)]
-        lines.append(f"{name} = (\n    ({texts[0]},),\n    ({texts[1]},),\n)\n")
+        top, bottom = (_wrapped(", ".join(repr(float(c)) for c in part)) for part in (p, q))
+        lines.append(f"{name} = (\n    ({top},),\n    ({bottom},),\n)  # fmt: skip\n")
     _PATH.write_text("".join(lines))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.ops._jax import jvp
 
@@ -29,6 +30,15 @@ def fitted(fit: Fit, t: Array) -> Array:
     return top if len(fit[1]) == 1 else top / bottom
 
 
+def minus(x: Array, root: tuple[float, float]) -> Array:
+    """`x - root`, exact near the root, which is the sum of two numbers."""
+    high, low = root
+    if x.dtype == jnp.float32:
+        narrow = float(np.float32(high))
+        high, low = narrow, high - narrow + low
+    return (x - high) - low
+
+
 def with_slope(function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """An elementwise function whose derivative is `slope`, which may have one of its own."""
 
@@ -44,9 +54,9 @@ def with_slope(function: Callable[[Array], Array], slope: Callable[[Array], Arra
 
 
 def by_first(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """An elementwise function of two numbers, differentiable any number of times by the first, and constant in the other.
+    """An elementwise function of two numbers with derivatives of any order by the first, and none by the other.
 
-    The derivative is computed together with the function, in forward mode, so the function may have loops of any length.
+    Derivatives are computed together with the function, in forward mode, so it may have loops of any length.
     """
 
     @jax.custom_jvp
@@ -58,6 +68,9 @@ def by_first(function: Callable[[Array, Array], Array]) -> Callable[[Array, Arra
         return smooth(*primals), by_first(derivative)(*primals) * tangents[0]
 
     def derivative(x: Array, n: Array) -> Array:
-        return jvp(lambda x: function(x, n), (x,), (jnp.ones_like(x),))[1]
+        def by_one(x: Array) -> Array:
+            return function(x, n)
+
+        return jvp(by_one, (x,), (jnp.ones_like(x),))[1]
 
     return smooth

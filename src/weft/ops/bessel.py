@@ -12,23 +12,18 @@ from collections.abc import Callable
 from functools import partial
 
 import jax.numpy as jnp
-from jax.scipy import special
 
 from weft.ops import _fits as fits
 from weft.ops._rows import function_row
-from weft.ops._smooth import fitted, polynomial, with_slope
+from weft.ops._smooth import fitted, minus, polynomial, with_slope
 from weft.ops._table import Array
 
 Function = Callable[[Array], Array]
 
 
-def _minus_square(x: Array, root: tuple[float, float]) -> Array:
-    """`x**2 - root**2`, exact near the root, which is the sum of two numbers."""
-    high, low = root
-    if x.dtype == jnp.float32:
-        narrow = float(jnp.float32(high))
-        high, low = narrow, high - narrow + low
-    return ((x - high) - low) * (x + high)
+def _vanishing(x: Array, root: tuple[float, float]) -> Array:
+    """`x**2 - root**2`."""
+    return minus(x, root) * (x + root[0])
 
 
 # ---- first and second kind
@@ -55,7 +50,7 @@ def _waves(order: int, x: Array) -> tuple[Array, Array]:
 def _j(order: int, x: Array) -> Array:
     """J of x >= 0."""
     small = jnp.minimum(x, _NEAR)
-    near = fitted((fits.J0, fits.J1)[order], small * small) * _minus_square(small, _J_ROOTS[order])
+    near = fitted((fits.J0, fits.J1)[order], small * small) * _vanishing(small, _J_ROOTS[order])
     far = _waves(order, jnp.maximum(x, _NEAR))[0]
     value = jnp.where(x < _NEAR, near * small if order else near, far)
     return jnp.where(x == jnp.inf, 0, value)
@@ -66,7 +61,7 @@ def _y(order: int, x: Array) -> Array:
     inside = x > 0
     small = jnp.where(inside, jnp.minimum(x, _NEAR), 1)
     root = _Y_ROOTS[order]
-    near = fitted((fits.Y0, fits.Y1)[order], small * small) * _minus_square(small, root)
+    near = fitted((fits.Y0, fits.Y1)[order], small * small) * _vanishing(small, root)
     logarithm = 2 / math.pi * jnp.log(small / root[0]) * _j(order, small)
     near = logarithm + (near / small if order else near)
     far = _waves(order, jnp.maximum(x, _NEAR))[1]
@@ -106,10 +101,25 @@ def _k(order: int, x: Array, scaled: bool) -> Array:
     return jnp.where(inside, value, jnp.where(x == 0, jnp.inf, jnp.nan))
 
 
-i0 = with_slope(special.i0, lambda x: i1(x))
-i1 = with_slope(special.i1, lambda x: _slope_of_first(i1(x), i0(x), x))
-i0e = with_slope(special.i0e, lambda x: i1e(x) - jnp.sign(x) * i0e(x))
-i1e = with_slope(special.i1e, lambda x: _slope_of_first(i1e(x), i0e(x), x) - jnp.sign(x) * i1e(x))
+_SERIES_END = 8.0
+
+
+def _i(order: int, x: Array, scaled: bool) -> Array:
+    """I of x >= 0 (DLMF 10.25.2; 10.40.1 for x > 8)."""
+    small, large = jnp.minimum(x, _SERIES_END), jnp.maximum(x, _SERIES_END)
+    near = fitted((fits.I0, fits.I1)[order], small * small)
+    near = near * small if order else near
+    far = fitted((fits.I0_FAR, fits.I1_FAR)[order], 2 * _SERIES_END / large - 1) / jnp.sqrt(large)
+    if scaled:
+        return jnp.where(x < _SERIES_END, near * jnp.exp(-small), far)
+    half = jnp.exp(large / 2)  # the whole would overflow before the result does
+    return jnp.where(x < _SERIES_END, near, jnp.where(large == jnp.inf, large, far * half * half))
+
+
+i0 = with_slope(lambda x: _i(0, jnp.abs(x), False), lambda x: i1(x))
+i1 = with_slope(_signed(lambda x: _i(1, x, False)), lambda x: _slope_of_first(i1(x), i0(x), x))
+i0e = with_slope(lambda x: _i(0, jnp.abs(x), True), lambda x: i1e(x) - jnp.sign(x) * i0e(x))
+i1e = with_slope(_signed(lambda x: _i(1, x, True)), lambda x: _slope_of_first(i1e(x), i0e(x), x) - jnp.sign(x) * i1e(x))
 k0 = with_slope(lambda x: _k(0, x, False), lambda x: -k1(x))
 k1 = with_slope(lambda x: _k(1, x, False), lambda x: -k0(x) - k1(x) / x)
 k0e = with_slope(lambda x: _k(0, x, True), lambda x: k0e(x) - k1e(x))
@@ -185,8 +195,12 @@ _row("i1", i1, "Modified Bessel function of the first kind, order 1.", real="i1_
 _row("i1e", i1e, "`exp(-abs(input)) * i1(input)`.", real="i1e_cpu")
 _row("modified_bessel_k0", k0, "Modified Bessel function of the second kind, order 0.", real="modified_bessel_k0_cpu")
 _row("modified_bessel_k1", k1, "Modified Bessel function of the second kind, order 1.", real="modified_bessel_k1_cpu")
-_row("scaled_modified_bessel_k0", k0e, "`exp(input) * modified_bessel_k0(input)`.", real="scaled_modified_bessel_k0_cpu")
-_row("scaled_modified_bessel_k1", k1e, "`exp(input) * modified_bessel_k1(input)`.", real="scaled_modified_bessel_k1_cpu")
+_row(
+    "scaled_modified_bessel_k0", k0e, "`exp(input) * modified_bessel_k0(input)`.", real="scaled_modified_bessel_k0_cpu"
+)
+_row(
+    "scaled_modified_bessel_k1", k1e, "`exp(input) * modified_bessel_k1(input)`.", real="scaled_modified_bessel_k1_cpu"
+)
 _row("spherical_bessel_j0", spherical, "`sin(input) / input`, and 1 at 0.", real="spherical_bessel_j0_cpu")
 _row("airy_ai", airy, "Airy's function Ai.", real="airy_ai_cpu")
 function_row(

@@ -26,7 +26,8 @@ def _ends(values: Array, vectors: Array, count: int, largest: bool) -> Pairs:
 
 
 def _by_all(A: Array, count: int, largest: bool) -> Pairs:
-    return _ends(*jnp.linalg.eigh(A), count, largest)
+    values, vectors = jnp.linalg.eigh(A)
+    return _ends(values, vectors, count, largest)
 
 
 def _step(A: Array, iK: Array | None, largest: bool, basis: Pairs) -> tuple[Pairs, Array, Array]:
@@ -39,7 +40,7 @@ def _step(A: Array, iK: Array | None, largest: bool, basis: Pairs) -> tuple[Pair
     steps = residuals if iK is None else iK @ residuals
     orthogonal = jnp.linalg.qr(jnp.concatenate([vectors, steps, directions], -1))[0]
     projected = orthogonal.mT @ (A @ orthogonal)
-    _, mixed = _ends(*jnp.linalg.eigh((projected + projected.mT) / 2), size, largest)
+    _, mixed = _by_all((projected + projected.mT) / 2, size, largest)
     following = orthogonal @ mixed, orthogonal[..., size:] @ mixed[..., size:, :]
     return following, values, jnp.linalg.vector_norm(residuals, axis=-2)
 

@@ -21,5 +21,15 @@ def _row(name: str, public: str, function: Callable[[Array, Array], Array], doc:
     row(documented(body, name, doc))
 
 
-_row("igamma", "gammainc", jax.scipy.special.gammainc, "The lower regularised incomplete gamma function of order `input`.")
-_row("igammac", "gammaincc", jax.scipy.special.gammaincc, "The upper regularised incomplete gamma function of order `input`.")
+_row(
+    "igamma",
+    "gammainc",
+    jax.scipy.special.gammainc,
+    "The lower regularised incomplete gamma function of order `input`.",
+)
+_row(
+    "igammac",
+    "gammaincc",
+    jax.scipy.special.gammaincc,
+    "The upper regularised incomplete gamma function of order `input`.",
+)

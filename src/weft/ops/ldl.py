@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,9 @@ from weft.ops._rows import category
 from weft.ops._table import Array, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import MATRIX, NUMBER, VECTOR, Outs, batches, check_floating, check_square, factorises
+
+Transposed = Callable[[Array], Array]
+"""What makes a column a row: the conjugate for Hermitian matrices."""
 
 _ALPHA = (1 + 17**0.5) / 8
 """Up to which growth a block of one row is preferred."""
@@ -46,51 +49,71 @@ def _swapped(at: Array, first: Array, second: Array) -> Array:
     return jnp.where(at == first, second, jnp.where(at == second, first, at))
 
 
+Block = tuple[Array, Array, Array, Array, Array]
+"""Rows k and k + 1 of the block, whether it has two, and its columns of the rest of the matrix."""
+
+
+def _single_columns(at: Array, block: Block) -> tuple[Array, Array]:
+    """The column of L below a block of one row, and what it takes with its column from the rest."""
+    k, _, _, w, _ = block
+    below = jnp.where(at > k, w, 0)
+    return below / jnp.where(w[k] == 0, 1, w[k]), below
+
+
+def _double_columns(at: Array, block: Block, turned: Transposed) -> tuple[Array, Array]:
+    """The two columns of L below a block of two rows: the columns of the rest times its inverse, which is scaled."""
+    k, after, double, w, v = block
+    scale = jnp.where(double, jnp.abs(w[after]), 1)
+    p, q, r, s = (jnp.where(double, x / scale, 0) for x in (w[k], w[after], turned(w[after]), v[after]))
+    determinant = jnp.where(double, (p * s - q * r) * scale, 1)
+    left, right = (jnp.where(at > after, x / determinant, 0) for x in (s * w - q * v, p * v - r * w))
+    return left, right
+
+
+def _step(k: Array, state: tuple[Array, ...], turned: Transposed) -> tuple[Array, ...]:
+    """Take the block that starts at row k from the rest of the matrix."""
+    rest, factors, pivots, info, _ = state
+    count = rest.shape[0]
+    at, after = jnp.arange(count), jnp.minimum(k + 1, count - 1)
+    row, double = _choose(rest, k)
+    order = _swapped(at, k + double, row)
+    rest = rest[order][:, order]
+    block = k, after, double, rest[:, k], rest[:, after]
+    w, v = block[3:]
+    one, below = _single_columns(at, block)
+    left, right = _double_columns(at, block, turned)
+    product = jnp.where(double, jnp.outer(left, turned(w)) + jnp.outer(right, turned(v)), jnp.outer(one, turned(below)))
+    first = jnp.where(at == k, w[k], jnp.where(double, jnp.where(at == after, w[after], left), one))
+    second = jnp.where(double, jnp.where(at == after, v[after], right), 0)
+    number = jnp.where(double, -1 - row, row + 1).astype(jnp.int32)
+    zero = ~double & (jnp.max(jnp.where(at >= k, _size(w), 0)) == 0)
+    return (
+        rest - product,
+        factors.at[:, k].add(first).at[:, after].add(second),
+        jnp.where((at == k) | (double & (at == after)), number, pivots),
+        jnp.where((info == 0) & zero, k + 1, info).astype(jnp.int32),
+        double,
+    )
+
+
 def _factored(A: Array, hermitian: bool) -> Outs:
     """LAPACK's `sytf2` or `hetf2` for the lower triangle of one matrix."""
-    count = A.shape[0]
-    at = jnp.arange(count)
-    turned = jnp.conj if hermitian else lambda x: x
+    turned: Transposed = jnp.conj if hermitian else lambda x: x
+    diagonal = jnp.diagonal(A).real.astype(A.dtype) if hermitian else jnp.diagonal(A)
     strict = jnp.tril(A, -1)
-    diagonal = jnp.diag(jnp.diagonal(A).real.astype(A.dtype)) if hermitian else jnp.diag(jnp.diagonal(A))
 
     def step(k: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        rest, factors, pivots, info, second = state
-        row, double = _choose(rest, k)
-        order = _swapped(at, k + double, row)
-        rest = rest[order][:, order]
-        after = jnp.minimum(k + 1, count - 1)
-        w, v = rest[:, k], rest[:, after]
-        a, b, c = w[k], w[after], v[after]
-        zero = (jnp.max(jnp.where(at >= k, _size(w), 0)) == 0) & ~double
-        one = jnp.where(at > k, w / jnp.where(zero, 1, a), 0)
-        scale = jnp.where(double, jnp.abs(b), 1)
-        p, q, r, s = (jnp.where(double, x / scale, 0) for x in (a, b, turned(b), c))
-        determinant = jnp.where(double, (p * s - q * r) * scale, 1)
-        left, right = (
-            jnp.where(at > after, x / determinant, 0) for x in (s * w - q * v, p * v - r * w)
-        )
-        single = jnp.where(zero, 0, jnp.outer(one, turned(jnp.where(at > k, w, 0))))
-        block = jnp.outer(left, turned(w)) + jnp.outer(right, turned(v))
-        changed = rest - jnp.where(double, block, single)
-        first_column = jnp.where(double, jnp.where(at == after, b, left), one)
-        made = factors.at[:, k].add(jnp.where(at == k, a, first_column))
-        made = jnp.where(double, made.at[:, after].add(jnp.where(at == after, c, right)), made)
-        number = (row + 1).astype(jnp.int32)
-        noted = jnp.where(at == k, jnp.where(double, -number, number), pivots)
-        noted = jnp.where(double & (at == after), -number, noted)
-        failed = jnp.where((info == 0) & zero, k + 1, info).astype(jnp.int32)
-        new = changed, made, noted, failed, double
-        return tuple(jnp.where(second, x, y) for x, y in zip((*state[:-1], False), new, strict=True))
+        unchanged = *state[:-1], jnp.zeros((), bool)  # the second row of a block is done
+        return tuple(jnp.where(state[-1], x, y) for x, y in zip(unchanged, _step(k, state, turned), strict=True))
 
     start = (
-        strict + turned(strict.T) + diagonal,
+        strict + turned(strict.T) + jnp.diag(diagonal),
         jnp.zeros_like(A),
-        jnp.zeros(count, jnp.int32),
+        jnp.zeros(A.shape[0], jnp.int32),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), bool),
     )
-    return lax.fori_loop(0, count, step, start)[1:4]
+    return lax.fori_loop(0, A.shape[0], step, start)[1:4]
 
 
 def _all_factors(A: Array, hermitian: bool) -> Outs:
@@ -178,11 +201,13 @@ def _divided(factors: Array, second: Array, double: Array, B: Array, hermitian: 
     other = jnp.where(second, jnp.roll(diagonal, 1), jnp.roll(diagonal, -1))
     lower = jnp.where(second, jnp.roll(below, 1), below)
     upper = jnp.conj(lower) if hermitian else lower
-    beside = jnp.where(second[:, None], jnp.roll(B, 1, 0), jnp.roll(B, -1, 0))
+    neighbour = jnp.where(second[:, None], jnp.roll(B, 1, 0), jnp.roll(B, -1, 0))
     across = jnp.where(second, lower, upper)
     scale = jnp.where(double, jnp.abs(lower), 1)
     determinant = (diagonal / scale) * other - (lower / scale) * upper
-    paired = ((other / scale)[:, None] * B - (across / scale)[:, None] * beside) / jnp.where(double, determinant, 1)[:, None]
+    paired = ((other / scale)[:, None] * B - (across / scale)[:, None] * neighbour) / jnp.where(double, determinant, 1)[
+        :, None
+    ]
     return jnp.where(double[:, None], paired, B / jnp.where(double, 1, diagonal)[:, None])
 
 

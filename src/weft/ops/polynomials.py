@@ -45,7 +45,9 @@ def _chebyshev(first: Callable[[Array], Array], wave: Function) -> Function:
     def waves(x: Array, n: Array) -> Array:
         return (n > _SHORT) & (jnp.abs(x) < 1)
 
-    by_steps = _recurrence(first, lambda k, x, now, before: 2 * x * now - before, lambda x, n: jnp.where(waves(x, n), 0, n))
+    by_steps = _recurrence(
+        first, lambda k, x, now, before: 2 * x * now - before, lambda x, n: jnp.where(waves(x, n), 0, n)
+    )
 
     def function(x: Array, n: Array) -> Array:
         waved = waves(x, n)
@@ -102,6 +104,6 @@ _row(
 )
 _row(
     "legendre_polynomial_p",
-    _recurrence(lambda x: x, lambda k, x, now, before: ((2 * k + 1) * x * now - k * before) / (k + 1)),
+    _recurrence(lambda x: x, lambda k, x, now, before: x * now + k / (k + 1) * (x * now - before)),
     "The Legendre polynomial of degree `n`.",
 )

@@ -8,52 +8,36 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy import special
 
 from weft._base.dtype import FLOAT
-from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
+from weft.ops._error import erfc, erfcx, exp_of_square
 from weft.ops._rows import function_row, in_float32, require, unbroadcast
-from weft.ops._smooth import by_first, fitted, with_slope
+from weft.ops._smooth import by_first, with_slope
 from weft.ops._table import Array, Operand, Promote, defop
+from weft.ops.functions import log1p
 
 _row = partial(function_row, module="special")
 
-# ---- the error function and the normal distribution
-
-
-def _exp_of_square(x: Array, sign: int) -> Array:
-    """`exp(sign * x**2)`; the square's rounding error is made up for, since the exponential would multiply it."""
-    narrow = jnp.float32 if x.dtype == jnp.float64 else jnp.bfloat16
-    high = x.astype(narrow).astype(x.dtype)  # whose square is exact
-    return jnp.exp(sign * high * high) * jnp.exp(sign * (x - high) * (x + high))
-
-
-def _erfcx(x: Array) -> Array:
-    """`exp(x**2) erfc(x)`; for negative numbers by `erfc(-x) = 2 - erfc(x)` (DLMF 7.4.2)."""
-    size = jnp.abs(x)
-    t = jnp.where(jnp.isinf(size), 1, (size - 4) / (size + 4))
-    right = (1 + (1 + t) * fitted(fits.ERFCX, t)) / (1 + 2 * size)
-    negative = x < 0
-    return jnp.where(negative, 2 * _exp_of_square(jnp.where(negative, x, 0), 1) - right, right)
-
-
-erfcx = with_slope(_erfcx, lambda x: _erfcx_slope(x))
-
-
-def _erfcx_slope(x: Array) -> Array:
-    return 2 * x * erfcx(x) - 2 / math.sqrt(math.pi)
-
+# ---- the normal distribution
 
 _HALF = math.sqrt(0.5)
+
+
+def _ndtr(x: Array) -> Array:
+    """By `erfcx` in the left tail, with the square of x itself in the exponential."""
+    left = x < -1
+    tail = jnp.where(left, x, -1)
+    low = exp_of_square(tail, -0.5) * erfcx(-tail * _HALF) / 2
+    return jnp.where(left, low, erfc(-jnp.where(left, 0, x) * _HALF) / 2)
 
 
 def _log_ndtr(x: Array) -> Array:
     """By `erfcx` on the left, whose logarithm is taken apart from that of the exponential."""
     left = x < -1
     low = jnp.log(erfcx(-jnp.where(left, x, -1) * _HALF) / 2) - jnp.where(left, x * x / 2, 0)
-    return jnp.where(left, low, jnp.log1p(-lax.erfc(jnp.where(left, 0, x) * _HALF) / 2))
+    return jnp.where(left, low, log1p(-_ndtr(-jnp.where(left, 0, x))))
 
 
 def _log_ndtr_slope(x: Array) -> Array:
@@ -65,7 +49,7 @@ def _density(x: Array) -> Array:
     return jnp.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
-ndtr = with_slope(lambda x: lax.erfc(-x * _HALF) / 2, _density)
+ndtr = with_slope(_ndtr, _density)
 log_ndtr = with_slope(_log_ndtr, _log_ndtr_slope)
 ndtri = with_slope(special.ndtri, lambda p: 1 / _density(ndtri(p)))
 
@@ -88,7 +72,7 @@ def _xlog1py_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Arra
     """Gradients `log1p(y)`, or 0 where x = 0 and y <= -1, and `x / (1 + y)`."""
     del out
     still = (input == 0) & (other <= -1)
-    log = jnp.where(still, 0, jnp.log1p(jnp.where(still, 0, other)))
+    log = jnp.where(still, 0, log1p(jnp.where(still, 0, other)))
     return unbroadcast(g * log, input), unbroadcast(g * (input / (1 + other)), other)
 
 
@@ -97,7 +81,7 @@ def xlog1py(input: Operand, other: Operand) -> Array:
     """`input * log1p(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlog1py_cpu", FLOAT)
     zero = (input == 0) & (other == other)
-    return jnp.where(zero, 0, input * jnp.log1p(jnp.where(zero, 0, other)))
+    return jnp.where(zero, 0, input * log1p(jnp.where(zero, 0, other)))
 
 
 _TERMS = 12
@@ -107,6 +91,7 @@ _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 13
 
 def _zeta_by_sum(x: Array, q: Array) -> Array:
     """`zeta(x, q)` by the Euler-Maclaurin formula (DLMF 25.11.28 without its integral)."""
+    x = jnp.where(x > 1, x, 2)
     first = sum(((q + k) ** -x for k in range(_TERMS)), jnp.zeros_like(x + q))
     w = q + _TERMS
     power = w**-x
@@ -122,7 +107,7 @@ def _zeta_by_sum(x: Array, q: Array) -> Array:
 def _zeta(x: Array, q: Array) -> Array:
     """Poles at whole numbers q <= 0; NaN for x < 1, and where a power of a negative number is none."""
     whole = jnp.floor(q) == q
-    value = special.zeta(x, jnp.where(q > 0, q, 1))
+    value = _zeta_by_sum(x, jnp.where(q > 0, q, 1))
     value = jnp.where(q > 0, value, jnp.where(whole, jnp.inf, jnp.nan))
     return jnp.where(x == 1, jnp.inf, jnp.where(x > 1, value, jnp.nan))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.lax import FftType
 
-from weft._lazy.interpreter.table import Function, Params, Types, library, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, library, primitive
 
 _fft: Any = partial(library, "scipy.fft")
 
@@ -20,4 +20,8 @@ def _transform(params: Params, ins: Types, outs: Types) -> Function:
     name = {FftType.FFT: "fftn", FftType.IFFT: "ifftn", FftType.RFFT: "rfftn", FftType.IRFFT: "irfftn"}[
         params["fft_type"]
     ]
-    return lambda x: getattr(_fft(), name)(x, lengths, axes).astype(dtype, copy=False)
+
+    def transform(x: Array) -> Array:
+        return getattr(_fft(), name)(x, lengths, axes).astype(dtype, copy=False)
+
+    return transform

@@ -34,11 +34,14 @@ def _check(A: Tensor, B: Tensor | None, X: Tensor | None, n: int, method: str | 
         raise ArgumentError("lobpcg: tracker must be None, since all steps are one operator; use niter to stop earlier")
 
 
-def _reduced(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrix of the ordinary problem that has the eigenvalues of `A x = e B x`, and the factor of B."""
-    lower = op.cholesky(B)
-    half = op.solve_triangular(lower, A, upper=False)
-    return op.solve_triangular(lower, op.transpose(half, -2, -1), upper=False), lower
+def _symmetric(A: Tensor) -> Tensor:
+    return (A + op.transpose(A, -2, -1)) / 2
+
+
+def _reduced(A: Tensor, lower: Tensor) -> Tensor:
+    """The matrix of the ordinary problem with the eigenvalues of `A x = e B x`, by the Cholesky factor of B."""
+    half = op.solve_triangular(lower, _symmetric(A), upper=False)
+    return _symmetric(op.solve_triangular(lower, op.transpose(half, -2, -1), upper=False))
 
 
 @composite(method=False)
@@ -68,17 +71,13 @@ def lobpcg(
     count = (1 if X is None else X.shape[-1]) if k is None else k
     width = (count if n is None else n) if X is None else X.shape[-1]
     _check(A, B, X, width, method, tracker)
-    symmetric = (A + op.transpose(A, -2, -1)) / 2
-    if B is not None:
-        symmetric, lower = _reduced(symmetric, (B + op.transpose(B, -2, -1)) / 2)
     start = op.randn((*A.shape[:-1], width), dtype=A.dtype, device=A.device) if X is None else X
-    if B is not None and X is not None:
-        start = op.matmul(op.transpose(lower, -2, -1), X)
-    if B is not None and iK is not None:
-        iK = op.matmul(op.matmul(op.transpose(lower, -2, -1), iK), lower)
     accuracy = _ROUNDING[A.dtype] ** 0.5 if tol is None else tol
-    steps = 1000 if niter is None else niter
-    values, vectors = op.extreme_pairs(symmetric, start, iK, accuracy, count, largest is not False, steps)
-    if B is not None:
-        vectors = op.solve_triangular(op.transpose(lower, -2, -1), vectors, upper=True)
-    return values, vectors
+    options = accuracy, count, largest is not False, 1000 if niter is None else niter
+    if B is None:
+        return tuple(op.extreme_pairs(_symmetric(A), start, iK, *options))
+    lower = op.cholesky(_symmetric(B))
+    upper = op.transpose(lower, -2, -1)
+    preconditioner = None if iK is None else op.matmul(op.matmul(upper, iK), lower)
+    values, vectors = op.extreme_pairs(_reduced(A, lower), op.matmul(upper, start), preconditioner, *options)
+    return values, op.solve_triangular(upper, vectors, upper=True)

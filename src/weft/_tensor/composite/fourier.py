@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import DType, float32, float64
@@ -165,9 +165,7 @@ def fftfreq(
 ) -> Tensor:
     """Frequencies of the elements of a transform of size `n`, for a signal sampled every `d`."""
     bounds = -(n // 2), (n + 1) // 2
-    return _frequencies(
-        "fftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options
-    )
+    return _frequencies("fftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
 
 
 @composite(module=_FFT)
@@ -182,9 +180,7 @@ def rfftfreq(
 ) -> Tensor:
     """Frequencies of the elements of `rfft` of `n` numbers, for a signal sampled every `d`."""
     bounds = 0, n // 2 + 1
-    return _frequencies(
-        "rfftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options
-    )
+    return _frequencies("rfftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
 
 
 def _shifted(input: Tensor, dim: Any, back: bool) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.site import warn_user
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import pad
@@ -23,18 +21,16 @@ def _require(condition: bool, name: str, text: str) -> None:
 
 def _window(name: str, window: Tensor | None, win_length: int, n_fft: int, like: Tensor) -> Tensor:
     """The window in the middle of a frame of zeros; ones if none is given."""
-    if window is None:
-        dtype = like.dtype.to_real() if like.is_complex() else like.dtype
-        window = op.ones((win_length,), dtype=dtype, device=like.device)
-        if win_length == n_fft:
-            warn_user(_NO_WINDOW.format(name))
-    if tuple(window.shape) != (win_length,):
+    if window is None and win_length == n_fft:
+        warn_user(_NO_WINDOW.format(name))
+    weights = op.ones((win_length,), dtype=like.dtype.to_real(), device=like.device) if window is None else window
+    if tuple(weights.shape) != (win_length,):
         raise ShapeError(
             f"{name}: expected a 1D window tensor of size equal to win_length={win_length}, but got window with size "
-            f"{list(window.shape)}"
+            f"{list(weights.shape)}"
         )
     left = (n_fft - win_length) // 2
-    return op.constant_pad(window, (left, n_fft - win_length - left), 0) if n_fft > win_length else window
+    return op.constant_pad(weights, (left, n_fft - win_length - left), 0) if n_fft > win_length else weights
 
 
 def _centered(input: Tensor, n_fft: int, pad_mode: str) -> Tensor:
@@ -55,9 +51,7 @@ def _check_stft(input: Tensor, size: int, n_fft: int, hop_length: int, win_lengt
     name = "stft"
     _require(0 < n_fft <= size, name, f"expected 0 < n_fft < {size}, but got n_fft={n_fft}")
     _require(hop_length > 0, name, f"expected hop_length > 0, but got hop_length={hop_length}")
-    _require(
-        0 < win_length <= n_fft, name, f"expected 0 < win_length <= n_fft, but got win_length={win_length}"
-    )
+    _require(0 < win_length <= n_fft, name, f"expected 0 < win_length <= n_fft, but got win_length={win_length}")
 
 
 @composite()
@@ -115,19 +109,16 @@ def _added_up(frames: Tensor, hop: int) -> Tensor:
 
 
 def _check_istft(input: Tensor, n_fft: int, hop: int, length: int, one_sided: bool) -> None:
-    name = "istft"
-    _require(input.numel() > 0, name, "input tensor cannot be empty.")
-    _require(input.ndim in (2, 3), name, f"expected a tensor with 2 or 3 dimensions, but got {input.ndim}")
     expected = n_fft // 2 + 1 if one_sided else n_fft
     rule = "n_fft / 2 + 1 when onesided=True" if one_sided else "n_fft when onesided=False"
     _require(
         input.shape[-2] == expected,
-        name,
+        "istft",
         f"expected the frequency dimension (2nd to the last) of the input tensor to match {rule}, but got "
         f"{input.shape[-2]}",
     )
-    _require(0 < hop <= length, name, "expected 0 < hop_length <= win_length")
-    _require(0 < length <= n_fft, name, "expected 0 < win_length <= n_fft")
+    _require(0 < hop <= length, "istft", "expected 0 < hop_length <= win_length")
+    _require(0 < length <= n_fft, "istft", "expected 0 < win_length <= n_fft")
 
 
 @composite()
@@ -152,11 +143,13 @@ def istft(
         raise DTypeError(
             "istft requires a complex-valued input tensor matching the output from stft with return_complex=True."
         )
-    if return_complex and onesided:
+    _require(input.numel() > 0, "istft", "input tensor cannot be empty.")
+    _require(input.ndim in (2, 3), "istft", f"expected a tensor with 2 or 3 dimensions, but got {input.ndim}")
+    one_sided = input.shape[-2] != n_fft if onesided is None else onesided
+    if return_complex and one_sided:
         raise OptionError("Cannot have onesided output if window or input is complex")
     if not return_complex and window is not None and window.is_complex():
         raise OptionError("Complex windows are incompatible with return_complex=False")
-    one_sided = not return_complex if onesided is None else onesided
     _check_istft(input, n_fft, hop, win_length, one_sided)
     frame_window = _window("istft", window, win_length, n_fft, input)
     spectra = op.transpose(input if input.ndim == 3 else op.unsqueeze(input, 0), 1, 2)
@@ -187,9 +180,7 @@ def _restored(frames: Tensor, window: Tensor, hop: int, bounds: tuple[int, int])
     """Overlapping frames as one signal: their mean, weighted by the squares of the window."""
     start, end = bounds
     squares = op.expand(op.square(window), (1, *frames.shape[1:]))
-    total, weight = (
-        op.slice_dim(_added_up(x, hop), 1, start, end - start, 1) for x in (frames * window, squares)
-    )
+    total, weight = (op.slice_dim(_added_up(x, hop), 1, start, end - start, 1) for x in (frames * window, squares))
     if not bool((op.abs(weight) > 1e-11).all()):
         raise OutOfRangeError(
             "istft: window overlap add min: the squares of the window add up to 0 somewhere, so the signal is not "
