@@ -54,6 +54,7 @@ REORDERED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "einsum": lambda operands, equation: (equation, operands),
     "nn.functional.embedding": lambda weight, indices: (indices, weight),
     "polygamma": lambda x, n: (n, x),
+    "special.polygamma": lambda x, n: (n, x),
     "where": lambda x, condition, other: (condition, x, other),
 }
 """Functions whose samples come in another order of arguments: how the database calls them."""
