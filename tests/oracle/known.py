@@ -103,6 +103,12 @@ KNOWN: tuple[Known, ...] = (
         Known(op, "PyTorch gives the triangle that is not read a gradient, too", ("float64", "float32"), "gradient")
         for op in ("cholesky_inverse", "cholesky_solve")
     ),
+    *(
+        Known(
+            op, "PyTorch's values for large numbers are off by 1e-7 (mpmath agrees with Weft)", ("float64",), "output"
+        )
+        for op in ("special_bessel_j0", "special_bessel_y1")
+    ),
     Known("matrix_exp", "PyTorch computes it in bfloat16, and overflows", ("bfloat16",), "output differs"),
     Known("histc", "PyTorch places the edges of bfloat16 bins in bfloat16", ("bfloat16",), "differs"),
     *(
