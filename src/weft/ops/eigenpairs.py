@@ -63,6 +63,21 @@ def _iterated(A: Array, X: Array, iK: Array | None, tol: Array, count: int, larg
     return values[..., :count], vectors[..., :count]
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(4, 5, 6))
+def _pairs(A: Array, X: Array, iK: Array | None, tol: Array, count: int, largest: bool, niter: int) -> Pairs:
+    return _iterated(A, X, iK, tol, count, largest, niter)
+
+
+@_pairs.defjvp
+def _pairs_jvp(count: int, largest: bool, niter: int, primals: Any, tangents: Any) -> tuple[Pairs, Pairs]:
+    """The derivative of all eigenvalues and vectors, whose signs are made equal; none by what the steps start from."""
+    values, vectors = _pairs(*primals, count, largest, niter)
+    exact = partial(_by_all, count=count, largest=largest)
+    (_, others), (by_values, by_vectors) = jvp(exact, primals[:1], tangents[:1])
+    signs = jnp.sign(jnp.sum(lax.stop_gradient(vectors * others), -2, keepdims=True))
+    return (values, vectors), (by_values, by_vectors * signs)
+
+
 def _pair_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
@@ -79,15 +94,4 @@ def extreme_pairs(A: Array, X: Array, iK: Array | None, tol: Scalar, count: int,
     is that of `eigh`.
     """
 
-    @jax.custom_jvp
-    def pairs(A: Array) -> Pairs:
-        return _iterated(A, X, iK, jnp.asarray(tol).astype(A.dtype), count, largest, niter)
-
-    @pairs.defjvp
-    def _slope(primals: Any, tangents: Any) -> tuple[Pairs, Pairs]:
-        values, vectors = pairs(*primals)
-        (_, others), (by_values, by_vectors) = jvp(partial(_by_all, count=count, largest=largest), primals, tangents)
-        signs = jnp.sign(jnp.sum(lax.stop_gradient(vectors * others), -2, keepdims=True))
-        return (values, vectors), (by_values, by_vectors * signs)
-
-    return pairs(A)
+    return _pairs(A, X, iK, jnp.asarray(tol).astype(A.dtype), count, largest, niter)
