@@ -17,6 +17,7 @@ from rich.table import Table
 from bench import calls, checkpoints, first, launches, measure, ranks
 from bench.measure import Side
 from bench.planning import planning
+from bench.special import special
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
 _EAGER, _TORCH_COMPILED = ("torch",), ("torch", "compiled")
@@ -93,6 +94,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
         [(f"shapes {m}", f"64 lengths, training, {m}") for m in ("lstm", "gpt", "bucketed")], 1.0
     ),
     "first-step": first.first_step,
+    "special": special,
     "save": checkpoints.save,
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import float64, int64
-from weft.ops._table import REQUIRED, TENSOR_KINDS, Kind, OpDef
+from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ def _conv_transpose(n: int) -> dict[str, Any]:
     return {**_conv(n), "weight": numbers(4, 2, *[3] * n), "output_padding": (0,) * n}
 
 
+def _transform(kind: str, *sizes: int) -> dict[str, Any]:
+    """A Fourier transform along two dims."""
+    x = numbers(4, 2, 6, kind=kind)
+    return {"input": x, "dim": (0, 2), "sizes": sizes, "norm": "ortho", "forward": True}
+
+
 def _pool(n: int) -> dict[str, Any]:
     """Windows of two over `n` space dims."""
     return {"input": _TRIO[n], "kernel_size": 2}
@@ -116,6 +122,9 @@ def _grid(n: int) -> dict[str, Any]:
     }
 
 
+_FAMILIES = ("chebyshev_polynomial_", "hermite_polynomial_", "laguerre_polynomial_", "legendre_polynomial_")
+_POLYNOMIALS = tuple(name for name in TABLE if name.removeprefix("shifted_").startswith(_FAMILIES))
+
 GIVEN: dict[str, dict[str, Any]] = {
     # elements
     "prelu": {"input": _X - 0.5, "weight": numbers(2)},
@@ -125,6 +134,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "clip": {"input": _X, "min": numbers(6), "max": np.float64(0.7)},
     "polygamma": {"n": 1, "input": _X},
     "mvlgamma": {"input": _X + 2, "p": 2},
+    "zeta": {"input": _X + 2, "other": np.roll(_X, 1)},
+    **{name: {"input": _X, "n": numbers(6, kind="int").astype(float)} for name in _POLYNOMIALS},
     "fill": {"input": _X, "value": np.float64(2)},
     "masked_fill": {"input": _X, "mask": numbers(2, 6, kind="bool"), "value": np.float64(2)},
     "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
@@ -184,6 +195,9 @@ GIVEN: dict[str, dict[str, Any]] = {
         "align_corners": False,
         "scales": None,
     },
+    "fft_c2c": _transform("complex", -1, -1),
+    "fft_r2c": _transform("float", 3, 5),
+    "fft_c2r": _transform("complex", -1, 7),
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
     "lu_factors": {"A": _SQUARES},
@@ -191,6 +205,21 @@ GIVEN: dict[str, dict[str, Any]] = {
         "LU_data": _SQUARES,
         "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32),
         "refusal": "bad pivots",
+    },
+    "ldl_factors": {"A": _SQUARES - 1},
+    "dividing_ldl_factors": {"A": _SQUARES - 1},
+    "ldl_solve": {
+        "LD": _SQUARES,
+        "pivots": np.array([[1, -3, -3, 4], [2, 2, 4, 4]], np.int32),
+        "B": numbers(2, 4, 6),
+    },
+    "extreme_pairs": {
+        "A": _SQUARES + _SQUARES.swapaxes(1, 2),
+        "X": numbers(2, 4, 1),
+        "tol": np.float64(1e-7),
+        "count": 1,
+        "largest": True,
+        "niter": 20,
     },
     "solve_triangular": {"A": _SQUARES, "B": numbers(2, 4, 6), "upper": True},
     "eig": {"A": _SQUARES},

@@ -54,6 +54,7 @@ REORDERED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "einsum": lambda operands, equation: (equation, operands),
     "nn.functional.embedding": lambda weight, indices: (indices, weight),
     "polygamma": lambda x, n: (n, x),
+    "special.polygamma": lambda x, n: (n, x),
     "where": lambda x, condition, other: (condition, x, other),
 }
 """Functions whose samples come in another order of arguments: how the database calls them."""
@@ -101,6 +102,12 @@ KNOWN: tuple[Known, ...] = (
     *(
         Known(op, "PyTorch gives the triangle that is not read a gradient, too", ("float64", "float32"), "gradient")
         for op in ("cholesky_inverse", "cholesky_solve")
+    ),
+    *(
+        Known(
+            op, "PyTorch's values for large numbers are off by 1e-7 (mpmath agrees with Weft)", ("float64",), "output"
+        )
+        for op in ("special_bessel_j0", "special_bessel_y1")
     ),
     Known("matrix_exp", "PyTorch computes it in bfloat16, and overflows", ("bfloat16",), "output differs"),
     Known("histc", "PyTorch places the edges of bfloat16 bins in bfloat16", ("bfloat16",), "differs"),

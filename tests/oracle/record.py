@@ -1,7 +1,8 @@
-"""Records PyTorch's answers: `PYTHONHASHSEED=0 python -m tests.oracle.record`.
+"""Records PyTorch's answers: `PYTHONHASHSEED=0 python -m tests.oracle.record [PREFIX …]`.
 
 A few small cases of every operator, form and dtype are computed and compared with the files in `answers/`. Only files
-whose answers are missing or wrong are written. The exit status is 1 when a recorded answer was wrong.
+whose answers are missing or wrong are written; with prefixes, only those of operators whose names have one. The exit
+status is 1 when a recorded answer was wrong.
 """
 
 from __future__ import annotations
@@ -76,19 +77,21 @@ def refresh(path: Path, new: list[Case]) -> str:
 
 
 def main() -> int:
-    """Refresh every file; remove those of operators that are gone."""
+    """Refresh every file, or those that are asked for; remove those of operators that are gone."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         sys.exit("set PYTHONHASHSEED=0: the operator database walks through sets of strings")
     ANSWERS.mkdir(exist_ok=True)
     done: dict[str, list[str]] = {"added": [], "kept": [], "changed": [], "removed": []}
     wanted = set()
-    for name, entry in entries().items():
+    prefixes = tuple(sys.argv[1:])
+    asked = {name: entry for name, entry in entries().items() if not prefixes or name.startswith(prefixes)}
+    for name, entry in asked.items():
         cases = list(chosen(cases_of(entry, _CONSIDERED))) if targets_of(entry) else []
         if cases:
             path = ANSWERS / f"{name}.npz"
             wanted.add(path)
             done[refresh(path, cases)].append(name)
-    for path in set(ANSWERS.glob("*.npz")) - wanted:
+    for path in set() if prefixes else set(ANSWERS.glob("*.npz")) - wanted:
         path.unlink()
         done["removed"].append(path.stem)
     size = sum(path.stat().st_size for path in wanted)

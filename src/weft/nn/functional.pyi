@@ -11,6 +11,8 @@ from weft._base.size import Size
 from weft._tensor.generator import Generator
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.derived import LInfo
+from weft._tensor.derived import LDPivots
+from weft._tensor.derived import LDPivotsInfo
 from weft._tensor.derived import LUPivots
 from weft._tensor.derived import LUPivotsInfo
 from weft._tensor.derived import PLU

@@ -239,7 +239,7 @@ class OpDef:
     drawn: Drawn | None = None  # for random rows of which parts draw their own numbers: the sizes of what is drawn
     factory: bool = False  # whether it takes the arguments of factories: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
-    also: str = ""  # a further public module that exports the function
+    also: tuple[str, ...] = ()  # further modules that export it; "special.expit" also gives its name there
     doc: str = ""
     names: bool = False  # whether it gives its results names of dims
     of_numbers: bool = False  # whether it may be called with Python numbers only
@@ -327,7 +327,7 @@ def defop(
     drawn: Drawn | None = None,
     factory: bool = False,
     module: str = "",
-    also: str = "",
+    also: str | Sequence[str] = (),
     names: bool = False,
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
@@ -394,7 +394,7 @@ def defop(
             drawn,
             factory,
             module,
-            also,
+            (also,) if isinstance(also, str) else tuple(also),
             inspect.getdoc(impl) or "",
             names,
             of_numbers,

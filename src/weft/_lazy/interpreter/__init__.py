@@ -17,6 +17,7 @@ for _module in (
     "convert",
     "elementwise",
     "error",
+    "fourier",
     "indexing",
     "linear",
     "products",

@@ -15,6 +15,7 @@ from weft.ops._findings import Failures
 from weft.ops._table import CPU_FLOAT32, OTHER_OUT
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
+from weft.ops.ldl import ZERO_BLOCK
 from weft.ops.solving import BAD_PIVOTS_TO_SOLVE, BAD_PIVOTS_TO_UNPACK, ZERO_DIVISOR
 
 _LINALG = "linalg"
@@ -115,6 +116,30 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The X with `A X = input`, from packed factors of A."""
     return solve_packed(LU_data, LU_pivots, input)
+
+
+# ---- LDL
+
+_Symmetric = named_result("linalg_ldl_factor", ("LD", "pivots"))
+_SymmetricEx = named_result("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
+
+
+@composite(module=_LINALG, out=OTHER_OUT)
+def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
+    """The factors of symmetric, or Hermitian, matrices that `ldl_solve` takes; the lower triangle is read.
+
+    `LinAlgError` where a block of D is zero.
+    """
+    return _Symmetric(*op.dividing_ldl_factors(A, hermitian=hermitian))
+
+
+@composite(module=_LINALG, out=OTHER_OUT)
+def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+    """`ldl_factor`, and the place of the first block of zeros of D, or 0."""
+    factors = op.ldl_factors(A, hermitian=hermitian)
+    if check_errors:
+        _refuse(factors.info, ZERO_BLOCK, "torch.linalg.ldl_factor")
+    return _SymmetricEx(*factors)
 
 
 # ---- what tells about errors

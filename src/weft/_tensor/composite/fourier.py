@@ -1,0 +1,201 @@
+"""Fourier transforms with PyTorch's arguments: types, sizes and dims are settled here; three rows compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._base.dtype import DType, float32, float64
+from weft._base.state import default_dtype
+from weft._tensor.arguments import AnyDims, Dim
+from weft._tensor.codegen import composite, op
+from weft._tensor.composite.create import arange, type_for
+from weft._tensor.output import replace
+from weft._tensor.tensor import Tensor
+from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
+from weft.ops._dims import wrap_dim
+from weft.ops._type_names import scalar_name
+
+_FFT = "fft"
+_NORMS = (None, "backward", "ortho", "forward")
+
+Sizes = int | Sequence[int] | None
+
+
+def _floating(input: Tensor, complex: bool) -> Tensor:
+    """The tensor in a type that can be transformed: float32, float64 or, if asked for, their complex types."""
+    dtype = input.dtype if input.dtype.is_differentiable else default_dtype()
+    if dtype.to_real() not in (float32, float64):
+        raise DTypeError(f"Unsupported dtype {scalar_name(dtype)}")
+    return input.to(dtype.to_complex() if complex else dtype)
+
+
+def _norm(norm: str | None) -> str:
+    if norm not in _NORMS:
+        raise OutOfRangeError(f'Invalid normalization mode: "{norm}"')
+    return norm or "backward"
+
+
+def _along(input: Tensor, dim: Any, sizes: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dims, counted from the front, and sizes; -1 for one that is not given."""
+    ndim = input.ndim
+    if sizes is not None and dim is not None and len(sizes) != len(dim):
+        raise ShapeError("When given, dim and shape arguments must have the same length")
+    if sizes is not None and len(sizes) > ndim:
+        raise ShapeError(f"Got shape with {len(sizes)} values but input tensor only has {ndim} dimensions.")
+    if dim is None:
+        dim = range(ndim if sizes is None else -len(sizes), 0) if sizes is not None else range(ndim)
+    dims = tuple(wrap_dim(d, ndim) for d in dim)
+    if len(set(dims)) != len(dims):
+        raise ShapeError("FFT dims must be unique")
+    sizes = (-1,) * len(dims) if sizes is None else tuple(sizes)
+    for size in sizes:
+        if size < -1 or size == 0:
+            raise ShapeError(f"Invalid number of data points ({size}) specified")
+    return dims, sizes
+
+
+_KINDS = {"fft_c2c": "a complex", "fft_r2c": "a complex", "fft_c2r": "a floating point"}
+
+
+class _Transform:
+    """One of the transforms between real and complex numbers, forward or backward."""
+
+    def __init__(self, name: str, row: str, forward: bool) -> None:
+        self.name, self.row, self.forward = name, row, forward
+
+    def out_text(self, name: str) -> str:
+        return f"{name} expects {_KINDS[self.row]} output tensor, but got {{1}}"
+
+    def of(self, input: Tensor, dims: tuple[int, ...], sizes: tuple[int, ...], norm: str | None) -> Tensor:
+        mode = _norm(norm)
+        x = _floating(input, self.row != "fft_r2c")
+        return getattr(op, self.row)(x, dims, sizes, mode, self.forward) if dims else x
+
+    def refuse_complex(self, input: Tensor, name: str, several: bool) -> None:
+        if self.row != "fft_r2c" or not input.is_complex():
+            return
+        kind = scalar_name(input.dtype)
+        if several and not self.forward:
+            raise DTypeError(f"Only supports floating-point dtypes, but found: {kind}")
+        raise DTypeError(f"{name} expects a real{'-valued' * several} input tensor, but got {kind}")
+
+
+def _one_dim(transform: _Transform, doc: str) -> None:
+    name = transform.name
+
+    @composite(name, doc=f"{doc} along `dim`.", module=_FFT, out=transform.out_text(name))
+    def along(input: Tensor, n: int | None = None, dim: Dim = -1, norm: str | None = None) -> Tensor:
+        transform.refuse_complex(input, name, False)
+        if not input.ndim:
+            raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
+        if n is not None and n < 1:
+            raise ShapeError(f"Invalid number of data points ({n}) specified")
+        return transform.of(input, *_along(input, (dim,), None if n is None else (n,)), norm)
+
+
+def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Any, norm: str | None) -> Tensor:
+    transform.refuse_complex(input, name, True)
+    dims, sizes = _along(input, *((x,) if isinstance(x, int) else x for x in (dim, s)))
+    if not dims and transform.row != "fft_c2c":
+        raise ShapeError(f"{name} must transform at least one axis")
+    return transform.of(input, dims, sizes, norm)
+
+
+def _several_dims(transform: _Transform, doc: str) -> None:
+    name, two = f"{transform.name}n", f"{transform.name}2"
+
+    @composite(name, doc=f"{doc} along several dims, by default along all.", module=_FFT, out=transform.out_text(name))
+    def along(input: Tensor, s: Sizes = None, dim: AnyDims = None, norm: str | None = None) -> Tensor:
+        return _of_dims(transform, name, input, s, dim, norm)
+
+    @composite(two, doc=f"{doc} along two dims, by default the last ones.", module=_FFT, out=transform.out_text(name))
+    def along_two(input: Tensor, s: Sizes = None, dim: AnyDims = (-2, -1), norm: str | None = None) -> Tensor:
+        return _of_dims(transform, name, input, s, dim, norm)
+
+
+for _name, _row, _forward, _doc in (
+    ("fft", "fft_c2c", True, "Discrete Fourier transform"),
+    ("ifft", "fft_c2c", False, "Inverse discrete Fourier transform"),
+    ("rfft", "fft_r2c", True, "The first half of the Fourier transform of real numbers"),
+    ("irfft", "fft_c2r", False, "Inverse of `rfft`: real numbers from the first half of their transform,"),
+    ("hfft", "fft_c2r", True, "Real Fourier transform of the first half of a Hermitian signal"),
+    ("ihfft", "fft_r2c", False, "Inverse of `hfft`: the first half of a Hermitian signal from its transform"),
+):
+    _transform = _Transform(_name, _row, _forward)
+    _one_dim(_transform, _doc)
+    _several_dims(_transform, _doc)
+
+
+# ---- frequencies
+
+
+def _frequencies(
+    name: str,
+    n: int,
+    d: float,
+    bounds: tuple[int, int],
+    *,
+    out: Tensor | None,
+    dtype: DType | None,
+    requires_grad: bool,
+    options: dict[str, Any],
+) -> Tensor:
+    """The whole numbers within bounds, in the order in which those below 0 come last, divided by the length `n * d`."""
+    settled = type_for(out, dtype, default_dtype())
+    if not settled.is_differentiable:
+        raise DTypeError(f"{name} requires a floating point or complex dtype")
+    if n < 0:
+        raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    whole = arange(*bounds, dtype=settled, **options)
+    ordered = op.roll(whole, (bounds[0],), (0,)) if n else whole
+    result = ordered * (1 / (n * d) if n * d else float("inf"))
+    return result.requires_grad_(requires_grad) if out is None else replace(out, result)
+
+
+@composite(module=_FFT)
+def fftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Frequencies of the elements of a transform of size `n`, for a signal sampled every `d`."""
+    bounds = -(n // 2), (n + 1) // 2
+    return _frequencies("fftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
+
+
+@composite(module=_FFT)
+def rfftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Frequencies of the elements of `rfft` of `n` numbers, for a signal sampled every `d`."""
+    bounds = 0, n // 2 + 1
+    return _frequencies("rfftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
+
+
+def _shifted(input: Tensor, dim: Any, back: bool) -> Tensor:
+    dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    over = tuple(wrap_dim(d, input.ndim) for d in dims)
+    return op.roll(input, tuple((input.shape[d] + back) // 2 for d in over), over)
+
+
+@composite(module=_FFT)
+def fftshift(input: Tensor, dim: AnyDims = None) -> Tensor:
+    """Negative frequencies before the others: the order of `fftfreq`, sorted."""
+    return _shifted(input, dim, False)
+
+
+@composite(module=_FFT)
+def ifftshift(input: Tensor, dim: AnyDims = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    return _shifted(input, dim, True)
