@@ -53,9 +53,10 @@ soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 20 times each; two hosts need root
 	$(BIN)/python -m pytest -n 2 -m faults tests/faults
 
-lint: $(VENV)/.installed  ## format, lint and type check
+lint: $(VENV)/.installed  ## format, lint, names and type check
 	$(BIN)/ruff format --check src tests bench examples tools
 	$(BIN)/ruff check src tests bench examples tools
+	$(BIN)/python -m pytest -q tests/_base/test_words.py
 	$(BIN)/pyright
 
 check: $(VENV)/.installed  ## lint, types and tests of what differs from main (BASE=main), in about two minutes

@@ -10,8 +10,8 @@ from weft._base.dtype import DType, bfloat16, float16
 DEFAULT_TYPES = {"cpu": bfloat16, "cuda": float16, "xla": bfloat16, "mps": float16}
 """The types of devices that have autocast, and what each lowers to unless it is told otherwise."""
 
-PLACES = {device_type: at for at, device_type in enumerate(DEFAULT_TYPES)}
-"""Where a type of device stands in `Autocast.dtypes`."""
+DTYPE_INDEX = {device_type: at for at, device_type in enumerate(DEFAULT_TYPES)}
+"""The index of each type of device in `Autocast.dtypes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Autocast:
     """The autocast state of a thread. Equal where operators do the same.
 
     enabled   the types of devices whose tensors are cast
-    dtypes    the lower type of each type of device, in the order of `PLACES`
+    dtypes    the lower type of each type of device, in the order of `DTYPE_INDEX`
     caches    whether casts of leaves are kept for their next use
     as_if     the type of device that all tensors are taken to be on, or "" for their own
     nesting   how many regions are around

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._base.autocast import PLACES
+from weft._base.autocast import DTYPE_INDEX
 from weft._base.dtype import DType
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import NeedsValueError, traced
@@ -126,8 +126,8 @@ class CustomOp:
         """
         if not isinstance(cast_inputs, DType):
             raise ValueRangeError(f"register_autocast: cast_inputs must be a dtype, got {cast_inputs!r}")
-        if device_type not in PLACES:
-            raise ValueRangeError(f"Unknown device type: {device_type!r}; expected one of {', '.join(PLACES)}")
+        if device_type not in DTYPE_INDEX:
+            raise ValueRangeError(f"Unknown device type: {device_type!r}; expected one of {', '.join(DTYPE_INDEX)}")
         own: dict[str, CastClass] = {"cpu" if device_type == "cpu" else "accelerator": cast_inputs}
         classes = {"cpu": class_on(self.row.cast, "cpu"), "accelerator": class_on(self.row.cast, "cuda")}
         self._define(replace(self.row, cast=PerDevice(**classes | own)))

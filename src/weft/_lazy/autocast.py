@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from weft._base.autocast import PLACES, Autocast
+from weft._base.autocast import DTYPE_INDEX, Autocast
 from weft._base.dtype import FLOAT, DType, float32, float64
 from weft._base.state import Ambient
 from weft._lazy.call import ONE, kinds_of
@@ -65,7 +65,7 @@ def cast_device(tensors: Sequence[Value], autocast: Autocast) -> str:
 def wanted_type(cast: CastClass, tensors: Sequence[Value], autocast: Autocast, device_type: str) -> DType | None:
     """The type to which a class casts these inputs, or None if they keep theirs. Raises if the class refuses."""
     if cast is _LOWER:
-        return autocast.dtypes[PLACES[device_type]]
+        return autocast.dtypes[DTYPE_INDEX[device_type]]
     if cast is _FLOAT32:
         return float32
     if cast is _PROMOTE:

@@ -1,4 +1,4 @@
-"""What the older spellings of `weft.amp`, under the names of devices, have in common: a warning."""
+"""The base of `weft.cuda.amp` and `weft.cpu.amp`, deprecated names of `weft.amp` that warn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.amp.grad_scaler import GradScaler
 
 
 def warn_deprecated(device: str, name: str, new: str) -> None:
-    """Say that `<device>.amp.<name>` is an older spelling; the line is that of the caller's caller."""
+    """Warn, at the line of the caller's caller, that `<device>.amp.<name>` is deprecated."""
     warnings.warn(
         f"`torch.{device}.amp.{name}(args...)` is deprecated. Please use `torch.amp.{new}` instead.",
         FutureWarning,
@@ -18,7 +18,7 @@ def warn_deprecated(device: str, name: str, new: str) -> None:
 
 
 class OlderGradScaler(GradScaler):
-    """A `GradScaler` for one device."""
+    """The deprecated `GradScaler` of a type of device."""
 
     _device_type: ClassVar[str]
 

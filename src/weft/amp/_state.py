@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from weft._base.autocast import DEFAULT_TYPES, PLACES
+from weft._base.autocast import DEFAULT_TYPES, DTYPE_INDEX
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.state import ambient, set_field
@@ -15,23 +15,24 @@ from weft.errors import AmpError, ArgumentError
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether devices of this type have autocast."""
-    return _known(device_type, "is_autocast_available") in DEFAULT_TYPES
+    return _device_type(device_type, "is_autocast_available") in DEFAULT_TYPES
 
 
 def type_of(device_type: Any, function: str) -> str:
     """The type in a type of device, or in a device such as "cpu:0"; `RuntimeError` for those without autocast."""
-    known = _known(device_type, function)
-    if known not in PLACES:
+    kind = _device_type(device_type, function)
+    if kind not in DTYPE_INDEX:
         raise AmpError(f"User specified an unsupported autocast device_type '{device_type}'")
-    return known
+    return kind
 
 
-def _place_of(device_type: Any, function: str) -> int:
-    """Where a type of device stands among those that have autocast."""
-    return PLACES[type_of(device_type, function)]
+def _dtype_index(device_type: Any, function: str) -> int:
+    """The index of a type of device in `Autocast.dtypes`."""
+    return DTYPE_INDEX[type_of(device_type, function)]
 
 
-def _known(device_type: Any, function: str) -> str:
+def _device_type(device_type: Any, function: str) -> str:
+    """The type in a type of device, or in a device; `TypeError` for what is no string."""
     if not isinstance(device_type, str):
         raise ArgumentError(f"{function}(): argument 'device_type' must be str, not {type(device_type).__name__}")
     return device(device_type).type
@@ -54,7 +55,7 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
 
 def get_autocast_dtype(device_type: str) -> DType:
     """The lower precision type of devices of a type."""
-    return ambient().autocast.dtypes[_place_of(device_type, "get_autocast_dtype")]
+    return ambient().autocast.dtypes[_dtype_index(device_type, "get_autocast_dtype")]
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
@@ -62,7 +63,7 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     if not isinstance(dtype, DType):
         raise ArgumentError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     dtypes = list(ambient().autocast.dtypes)
-    dtypes[_place_of(device_type, "set_autocast_dtype")] = dtype
+    dtypes[_dtype_index(device_type, "set_autocast_dtype")] = dtype
     change(dtypes=tuple(dtypes))
 
 
@@ -84,28 +85,28 @@ def clear_autocast_cache() -> None:
 
 
 def autocast_increment_nesting() -> int:
-    """Count one region more; gives how many are around now."""
+    """Note that a region begins; returns the number of nested regions."""
     nesting = ambient().autocast.nesting + 1
     change(nesting=nesting)
     return nesting
 
 
 def autocast_decrement_nesting() -> int:
-    """Count one region less; gives how many are around now."""
+    """Note that a region ends; returns the number of nested regions."""
     nesting = ambient().autocast.nesting - 1
     change(nesting=nesting)
     return nesting
 
 
 def change(**fields: Any) -> None:
-    """Set fields of the autocast state. A thread's first change gives it a place of its own for casts that are kept."""
+    """Set fields of the autocast state. The first change in a thread gives it its own cache of casts."""
     state = ambient().autocast
     if "kept" not in fields and state.nesting == 0 and not state.kept:
         fields["kept"] = {}
     set_field(autocast=replace(state, **fields))
 
 
-# --- older spellings, one function for each type of device ---------------------------------------------------------
+# --- deprecated: one function for each type of device ---------------------------------------------------------------
 
 
 def _deprecated(old: str, new: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from weft._base.autocast import PLACES, Autocast
+from weft._base.autocast import DTYPE_INDEX, Autocast
 from weft._base.dtype import DType, bfloat16, float16
 from weft._base.site import warn_user
 from weft._base.state import ambient
@@ -44,7 +44,7 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         if not isinstance(self.fast_dtype, DType):
             raise ArgumentError(f"autocast: dtype must be a torch.dtype, not {type(dtype).__name__}")
-        self._place = PLACES[device_type]
+        self._dtype_index = DTYPE_INDEX[device_type]
         self._enabled = bool(enabled) and _is_possible(device_type, self.fast_dtype)
         self._cache_enabled = ambient().autocast.caches if cache_enabled is None else bool(cache_enabled)
         self._before: list[Autocast] = []
@@ -53,7 +53,7 @@ class autocast:
         before = ambient().autocast
         self._before.append(before)
         dtypes = list(before.dtypes)
-        dtypes[self._place] = self.fast_dtype
+        dtypes[self._dtype_index] = self.fast_dtype
         change(
             enabled=before.enabled | {self.device} if self._enabled else before.enabled - {self.device},
             dtypes=tuple(dtypes),
@@ -67,7 +67,7 @@ class autocast:
         if now.nesting == 1:
             now.kept.clear()
         dtypes = list(now.dtypes)
-        dtypes[self._place] = before.dtypes[self._place]
+        dtypes[self._dtype_index] = before.dtypes[self._dtype_index]
         was_on = self.device in before.enabled
         change(
             enabled=now.enabled | {self.device} if was_on else now.enabled - {self.device},
@@ -107,7 +107,7 @@ def _required_type(device_type: Any) -> str:
 
 
 def _is_possible(device_type: str, dtype: DType) -> bool:
-    """Whether a region can be what it is asked to be; warns where it cannot. Raises for a type that CUDA lacks."""
+    """Whether a region can cast to `dtype`; warns if it cannot. `RuntimeError` for bfloat16 on a GPU without it."""
     if device_type == "cuda":
         if not is_available():
             warn_user("User provided device_type of 'cuda', but CUDA is not available. Disabling")
@@ -169,8 +169,8 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 def _cast(value: Any, device_type: str, dtype: DType) -> Any:
     """Floating tensors on devices of the type, in another type, also inside of containers."""
     if isinstance(value, Tensor):
-        place = ambient().autocast.as_if or value.device.type
-        return value.to(dtype) if place == device_type and is_eligible(value.dtype) else value
+        kind = ambient().autocast.as_if or value.device.type
+        return value.to(dtype) if kind == device_type and is_eligible(value.dtype) else value
     if isinstance(value, str | bytes | np.ndarray):
         return value
     if isinstance(value, Mapping):

@@ -165,7 +165,7 @@ class GradScaler:
                 replace_value(tracker, new[1])
         self._per_optimizer_states.clear()
 
-    # --- its parts ----------------------------------------------------------------------------------------------
+    # --- the parts of an iteration ------------------------------------------------------------------------------
 
     def _start(self, device: Any) -> None:
         assert self._growth_tracker is None, "both start together"
@@ -199,7 +199,7 @@ class GradScaler:
 
     def _unscaled_on(self, device: Any, grads: Sequence[Tensor], checks_only: bool) -> Tensor:
         infinities, scale = _constant(0.0, float32, device), self._scale
-        assert scale is not None, "the caller has asked for it"
+        assert scale is not None, "the caller has called _started"
         factor = _constant(1.0, float32, device) if checks_only else _on(scale, device)
         call = call_of(unscale_gradients, (many(len(grads)), ONE, ONE))
         with using(grad=False):
@@ -210,7 +210,7 @@ class GradScaler:
         return wrap(infinite)
 
     def _stepped(self, optimizer: Any, infinities: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
-        """Step unless a gradient is infinite or NaN; optimizers that can decide that in the program of the step."""
+        """Step unless a gradient is infinite or NaN. Weft's optimizers decide that within the program of the step."""
         if not (isinstance(optimizer, Optimizer) and optimizer._skips_steps):
             return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)
         optimizer._found_inf = infinities

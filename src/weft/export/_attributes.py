@@ -1,4 +1,4 @@
-"""The attributes of modules, which are as before when a function was recorded."""
+"""The attributes of modules, to restore them after a function is recorded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.nn._module import Module
 
 
 class KeptAttributes:
-    """Buffers, and attributes that are tensors, of modules, as they were when these were added.
+    """The attributes of modules as they were when the modules were added.
 
-    assigned    the names of attributes that cannot be assigned in a program
+    assigned    the names of attributes that were assigned, although a program cannot do that
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class KeptAttributes:
         self._kept: dict[int, tuple[str | None, Module, dict[str, Tensor | None], dict[str, Any]]] = {}
 
     def add(self, module: Module, path: str | None = None) -> None:
-        """Keep those of a module, which has a path if it is named as state."""
+        """Keep the attributes of a module; `path` is its name in the state, if it is there."""
         if id(module) not in self._kept:
             self._kept[id(module)] = path, module, dict(module._buffers), dict(vars(module))
 

@@ -13,7 +13,7 @@ from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRan
 from weft.export._structure import parts_of
 
 MOST = 1 << 31
-"""The upper bound of a size that has none."""
+"""The upper bound where none is given."""
 
 
 class DimHint(Enum):
@@ -34,11 +34,11 @@ class Dim:
     """
 
     AUTO: ClassVar[DimHint] = DimHint.AUTO
-    """It may change if the function can be recorded so."""
+    """It may change, unless the function cannot be recorded that way."""
     DYNAMIC: ClassVar[DimHint] = DimHint.DYNAMIC
-    """It may change; an error if the function cannot be recorded so."""
+    """It may change; an error if the function cannot be recorded that way."""
     STATIC: ClassVar[DimHint] = DimHint.STATIC
-    """It is that of the example."""
+    """It stays as in the example."""
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not isinstance(name, str) or not name.isidentifier():
@@ -94,7 +94,7 @@ class SizeSpec:
     """The sizes of all inputs: for each tensor, in order, its dims; numbers are sizes that do not change.
 
     symbols  the named dims, and their sizes in the `example`
-    guessed  names that `Dim.AUTO` has made
+    guessed  the names of dims that `Dim.AUTO` has made
     """
 
     shapes: list[tuple[int | Dim, ...]]
@@ -121,14 +121,14 @@ def size_spec(
     """
     named = argument_names(function, args, kwargs)
     table = _by_argument(dynamic_shapes, [name for name, _ in named])
-    found: list[tuple[str, Tensor, Any]] = []
+    tensors: list[tuple[str, Tensor, Any]] = []
     for name, thing in named:
-        found.extend(_tensors(thing, table.get(name), name))
+        tensors.extend(_tensors(thing, table.get(name), name))
     symbols: dict[str, Dim] = {}
     examples: dict[str, int] = {}
     guessed: dict[Any, Dim] = {}
     shapes: list[tuple[int | Dim, ...]] = []
-    for name, tensor, spec in found:
+    for name, tensor, spec in tensors:
         entries = _per_dim(spec, tensor, name)
         shape: list[int | Dim] = []
         for at, (size, entry) in enumerate(zip(tensor.shape, entries, strict=True)):
@@ -155,16 +155,16 @@ def argument_names(
 ) -> list[tuple[str, Any]]:
     """The arguments with the names of their parameters, positional ones first."""
     try:
-        bound = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        bound = []
+        parameters = []
     names: list[str] = []
     for at in range(len(args)):
-        parameter = bound[min(at, len(bound) - 1)] if bound else None
-        if parameter is None or (at >= len(bound) and parameter.kind is not parameter.VAR_POSITIONAL):
+        parameter = parameters[min(at, len(parameters) - 1)] if parameters else None
+        if parameter is None or (at >= len(parameters) and parameter.kind is not parameter.VAR_POSITIONAL):
             names.append(f"arg{at}")
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            names.append(f"{parameter.name}_{at - bound.index(parameter)}")
+            names.append(f"{parameter.name}_{at - parameters.index(parameter)}")
         else:
             names.append(parameter.name)
     return [*zip(names, args, strict=True), *kwargs.items()]
@@ -210,7 +210,7 @@ def _tensors(thing: Any, spec: Any, path: str) -> Iterator[tuple[str, Tensor, An
 
 
 def _require_structure(thing: Any, keys: Sequence[Any], spec: Any, path: str) -> None:
-    """Refuse a specification that does not fit what it is for; it may leave out keys of a dict."""
+    """Refuse a specification of another structure than its argument; it may leave out keys of a dict."""
     if not keys and not isinstance(thing, (dict, list, tuple)):
         raise ProgramError(
             f"Cannot associate shape {spec!r} specified at `dynamic_shapes` for {path} to non-tensor type "
@@ -227,7 +227,7 @@ def _require_structure(thing: Any, keys: Sequence[Any], spec: Any, path: str) ->
 
 
 def _per_dim(spec: Any, tensor: Tensor, name: str) -> list[Any]:
-    """What is said about each dim of a tensor."""
+    """The entry of a specification for each dim of a tensor; None where there is none."""
     rank = tensor.dim()
     if spec is None:
         return [None] * rank

@@ -1,4 +1,4 @@
-"""`weft.export.draft_export`: an export that tries what is possible, and says what is not."""
+"""`weft.export.draft_export`: an export for as many sizes as possible, with a report of the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def draft_export(
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
-    """`export`; but if the function cannot be exported for the sizes that were asked for, for those that it can be.
+    """`export`; if that fails for the sizes in `dynamic_shapes`, export again with `Dim.AUTO` for each of them.
 
     The program's `report` says why, which is also a warning; it is empty if there was nothing to change. A function
     that reads values is refused, as by `export`.
@@ -43,7 +43,7 @@ def draft_export(
 
 
 def _automatic(spec: Any) -> Any:
-    """A specification in which no dim must change, but those that should may."""
+    """The specification with `Dim.AUTO` for each dim that shall change."""
     if isinstance(spec, Mapping):
         return {key: _automatic(part) for key, part in spec.items()}
     if isinstance(spec, (list, tuple)):

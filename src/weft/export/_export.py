@@ -27,7 +27,7 @@ from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
 _LATEST = 128
-"""How much later than it was asked for the sizes of a program may start."""
+"""How far above the requested lower bound the sizes of a program may start."""
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -81,7 +81,7 @@ def export(
 
 
 def _widest_program(exporter: _Exporter, apart: SizeSpec, duck: SizeSpec) -> ExportedProgram:
-    """The program in which each size with `Dim.AUTO` changes; or equal ones together; or some of them."""
+    """The program in which each size with `Dim.AUTO` changes, or equal ones as one dim, or some of them."""
     try:
         return exporter.program(apart)
     except WeftError:
@@ -94,9 +94,10 @@ def _widest_program(exporter: _Exporter, apart: SizeSpec, duck: SizeSpec) -> Exp
 
 
 def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgram:
-    """The program in which those dims change, of the ones with `Dim.AUTO`, that can change together: first dims first.
+    """The program in which those dims with `Dim.AUTO` change that can change together; leading dims are tried first.
 
-    Equal sizes that cannot change as one dim may do so apart, in first dims, in second dims, and so on.
+    Dims of equal size are tried as one dim. If that fails, they are tried position by position: those that are first in
+    their tensors, those that are second, and so on.
     """
     places: dict[str, list[tuple[int, int]]] = {}
     for number, shape in enumerate(spec.shapes):
@@ -123,7 +124,7 @@ def _with_possible_guesses(exporter: _Exporter, spec: SizeSpec) -> ExportedProgr
 
 
 def _with_guesses(spec: SizeSpec, examples: Sequence[Tensor], kept: Mapping[tuple[int, int], Dim]) -> SizeSpec:
-    """Sizes for which `Dim.AUTO` was given, as those of the example, except for those `kept`."""
+    """The specification with the example's sizes in place of `Dim.AUTO`, except for the dims in `kept`."""
     shapes: list[tuple[int | Dim, ...]] = []
     symbols = {name: dim for name, dim in spec.symbols.items() if name not in spec.guessed}
     sizes = {name: spec.example[name] for name in symbols}
@@ -214,13 +215,13 @@ class _Exporter:
         return program
 
     def _from(self, spec: SizeSpec, bounds: dict[str, tuple[int, int]]) -> ExportedProgram:
-        """The program for sizes within bounds, and for sizes of one where these are from two on."""
+        """The program for sizes within bounds. Where they start at 2, it takes size 1, too, if possible."""
         probes = examples_of(bounds, spec.example)
         least = {name: (1, high) for name, (low, high) in bounds.items() if low == 2 and spec.symbols[name].min == 1}
         together = [list(least)] if least else []
         for names in (*together, *[[name] for name in least if len(least) > 1]):
             ones = [{**probes[0], name: 1} for name in names]
-            with suppress(WeftError):  # PyTorch, too, takes 0 and 1 for sizes of their own
+            with suppress(WeftError):  # PyTorch specializes on 0 and 1, too
                 return self._exported(spec, [*probes, *ones], {**bounds, **{name: least[name] for name in names}})
         self._require_examples(spec, bounds)
         return self._exported(spec, probes, bounds)
@@ -234,9 +235,9 @@ class _Exporter:
                 )
 
     def _later_start(self, spec: SizeSpec, bounds: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]] | None:
-        """Bounds from which on the function has the same operators, if there are any: others than these.
+        """Bounds that start later, within which the function has the same operators for all sizes; None without any.
 
-        An image of 32 pixels is one of a single pixel after five strides, and one is a size of its own.
+        After five strides, an image of 32 pixels has a single pixel, and functions may treat size 1 differently.
         """
         large = {name: min(high, low + _LATEST + place) for place, (name, (low, high)) in enumerate(bounds.items())}
 
@@ -327,7 +328,7 @@ class _Exporter:
             self.name, self._args, self._kwargs, self._names, tuple(types), first.outputs, state.types(), state.kinds,
             changes, first.draws, bounds, isinstance(self.function, Module),
             entries_of(
-                [r.applied for r in recordings],
+                [r.applications for r in recordings],
                 state.leaves(recordings, self._names, numbers),
                 first.results,
                 numbers,
@@ -353,8 +354,8 @@ class _Exporter:
 
 def _require_same_values(one: Structure, other: Structure, name: str, sizes: tuple[str, str]) -> None:
     """Refuse results that are no tensors and differ between two recordings, such as `x.shape[0]`."""
-    for (path, a), (where, b) in zip(constants(one, "the result"), constants(other, "the result"), strict=False):
-        if path == where and not (type(a) is type(b) and (a == b or (a != a and b != b))):
+    for (path, a), (other_path, b) in zip(constants(one, "the result"), constants(other, "the result"), strict=False):
+        if path == other_path and not (type(a) is type(b) and (a == b or (a != a and b != b))):
             raise ProgramError(
                 f"{name}: it cannot be exported for all sizes, as {path} depends on them: {a!r} for {sizes[0]}, {b!r} "
                 f"for {sizes[1]}. What is no tensor is a constant of a program; leave it out (the caller knows the "

@@ -26,8 +26,8 @@ _WIDEST = 512
 class Expressions:
     """The expressions of the numbers in recordings with these sizes.
 
-    Quotients that were found are kept: a number is rather a product of known ones than another quotient, since two
-    quotients can be equal in all recordings.
+    Quotients in earlier results are kept, and their products are tried before other quotients, since two quotients
+    can be equal in all recordings.
     """
 
     def __init__(self, probes: Sequence[dict[str, int]]) -> None:
@@ -36,8 +36,8 @@ class Expressions:
             (operator.itemgetter(name), [probe[name] for probe in probes]) for name in (probes[0] if probes else ())
         ]
         self._quotients: dict[tuple[int, ...], tuple[Expression, list[int]]] = {}
-        self._found: dict[tuple[tuple[int, ...], str], Expression] = {}
-        self._missing: dict[tuple[tuple[int, ...], str], int] = {}  # with so many quotients
+        self._expressions: dict[tuple[tuple[int, ...], str], Expression] = {}
+        self._missing: dict[tuple[tuple[int, ...], str], int] = {}  # the number of quotients at that time
         random_sizes = random.Random(0)
         self._trials = [
             {name: random_sizes.randint(least, least + _WIDEST) for name, least in self._least().items()}
@@ -55,51 +55,51 @@ class Expressions:
         key = (values, text)
         if self._missing.get(key) == len(self._quotients):
             return None
-        if key not in self._found:
+        if key not in self._expressions:
             fits = self._checked(text)
-            for found, quotient in self._candidates(values):
-                if fits(found):
-                    self._found[key] = found
+            for expression, quotient in self._candidates(values):
+                if fits(expression):
+                    self._expressions[key] = expression
                     if quotient is not None:
                         places = [quotient(probe) for probe in self._probes]
                         self._quotients.setdefault(tuple(places), (quotient, places))
                     break
             else:
                 self._missing[key] = len(self._quotients)
-        return self._found.get(key)
+        return self._expressions.get(key)
 
     def candidates(self, values: tuple[int, ...]) -> Iterator[Expression]:
         """All expressions with these values in the first recordings."""
-        return (found for found, _ in self._candidates(values))
+        return (expression for expression, _ in self._candidates(values))
 
     def products(self) -> Iterator[Expression]:
-        """Products of the named dims and of the known quotients, the shortest first."""
+        """Products of the named dims and of the quotients in earlier results, the shortest first."""
         terms = [*self._names, *self._quotients.values()]
         return (term for term, _ in _products(terms, 4))
 
     def _candidates(self, values: tuple[int, ...]) -> Iterator[tuple[Expression, Expression | None]]:
-        """The expressions, each with the quotient that is new in it."""
+        """The expressions, each with the new quotient in it, if any."""
         count = len(values)
         names = [(term, at[:count]) for term, at in self._names]
-        known = [(term, at[:count]) for term, at in self._quotients.values()]
+        quotients = [(term, at[:count]) for term, at in self._quotients.values()]
         terms = _products(names, 3)
-        more = _products([*names, *known], 3) if known else []
+        more = _products([*names, *quotients], 3) if quotients else []
         yield from ((line, None) for line in chain(_lines(values, terms), _lines(values, more), _planes(values, terms)))
         for name, at in names:
             yield from _quotients(values, name, at)
-        if known:
-            yield from ((plane, None) for plane in _planes(values, _products([*names, *known], 2)))
-        for term in [*names, *known]:
+        if quotients:
+            yield from ((plane, None) for plane in _planes(values, _products([*names, *quotients], 2)))
+        for term in [*names, *quotients]:
             yield from _rounded_multiples(values, term)
 
     def _checked(self, text: str) -> Callable[[Expression], bool]:
-        """Whether an expression equals the one in `text` for sizes that were not recorded."""
+        """A test whether an expression equals the one in `text`, also for sizes that were not recorded."""
         if not text:
             return lambda _: True
         code = compile(text.replace("^", "**"), "<size>", "eval")
         functions = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "__builtins__": {}}
         wanted = [eval(code, {**functions, **sizes}) for sizes in self._trials]  # jax has no public way to evaluate it
-        return lambda found: [found(sizes) for sizes in self._trials] == wanted
+        return lambda expression: [expression(sizes) for sizes in self._trials] == wanted
 
 
 def _products(terms: Sequence[tuple[Expression, list[int]]], degree: int) -> list[tuple[Expression, list[int]]]:

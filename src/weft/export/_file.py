@@ -1,4 +1,4 @@
-"""Files of exported programs: zip archives with the program, what is known of it, and its tensors.
+"""Files of exported programs: zip archives with the program, its description, and its tensors.
 
 `about.json`   the structure of inputs and outputs, and the types and kinds of the state
 `program`      the bytes of `jax.export.Exported.serialize`
@@ -171,7 +171,7 @@ def _opened(f: Any) -> Generator[tuple[IO[bytes], str]]:
 
 @contextmanager
 def _refusals(name: str) -> Generator[None]:
-    """Say of any fault of the file which file it is."""
+    """Add the name of the file to errors about its content."""
     try:
         yield
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""What an exported program computes, operator by operator, as it was recorded: to look at, not to run."""
+"""The graph of an exported program: its operators as they were recorded, to look at and not to run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Entry = Any
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """An application of an operator: its inputs and outputs by number, and all arguments; those in `Ref` are inputs."""
+class Application:
+    """An application of an operator. Inputs are `Ref`s among the arguments.
+
+    outputs   the number of each output's value, and its index among the outputs
+    """
 
     target: str
     args: tuple[Any, ...]
@@ -67,10 +70,10 @@ class Graph:
 
     def __init__(self, name: str, entries: Sequence[Sequence[Entry]]) -> None:
         self.name = name
-        known: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for own, op, target, args in entries:
-            known[own] = Node(own, op, target, tuple([_argument(arg, known) for arg in args]))
-        self._nodes = list(known.values())
+            nodes[own] = Node(own, op, target, tuple([_argument(arg, nodes) for arg in args]))
+        self._nodes = list(nodes.values())
 
     @property
     def nodes(self) -> list[Node]:
@@ -84,7 +87,7 @@ class Graph:
         return len(self._nodes)
 
     def find_nodes(self, *, op: str, target: str | None = None) -> list[Node]:
-        """The nodes of a kind, and with a target if one is given."""
+        """The nodes of a kind, or only those with this target."""
         return [node for node in self if node.op == op and target in (None, node.target)]
 
     def __str__(self) -> str:
@@ -107,11 +110,11 @@ class Graph:
             print(op.ljust(widths[0]), name.ljust(widths[1]), target.ljust(widths[2]), args)
 
 
-def applications(form: Form) -> tuple[Recorded, ...]:
-    """What is applied in a region."""
+def applications(form: Form) -> tuple[Application, ...]:
+    """The applications of operators in a region."""
     return tuple(
         [
-            Recorded(signature.name, tuple(_arguments(signature, [Ref(i) for i in inputs])), tuple(values))
+            Application(signature.name, tuple(_arguments(signature, [Ref(i) for i in inputs])), tuple(values))
             for signature, inputs, values in form.applications
         ]
     )
@@ -133,7 +136,7 @@ def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
 
 
 def entries_of(
-    recordings: Sequence[Sequence[Recorded]],
+    recordings: Sequence[Sequence[Application]],
     leaves: Sequence[tuple[int, str, Any]],
     results: Sequence[int],
     sizes: Sizes,
@@ -145,11 +148,11 @@ def entries_of(
     """
     nodes: list[list[Entry]] = []
     names: dict[int, Entry] = {}
-    taken: dict[str, int] = {}
+    name_counts: dict[str, int] = {}
 
     def fresh(text: str) -> str:
         base = re.sub(r"\W", "_", text)
-        count = taken[base] = taken.get(base, -1) + 1
+        count = name_counts[base] = name_counts.get(base, -1) + 1
         return base if not count else f"{base}_{count}"
 
     def entry(columns: Sequence[Any]) -> Entry:
@@ -158,7 +161,7 @@ def entries_of(
             return names[first.number]
         if isinstance(first, tuple) and len({len(column) for column in columns}) == 1:
             return [entry(parts) for parts in zip(*columns, strict=True)]
-        return sizes.shown(columns)
+        return sizes.json_constant(columns)
 
     for number, name, target in leaves:
         if name:
@@ -185,10 +188,10 @@ def entries_of(
     return nodes
 
 
-def _argument(entry: Entry, known: dict[str, Node]) -> Any:
+def _argument(entry: Entry, nodes: dict[str, Node]) -> Any:
     if isinstance(entry, dict):
-        return known[cast("dict[str, str]", entry)["node"]]
-    return [_argument(part, known) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
+        return nodes[cast("dict[str, str]", entry)["node"]]
+    return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
 
 
 def _text(argument: Any) -> str:

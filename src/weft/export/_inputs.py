@@ -60,20 +60,23 @@ class Inputs:
     def leaves(
         self, recordings: Sequence[Recording], inputs: Sequence[str], sizes: Sizes
     ) -> list[tuple[int, str, Any]]:
-        """What the program reads, for its graph: numbers, each with a name and a target, or the number that it is."""
-        found: list[tuple[int, str, Any]] = []
+        """What the program reads, for its graph: a value's number, with the name and target of its placeholder.
+
+        Constants have an empty name, and the constant as target.
+        """
+        leaves: list[tuple[int, str, Any]] = []
         for at, (number, source) in enumerate(zip(recordings[0].leaves, recordings[0].sources, strict=True)):
             if source.kind == "input":
                 own = str(inputs[source.key])
-                found.append((number, own, own))
+                leaves.append((number, own, own))
             elif source.kind == "state" or at in self.names:
                 name: str = self.names.get(at) or source.key
-                found.append((number, f"{PREFIXES.get(self.kinds[name], 's')}_{name}", name))
+                leaves.append((number, f"{PREFIXES.get(self.kinds[name], 's')}_{name}", name))
             elif source.kind in ("seed", "draw"):
-                found.append((number, source.kind, GENERATOR))
+                leaves.append((number, source.kind, GENERATOR))
             else:
-                found.append((number, "", sizes.shown([r.sources[at].key for r in recordings])))
-        return found
+                leaves.append((number, "", sizes.json_constant([r.sources[at].key for r in recordings])))
+        return leaves
 
     def types(self) -> dict[str, ArrayType]:
         """The types of the state, by name."""

@@ -1,4 +1,4 @@
-"""What `torch.export` has and this package does not, and why."""
+"""Names of `torch.export` that this package does not have, with the reason in the error."""
 
 from __future__ import annotations
 

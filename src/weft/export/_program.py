@@ -1,4 +1,4 @@
-"""`ExportedProgram`: a compiled-form function with its tensors."""
+"""`ExportedProgram`: a function in StableHLO, with its tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
 CONSTANTS = "constants."
-"""The start of the names of tensors that a function has used from outside, without them being named as state."""
+"""The prefix of the names of constants: tensors from outside that a function uses, and that are not state."""
 
 _TRAINED = frozenset({"parameter", "buffer", "optimizer", "tensor", "option"})
 
@@ -48,7 +48,7 @@ class ArrayType:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a program besides its operators; a file holds it as JSON.
+    """The description of a program; a file holds it as JSON.
 
     state     types by name
     kinds     "parameter", "buffer", "optimizer", "tensor", "option", "constant" or "generator", by name
@@ -107,7 +107,7 @@ class ExportedProgram:
 
     @property
     def exported(self) -> jax.export.Exported:
-        """The program as jax has it: `call(state, *inputs)` returns the outputs, and the state that has changed."""
+        """The program of jax: `call(state, *inputs)` returns the outputs, and the state that has changed."""
         return self._exported
 
     @property
@@ -220,10 +220,10 @@ class ExportedProgram:
         about = self._about
         results = [str(a).removeprefix("ShapedArray(").removesuffix(")") for a in self._exported.out_avals]
         outputs = zip(self.graph_signature.user_outputs, results, strict=False)
-        counted: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for kind in about.kinds.values():
-            counted[kind] = counted.get(kind, 0) + 1
-        state = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counted.items())
+            counts[kind] = counts.get(kind, 0) + 1
+        state = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
         elements = sum(tensor.numel() for tensor in self._tensors.values())
         bounds = [
             f"{name} from {low}" + (f" to {high}" if high < 1 << 31 else "")
@@ -254,13 +254,13 @@ class ExportedProgram:
 
     def _run(self, tensors: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         about = self._about
-        given: list[tuple[str, Tensor]] = []
+        inputs: list[tuple[str, Tensor]] = []
         if not args and about.args != {"tuple": []} and about.names and not set(kwargs) - set(about.names):
             args, kwargs = self._positional(kwargs)
-        matched(about.args, args, given, "*args", about.name)
-        matched(about.kwargs, kwargs, given, "**kwargs", about.name)
-        self._require_types(given)
-        device = next((x.device for x in (*tensors.values(), *[x for _, x in given])), None)
+        matched(about.args, args, inputs, "*args", about.name)
+        matched(about.kwargs, kwargs, inputs, "**kwargs", about.name)
+        self._require_types(inputs)
+        device = next((x.device for x in (*tensors.values(), *[x for _, x in inputs])), None)
         self._require_platform(device)
         state: dict[str, Any] = dict(tensors)
         if about.draws:
@@ -268,11 +268,11 @@ class ExportedProgram:
             default_generator.restore((seed, offset + about.draws))
             state[GENERATOR] = new_tensor([seed, offset], device=device)
         writes = any(about.kinds[name] == "parameter" for name in about.changes)
-        used = (*tensors.values(), *[x for _, x in given])
+        used = (*tensors.values(), *[x for _, x in inputs])
         if ambient().grad and not writes and not self._exported.has_vjp() and any(x.requires_grad for x in used):
             without_derivative[about.name] = self._exported  # for the message of a backward pass
         with using(grad=ambient().grad and not writes and self.is_differentiable):
-            outputs, changed = self._operator(state, tuple([x for _, x in given]))
+            outputs, changed = self._operator(state, tuple([x for _, x in inputs]))
         for name in about.changes:
             if name != GENERATOR:
                 replace_value(tensors[name], changed[name]._read())
@@ -286,10 +286,10 @@ class ExportedProgram:
             return (), kwargs
         return tuple([kwargs[name] for name in names]), {k: v for k, v in kwargs.items() if k not in names}
 
-    def _require_types(self, given: Sequence[tuple[str, Tensor]]) -> None:
+    def _require_types(self, inputs: Sequence[tuple[str, Tensor]]) -> None:
         about = self._about
         sizes: dict[str, int] = {}
-        for (path, x), expected in zip(given, about.inputs, strict=True):
+        for (path, x), expected in zip(inputs, about.inputs, strict=True):
             if x.dtype.name != expected.dtype:
                 raise ProgramError(
                     f"{about.name}: Expected input at {path} to have dtype {expected.dtype}, but got {x.dtype.name}; "

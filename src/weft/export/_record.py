@@ -27,7 +27,7 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError, ProgramError
-from weft.export._graph import Recorded, applications
+from weft.export._graph import Application, applications
 from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten
 from weft.nn._module import Module
@@ -55,12 +55,14 @@ class Source:
 class Recording:
     """What a function has recorded.
 
-    closed    its operators, as a jaxpr; the results are the outputs, then the new values of `changed`
-    sources   of the jaxpr's inputs
-    outputs   the structure of the result
-    changed   names of state that it writes
-    draws     how many random draws it takes
-    applied   its operators, for the graph that a program shows, whose leaves and results have these numbers
+    closed           the operators, as a jaxpr; the results are the outputs, then the new values of `changed`
+    sources          where the jaxpr's inputs come from
+    outputs          the structure of the result
+    count            the number of outputs
+    changed          the names of the state that the function writes
+    draws            how many random draws it takes
+    applications     the operators, for the graph that a program shows
+    leaves, results  the numbers of the values that this graph reads and returns
     """
 
     closed: ClosedJaxpr
@@ -69,7 +71,7 @@ class Recording:
     count: int
     changed: tuple[str, ...]
     draws: int
-    applied: tuple[Recorded, ...]
+    applications: tuple[Application, ...]
     leaves: tuple[int, ...]
     results: tuple[int, ...]
 
@@ -84,7 +86,7 @@ class ExportTrace(TensorTrace):
         self._state = state
         self.options: dict[Value, tuple[str, float]] = {}
         self.draw_sources: dict[Value, tuple[str, int]] = {}
-        self._made: list[Value] = []
+        self._new_leaves: list[Value] = []
         self._steppers: list[Stepper] = []
         self._attributes = state.attributes()
 
@@ -102,31 +104,31 @@ class ExportTrace(TensorTrace):
         return seed, offset
 
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number of an optimizer, which becomes state, so that a schedule can change it."""
+        """Make a number of an optimizer state of the program, so that a schedule can change it."""
         name = self._state.option_name(getter)
         if name is not None:
             self.options[value] = (name, float(getter()))
 
     def creates_leaf(self, value: Value) -> None:
-        """The function makes a tensor of Python's data."""
-        self._made.append(value)
+        """Note that the function makes a tensor from Python's data."""
+        self._new_leaves.append(value)
 
     def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
-        """An optimizer is about to step; what it is like is kept, unless it is state, or the function has made it."""
+        """Keep an optimizer as it is before its step, unless it is state of the program or made by the function."""
         del things
         optimizer = getattr(depends_on, "__self__", None)
         if not isinstance(optimizer, Optimizer) or optimizer._is_made_in(self):
             return
-        known = (*self._state.optimizers.values(), *[one.optimizer for one in self._steppers])
-        if all(optimizer is not one for one in known):
+        optimizers = (*self._state.optimizers.values(), *[one.optimizer for one in self._steppers])
+        if all(optimizer is not one for one in optimizers):
             self._steppers.append(Stepper(optimizer))
 
     def steppers_with_new_state(self) -> list[Optimizer]:
-        """The optimizers from outside that are no state, and that have made state of their own."""
+        """The optimizers from outside, other than those in the state, whose step has made new state."""
         return [one.optimizer for one in self._steppers if one.new_state()]
 
     def called(self, *things: Any) -> None:
-        """A module runs; what it assigns to its attributes is undone, also if it is no state."""
+        """Note that a module runs, to undo what it assigns to its attributes, whether or not it is in the state."""
         if isinstance(things[0], Module):
             self._attributes.add(things[0])
 
@@ -139,7 +141,7 @@ class ExportTrace(TensorTrace):
         try:
             result = run()
         finally:
-            inside = {id(value) for value in (*region, *self._made)}
+            inside = {id(value) for value in (*region, *self._new_leaves)}
             kept.restore(lambda value: id(value) in inside)
         if kept.assigned:
             raise ProgramError(
@@ -166,7 +168,7 @@ class ExportTrace(TensorTrace):
         )
 
     def restore(self, region: Pending) -> None:
-        """Set gradients and optimizers as they were. Tensors that are no state have their values again."""
+        """Restore gradients, optimizers, and the values of tensors from outside that were written in place."""
         for tensor, old in self.written_outside(region):
             set_value(tensor, old)
         for tape, before in self._grads.values():
@@ -182,7 +184,7 @@ class ExportTrace(TensorTrace):
 
     def written_outside(self, region: Pending) -> list[tuple[Tensor, Value]]:
         """The tensors that were written in place, and that the function has not made, with their values before."""
-        inside = {id(value) for value in (*region, *self._made)}
+        inside = {id(value) for value in (*region, *self._new_leaves)}
         written = [(ref(), old) for ref, old in self._written.values() if id(old) not in inside]
         return [(tensor, old) for tensor, old in written if tensor is not None]
 
@@ -190,8 +192,8 @@ class ExportTrace(TensorTrace):
 _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 
-class _NotThere:
-    """In place of an array."""
+class _PlaceholderArray:
+    """Stands for the array of a placeholder. Reading it is an error, as it has no elements."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise ProgramError(
@@ -208,10 +210,11 @@ def record(
     name: str,
     names: Sequence[str],
 ) -> Recording:
-    """Run a function on stand-ins for its inputs, given by types and whether they require gradients, and its state.
+    """Run a function on placeholders for its inputs (each a type, and whether it requires a gradient) and its state.
 
-    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs of the stand-ins,
-    which have `names`. `CompileError` if it reads a value, `ProgramError` if it writes to a tensor that is no state.
+    Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs from the tensors of
+    the inputs, which have `names` in errors. `CompileError` if it reads a value, `ProgramError` if it writes to a
+    tensor that is no state.
     """
     trace = ExportTrace(name, state)
     region = Pending()
@@ -219,21 +222,20 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def stand_in(aval: Aval, kind: str, key: Any, tape: Tape | None) -> Value:
-        leaf = Value(aval, _NotThere())
-        leaves.append(leaf)  # alive, so that its identity stands for it
+    def placeholder(aval: Aval, kind: str, key: Any, tape: Tape | None) -> Value:
+        leaf = Value(aval, _PlaceholderArray())
+        leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)
-        value = apply(_ALIAS, (leaf,))[
-            0
-        ]  # unlike a leaf, it can be written to, and has no array that a check could read
+        # unlike the leaf, its alias can be written to, and has no array that a check could read
+        value = apply(_ALIAS, (leaf,))[0]
         value.tape = tape
         return value
 
     modes = {"inference": False, "anomaly": False, "eager": False, "autocast": ambient().autocast.apart()}
     with state.preserved(), using(pending=region, capture=trace, **modes):
-        before = {n: stand_in(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
+        before = {n: placeholder(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
         tensors = [
-            wrap(stand_in(aval, "input", at, Tape(leaf=True) if grad else None))
+            wrap(placeholder(aval, "input", at, Tape(leaf=True) if grad else None))
             for at, (aval, grad) in enumerate(inputs)
         ]
         with _in_place(state, before):
@@ -242,7 +244,7 @@ def record(
                 results: list[Tensor] = []
                 result = trace.keeping_attributes(region, lambda: function(*args, **kwargs))
                 outputs = flatten(result, results, "the result")
-                wanted = [result._read() for result in results]
+                output_values = [result._read() for result in results]
                 after = {n: tensor._read() for n, tensor in state.tensors.items()}
                 _refuse_writes(trace, region, state, name)
                 for argument, tensor in zip(names, tensors, strict=True):
@@ -255,28 +257,28 @@ def record(
                 trace.restore(region)
     changed = [n for n, value in after.items() if value is not before[n]]
     _refuse_shared(state, changed, name)
-    results_and_state = [*wanted, *[after[n] for n in changed]]
+    results_and_state = [*output_values, *[after[n] for n in changed]]
     signature, needed = outline(results_and_state, region, f"export({name})")
     inside = {id(value) for value in region if value.array is None}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
-    found: list[Source] = []
+    input_sources: list[Source] = []
     for value in needed:
         kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
             kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
-        found.append(Source(kind, key, value.aval))
+        input_sources.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
     return Recording(
-        signature.trace.closed, tuple(found), outputs, len(wanted), tuple(changed), draws,
+        signature.trace.closed, tuple(input_sources), outputs, len(output_values), tuple(changed), draws,
         applications(form), form.leaves, form.wanted,
     )  # fmt: skip
 
 
 @contextmanager
 def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
-    """Give the tensors of the state other values for the block. In it views are no views, and no `.grad` is set."""
+    """Give the tensors of the state other values for the block, in which they are no views and have no `.grad`."""
     held = [(tensor, tensor._alias, tensor._read(), values[name]) for name, tensor in state.tensors.items()]
     grads = [(tape, tape.grad) for tensor in state.tensors.values() if (tape := _leaf_tape(tensor)) is not None]
     for tape, _ in grads:
@@ -295,7 +297,7 @@ def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
 
 
 def _leaf_tape(tensor: Tensor) -> Tape | None:
-    """What a leaf collects its gradient in."""
+    """The tape that collects the gradient of a leaf; None for other tensors."""
     tape = tensor._read().tape
     return tape if tape is not None and tape.leaf else None
 

@@ -33,13 +33,13 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-# by dim; in each row, all remainders by 2, 3 and 4 occur, so that rounded quotients can be told apart
+# by dim; in each row, all remainders by 2, 3 and 4 occur, so that rounded quotients differ
 _RECORDED = ((5, 8, 13, 18, 23), (7, 10, 12, 17, 27), (9, 11, 14, 16, 29), (15, 19, 20, 22, 33))
 _PROBES = 5
 _LARGE = 4099
 Number = int | float
 
-# floats that follow from a whole number: a guess at the number, and the float again, of numbers and of arrays
+# floats that follow from a whole number: the number from the float, and the float from numbers or arrays
 _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
     (lambda x: x, lambda n: n),
     (lambda x: 1 / x, lambda n: 1 / n),
@@ -52,19 +52,19 @@ _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
 _NEARLY_ONE: tuple[Callable[[Any], Any], ...] = (lambda n: n / (n - 1), lambda n: 1 - 1 / n)
 
 
-def examples_of(bounds: dict[str, tuple[int, int]], given: dict[str, int]) -> list[dict[str, int]]:
-    """Sizes to record with: small ones, all different where the bounds allow it; large ones in turn; and those `given`.
+def examples_of(bounds: dict[str, tuple[int, int]], example: dict[str, int]) -> list[dict[str, int]]:
+    """Sizes to record with: small ones, all different where the bounds allow it; one large size at a time; the example.
 
-    The latter two are to find a function that does something else with them.
+    The large sizes and the example reveal a function that treats them differently.
     """
     probes: list[dict[str, int]] = [{} for _ in range(_PROBES)]
-    for place, (name, (low, high)) in enumerate(bounds.items()):
+    for index, (name, (low, high)) in enumerate(bounds.items()):
         start = max(low, 2)
-        shift = start - 2 + 30 * (place // len(_RECORDED))
-        sizes = [shift + size for size in _RECORDED[place % len(_RECORDED)]]
+        shift = start - 2 + 30 * (index // len(_RECORDED))
+        sizes = [shift + size for size in _RECORDED[index % len(_RECORDED)]]
         if sizes[-1] > high:
             spread = range(start, high + 1)
-            sizes = [spread[(at + place * (at + 2)) % len(spread)] for at in range(_PROBES)] if spread else []
+            sizes = [spread[(at + index * (at + 2)) % len(spread)] for at in range(_PROBES)] if spread else []
         if len(set(sizes)) < 3:
             raise ProgramError(
                 f"export: {name!r} can only be from {low} to {high}; give it a wider range (from 2 on), or export the "
@@ -73,11 +73,11 @@ def examples_of(bounds: dict[str, tuple[int, int]], given: dict[str, int]) -> li
         for at, probe in enumerate(probes):
             probe[name] = sizes[at]
     more = [
-        {**probes[place % _PROBES], name: min(high, _LARGE - place)}
-        for place, (name, (_, high)) in enumerate(bounds.items())
+        {**probes[index % _PROBES], name: min(high, _LARGE - index)}
+        for index, (name, (_, high)) in enumerate(bounds.items())
     ]
-    if all(given[name] >= low for name, (low, _) in bounds.items()):
-        more.append(given)
+    if all(example[name] >= low for name, (low, _) in bounds.items()):
+        more.append(example)
     return [*probes, *[probe for probe in more if probe not in probes]]
 
 
@@ -97,38 +97,41 @@ class Sizes:
         """The integer that has these values in the recordings, as an expression of the symbols, or None."""
         if len(set(values)) == 1:
             return values[0]
-        found = self._expressions.of(tuple(values))
-        return None if found is None else found(self._symbols)
+        expression = self._expressions.of(tuple(values))
+        return None if expression is None else expression(self._symbols)
 
-    def shown(self, values: Sequence[Any]) -> Any:
-        """A number or something else that has these values in the recordings, as a constant of JSON to look at."""
+    def json_constant(self, values: Sequence[Any]) -> Any:
+        """The argument that has these values in the recordings, as a JSON constant for a graph, or "?"."""
         first = values[0]
         if isinstance(first, (np.ndarray, jax.Array)):
             return f"{first.dtype}[{', '.join(map(str, first.shape))}]"
         if all(_same(value, first) for value in values):
             return first if isinstance(first, (bool, int, float, str, type(None))) else str(first)
-        found = self.number(values) if all(type(value) is int for value in values) else None
-        return "?" if found is None else str(found)
+        expression = self.number(values) if all(type(value) is int for value in values) else None
+        return "?" if expression is None else str(expression)
 
-    def _known(self, array: Any, variables: Sequence[Any]) -> Any:
-        """The array with its sizes in the form that all equal sizes have.
+    def _with_canonical_sizes(self, array: Any, variables: Sequence[Any]) -> Any:
+        """The array with its sizes as the expressions that `Expressions` has for them.
 
         jax has (h - 1) // 2 + 1 for the size after one operator, (h + 1) // 2 after another, and cannot tell that they
-        are equal. A margin of their difference, which is nothing, makes one of the other.
+        are equal. Padding by their difference, which is 0, turns one into the other.
         """
         margins: list[Any] = []
         for at, size in enumerate(array.shape):
             margin: Any = 0
             if is_symbolic_dim(size):
-                found = self._expressions.of(tuple([v.aval.shape[at] for v in variables]), str(size))
-                margin = 0 if found is None else found(self._symbols) - size
+                expression = self._expressions.of(tuple([v.aval.shape[at] for v in variables]), str(size))
+                margin = 0 if expression is None else expression(self._symbols) - size
             margins.append((0, margin, 0))
         if all(margin == (0, 0, 0) for margin in margins):
             return array
         return lax.pad(array, jnp.zeros((), array.dtype), margins)
 
-    def scalar(self, values: Sequence[Number], dtype: Any, where: str) -> Any:
-        """A number in the recordings, as an array that depends on the symbols; `ProgramError` if there is none."""
+    def scalar(self, values: Sequence[Number], dtype: Any, subject: str) -> Any:
+        """The number that has these values in the recordings, as an array that depends on the symbols.
+
+        `ProgramError`, which names the `subject` that has the number, if no expression fits.
+        """
         if all(a == values[0] or (a != a and values[0] != values[0]) for a in values):
             return jnp.asarray(values[0], dtype)
         key = tuple(values)
@@ -136,54 +139,53 @@ class Sizes:
             self._forms[key] = next(self._forms_of(values), None)
         form = self._forms[key]
         if form is not None:
-            found, back = form
-            wide = jnp.asarray(found(self._symbols), jnp.int64)
+            expression, back = form
+            wide = jnp.asarray(expression(self._symbols), jnp.int64)
             exact = wide if np.issubdtype(dtype, np.integer) else wide.astype(jnp.float64)
             return jnp.asarray(back(exact), dtype)
-        raise self._differ(where, f"a number is {_listed(values)}")
+        raise self._differ(subject, f"a number is {_list_text(values)}")
 
     def _forms_of(self, values: Sequence[Number]) -> Iterator[tuple[Expression, Callable[[Any], Any]]]:
-        """Expressions of whole numbers from which a number follows, and how it does."""
+        """Expressions of whole numbers from which a number follows, each with the function that computes it."""
         for guess, back in _FORMS:
-            whole = [
-                _whole(guess, back, value) for value in values[:_PROBES]
-            ]  # of large sizes, a float says too little
+            # the floats of large sizes are not precise enough to tell the whole number
+            whole = [_whole(guess, back, value) for value in values[:_PROBES]]
             if any(n is None for n in whole):
                 continue
-            for found in self._expressions.candidates(tuple(cast("list[int]", whole))):
-                if all(map(_agrees, [back(found(p)) for p in self._probes], values)):
-                    yield found, back
-        for found in self._expressions.products():  # a float that is nearly 1 says too little, too
-            sizes = [found(probe) for probe in self._probes]
+            for expression in self._expressions.candidates(tuple(cast("list[int]", whole))):
+                if all(map(_agrees, [back(expression(p)) for p in self._probes], values)):
+                    yield expression, back
+        for expression in self._expressions.products():  # nor are floats near 1
+            sizes = [expression(probe) for probe in self._probes]
             for back in _NEARLY_ONE:
                 if min(sizes) > 1 and all(map(_agrees, map(back, sizes), values)):
-                    yield found, back
+                    yield expression, back
 
-    def _merged(self, values: Sequence[Any], where: str) -> Any:
-        """One parameter of an operator from those of the recordings."""
+    def _merged(self, values: Sequence[Any], subject: str) -> Any:
+        """The parameter of an operator that has these values in the recordings."""
         first = values[0]
         if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
-            found = self.number([int(value) for value in values])
-            if found is None:
-                raise self._differ(where, f"a size is {_listed(values)}")
-            return found
+            expression = self.number([int(value) for value in values])
+            if expression is None:
+                raise self._differ(subject, f"a size is {_list_text(values)}")
+            return expression
         if type(first) is tuple:
             parts = cast("Sequence[tuple[Any, ...]]", values)
             if len({len(part) for part in parts}) > 1:
-                raise self._differ(where, f"a parameter is {_listed(values)}")
-            return tuple([self._merged(column, where) for column in zip(*parts, strict=True)])
+                raise self._differ(subject, f"a parameter is {_list_text(values)}")
+            return tuple([self._merged(column, subject) for column in zip(*parts, strict=True)])
         if isinstance(first, (Jaxpr, ClosedJaxpr)):
             if len({str(value) for value in values}) > 1:
-                raise self._differ(where, "its inner function depends on sizes")
+                raise self._differ(subject, "its inner function depends on sizes")
             return first
         if callable(first) or all(_same(value, first) for value in values):
             return first
-        raise self._differ(where, f"a parameter is {_listed(values)}")
+        raise self._differ(subject, f"a parameter is {_list_text(values)}")
 
-    def _differ(self, where: str, what: str) -> ProgramError:
+    def _differ(self, subject: str, what: str) -> ProgramError:
         sizes = "; ".join(", ".join(f"{name}={size}" for name, size in probe.items()) for probe in self._probes[:3])
         return ProgramError(
-            f"{self._name}: it cannot be exported for all sizes, as {where} depends on them in a way that cannot be "
+            f"{self._name}: it cannot be exported for all sizes, as {subject} depends on them in a way that cannot be "
             f"expressed: {what}, for {sizes}, …. Let fewer dims change, or compute without Python numbers made of sizes"
         )
 
@@ -204,7 +206,7 @@ class Sizes:
         affine = [_affine(np.asarray(value)) for value in values]
         if all(part is not None and len(part) == first.ndim + 1 for part in affine):
             return self._from_affine(values, cast("list[list[Number]]", affine), first.dtype)
-        raise self._differ("a constant tensor", f"its shapes are {_listed([np.shape(value) for value in values])}")
+        raise self._differ("a constant tensor", f"its shapes are {_list_text([np.shape(value) for value in values])}")
 
     def _from_affine(self, values: Sequence[Any], affine: Sequence[list[Number]], dtype: Any) -> Any:
         """An array of numbers that grow evenly along each dim, such as positions; see `_affine`."""
@@ -225,33 +227,33 @@ class Sizes:
                 table[variable] = len(entries)
             entries.append(value)
 
-        def read(atoms: Sequence[Any], where: str) -> Any:
+        def read(atoms: Sequence[Any], operator: str) -> Any:
             literal = [isinstance(atom, Literal) for atom in atoms]
             if all(literal):
-                return self.scalar([np.asarray(atom.val).item() for atom in atoms], atoms[0].aval.dtype, where)
-            places = {-1 if lit else t[a] for t, a, lit in zip(numbers, atoms, literal, strict=True)}
-            if len(places) > 1:
-                raise self._differ(where, "it reads other values")
-            return entries[places.pop()]
+                return self.scalar([np.asarray(atom.val).item() for atom in atoms], atoms[0].aval.dtype, operator)
+            indices = {-1 if lit else t[a] for t, a, lit in zip(numbers, atoms, literal, strict=True)}
+            if len(indices) > 1:
+                raise self._differ(operator, "it reads other values")
+            return entries[indices.pop()]
 
         inputs = [[*jaxpr.constvars, *jaxpr.invars] for jaxpr in jaxprs]
         for variables, value in zip(zip(*inputs, strict=True), args, strict=True):
             define(variables, value)
         lengths = {len(jaxpr.eqns) for jaxpr in jaxprs}
         for eqns in zip(*[jaxpr.eqns for jaxpr in jaxprs], strict=False):
-            where = _place(eqns[0])
+            operator = _operator_text(eqns[0])
             names = {eqn.primitive.name for eqn in eqns}
             if len(names) > 1 or len({(len(eqn.invars), len(eqn.outvars)) for eqn in eqns}) > 1:
-                raise self._differ(where, f"the operators are {_listed(sorted(names))}")
-            operands = [read(atoms, where) for atoms in zip(*[eqn.invars for eqn in eqns], strict=True)]
-            results = self._apply(eqns, operands, where)
+                raise self._differ(operator, f"the operators are {_list_text(sorted(names))}")
+            operands = [read(atoms, operator) for atoms in zip(*[eqn.invars for eqn in eqns], strict=True)]
+            results = self._apply(eqns, operands, operator)
             for variables, value in zip(zip(*[eqn.outvars for eqn in eqns], strict=True), results, strict=True):
-                define(variables, self._known(value, variables))
+                define(variables, self._with_canonical_sizes(value, variables))
         if len(lengths) > 1:
-            raise self._differ("the number of operators", f"it is {_listed(sorted(lengths))}")
+            raise self._differ("the number of operators", f"it is {_list_text(sorted(lengths))}")
         return [read(atoms, "a result") for atoms in zip(*[jaxpr.outvars for jaxpr in jaxprs], strict=True)]
 
-    def _apply(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
+    def _apply(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
         first = eqns[0]
         name = first.primitive.name
         if name in _CALLS:
@@ -263,13 +265,13 @@ class Sizes:
             "custom_linear_solve": self._solve,
         }.get(name)
         if control is not None:
-            return control(eqns, operands, where)
-        params = {key: self._merged([eqn.params[key] for eqn in eqns], where) for key in first.params}
+            return control(eqns, operands, operator)
+        params = {key: self._merged([eqn.params[key] for eqn in eqns], operator) for key in first.params}
         try:
             results = first.primitive.bind(*operands, **params)
         except Exception as error:
             raise ProgramError(
-                f"{self._name}: {where} cannot be exported for all sizes ({reason_of(error)}); let fewer dims "
+                f"{self._name}: {operator} cannot be exported for all sizes ({reason_of(error)}); let fewer dims "
                 "change, or bound them with Dim(name, min=…, max=…)"
             ) from error
         return results if first.primitive.multiple_results else [results]
@@ -279,7 +281,7 @@ class Sizes:
             return lambda *args: self.evaluate(bodies, args)
         return lambda *args: self._run(bodies, args)
 
-    def _scan(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
+    def _scan(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
         params = eqns[0].params
         body = self._body([eqn.params["jaxpr"] for eqn in eqns])
         n, m = constants_and_carries(params)
@@ -289,12 +291,12 @@ class Sizes:
             results = body(*consts, *carry, *x)
             return results[:m], results[m:]
 
-        length = None if xs else self._merged([eqn.params["length"] for eqn in eqns], where)
+        length = None if xs else self._merged([eqn.params["length"] for eqn in eqns], operator)
         carry, ys = lax.scan(step, init, xs, length=length, reverse=params["reverse"])
         return [*carry, *ys]
 
-    def _while(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
-        del where
+    def _while(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+        del operator
         n, m = eqns[0].params["cond_nconsts"], eqns[0].params["body_nconsts"]
         test = self._body([eqn.params["cond_jaxpr"] for eqn in eqns])
         body = self._body([eqn.params["body_jaxpr"] for eqn in eqns])
@@ -303,14 +305,14 @@ class Sizes:
             lambda carry: test(*tests, *carry)[0], lambda carry: body(*consts, *carry), operands[n + m :]
         )
 
-    def _cond(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
-        del where
+    def _cond(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+        del operator
         columns = zip(*[eqn.params["branches"] for eqn in eqns], strict=True)
         return lax.switch(operands[0], [self._body(column) for column in columns], *operands[1:])
 
-    def _solve(self, eqns: Sequence[Any], operands: list[Any], where: str) -> Sequence[Any]:
+    def _solve(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
         """The solution; the other functions of `lax.custom_linear_solve` are only for derivatives."""
-        del where
+        del operator
         lengths = eqns[0].params["const_lengths"]
         start = lengths.matvec + lengths.vecmat
         consts, rest = operands[start : start + lengths.solve], operands[sum(lengths) :]
@@ -331,7 +333,7 @@ def _agrees(one: Number, other: Number) -> bool:
 
 
 def _affine(array: np.ndarray[Any, Any]) -> list[Number] | None:
-    """The first element, and by how much elements grow along each dim, if that is all that there is to an array."""
+    """The first element, and the step along each dim, of an array with even steps; None for other arrays."""
     if array.dtype.kind not in "iuf" or not array.size:
         return None
     first = array[(0,) * array.ndim]
@@ -353,13 +355,14 @@ def _same_array(one: Any, other: Any) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _list_text(values: Sequence[Any]) -> str:
+    """The first three different values."""
     texts = list(dict.fromkeys(map(str, values)))
     return ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
 
 
-def _place(eqn: Any) -> str:
-    """The operator that an equation belongs to."""
+def _operator_text(eqn: Any) -> str:
+    """Names, for errors, the operator that an equation belongs to."""
     stack = str(eqn.source_info.name_stack)
     return f"the operator {stack.rsplit('/', 1)[-1] or eqn.primitive.name!r}"
 
@@ -382,11 +385,11 @@ def reason_of(error: Exception) -> str:
 
 
 def symbols_for(bounds: dict[str, tuple[int, int]], most: int) -> dict[str, Any]:
-    """jax's symbolic dims with these bounds; an upper bound of `most` is none."""
+    """jax's symbolic dims with these bounds; an upper bound of `most` means that there is none."""
     if not bounds:
         return {}
     constraints = [f"{name} >= {low}" for name, (low, _) in bounds.items()]
     constraints += [f"{name} <= {high}" for name, (_, high) in bounds.items() if high < most]
-    found = jax.export.symbolic_shape(",".join(bounds), constraints=constraints)
-    assert all(map(is_symbolic_dim, found)), "names are no numbers"
-    return dict(zip(bounds, found, strict=True))
+    dims = jax.export.symbolic_shape(",".join(bounds), constraints=constraints)
+    assert all(map(is_symbolic_dim, dims)), "names are no numbers"
+    return dict(zip(bounds, dims, strict=True))

@@ -19,7 +19,7 @@ from weft.optim._optimizer import Optimizer
 class NamedState:
     """Tensors by name, and the optimizers among their owners.
 
-    kinds   of each name: "parameter", "buffer", "optimizer" or "tensor"
+    kinds             by name: "parameter", "buffer", "optimizer" or "tensor"
     changed_numbers   names of Python numbers of optimizers that the function has changed while it was recorded
     """
 
@@ -28,11 +28,11 @@ class NamedState:
         self.kinds: dict[str, str] = {}
         self.optimizers: dict[str, Optimizer] = {}
         self._modules: dict[str, Module] = {}
-        self._known: set[int] = set()
+        self._ids: set[int] = set()
         self.changed_numbers: dict[str, None] = {}
 
     def add(self, owner: Any, prefix: str) -> None:
-        """Add a module, an optimizer, a tensor, or a container of these; a tensor has the first name it is found by."""
+        """Add a module, an optimizer, a tensor, or a container of these. A tensor keeps its first name."""
         if isinstance(owner, Tensor):
             self._add_tensor(prefix, owner, "parameter" if isinstance(owner, Parameter) else "tensor")
         elif isinstance(owner, Module):
@@ -56,8 +56,8 @@ class NamedState:
             )
 
     def _add_tensor(self, name: str, tensor: Tensor, kind: str) -> None:
-        if id(tensor) not in self._known:
-            self._known.add(id(tensor))
+        if id(tensor) not in self._ids:
+            self._ids.add(id(tensor))
             self.tensors[name] = tensor
             self.kinds[name] = kind
 
@@ -65,7 +65,7 @@ class NamedState:
         self.optimizers[prefix] = optimizer
         params = [param for group in optimizer.param_groups for param in group["params"]]
         if isinstance(optimizer, FusedOptimizer):
-            for group in optimizer.param_groups:  # what the first step would make; it must exist before it is recorded
+            for group in optimizer.param_groups:  # makes what the first step would make, before that step is recorded
                 optimizer._begin(group, group["params"])
         for at, param in enumerate(params):
             self._add_tensor(_joined(prefix, f"params.{at}"), param, "parameter")
@@ -113,7 +113,7 @@ class NamedState:
 
 
 class Stepper:
-    """An optimizer, and what it is like before it steps."""
+    """An optimizer, with a copy of its groups and state from before its step."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -122,12 +122,12 @@ class Stepper:
         self._entries = [(key, entry, _copied(entry)) for key, entry in optimizer.state.items()]
 
     def new_state(self) -> bool:
-        """Whether there are tensors in its state that were not there."""
+        """Whether its state has tensors that it did not have before."""
         before = {id(x) for _, _, entry in self._entries for x in _in(entry)}
         return any(id(x) not in before for entry in self.optimizer.state.values() for x in _in(entry))
 
     def changed_numbers(self, prefix: str) -> list[str]:
-        """The names of Python numbers in its groups and its state that are not as they were."""
+        """The names of Python numbers in its groups and its state that have changed."""
         order = {id(p): at for at, p in enumerate(p for group, _ in self._groups for p in group["params"])}
         tables = [
             *[(f"param_groups.{at}", group, before) for at, (group, before) in enumerate(self._groups)],
@@ -142,7 +142,7 @@ class Stepper:
         ]
 
     def restore(self) -> None:
-        """Make it as it was."""
+        """Restore the groups and the state."""
         for group, before in self._groups:
             group.clear()
             group.update(before)

@@ -1,6 +1,6 @@
 """Structures of arguments and results as JSON: containers, tensors by number, and constants.
 
-A file holds them, so that a program's results have their form again in another process.
+They are saved with a program, so that its results have the same structure when it runs in another process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _classes: dict[str, type[Any]] = {}
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
     """Let arguments and results of exported programs be of a dataclass, under this name in files.
 
-    Without it, the function gets a dict in place of such an argument, and so does who calls the program as a result.
+    Dataclasses that are not registered become dicts: the function gets dicts, and the program takes and returns dicts.
     """
     if not isinstance(cls, type) or not is_dataclass(cls):
         raise ArgumentError(f"Only dataclasses can be registered with this function: {cls}")
@@ -47,7 +47,7 @@ _CONSTANTS = (bool, int, float, str, type(None))
 def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
     """The structure of nested containers, whose tensors are appended to `tensors`.
 
-    Named tuples become tuples, and dataclasses dicts. `path` is the name of the whole in errors.
+    Named tuples become tuples, and dataclasses dicts. `path` names `thing` in errors.
     """
     if isinstance(thing, Tensor):
         tensors.append(thing)
@@ -84,41 +84,41 @@ def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
     return parts if kind == "list" else tuple(parts)
 
 
-def matched(expected: Structure, given: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
-    """Append the tensors of `given`, each with its path, by their numbers; `ProgramError` if it has another form."""
+def matched(expected: Structure, value: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
+    """Append the tensors of `value` to `tensors`, each with its path, in order; `ProgramError` if it does not match."""
     kind, content = _head(expected)
     if "class" in expected:
-        if not isinstance(given, _class_of(expected)):
+        if not isinstance(value, _class_of(expected)):
             raise ProgramError(
-                f"{name}: Expected input at {path} to be of class {expected['class']}, but got {type(given).__name__}"
+                f"{name}: Expected input at {path} to be of class {expected['class']}, but got {type(value).__name__}"
             )
-        given = dict(parts_of(given))
+        value = dict(parts_of(value))
     if kind == "tensor":
-        if not isinstance(given, Tensor):
-            raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(given).__name__}")
-        tensors.append((path, given))
+        if not isinstance(value, Tensor):
+            raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(value).__name__}")
+        tensors.append((path, value))
     elif kind == "value":
-        if type(given) is not type(content) or (given != content and given == given):
+        if type(value) is not type(content) or (value != content and value == value):
             raise ProgramError(
-                f"{name}: Expected input at {path} to be equal to {content!r}, but got {_short(given)}; what is no "
+                f"{name}: Expected input at {path} to be equal to {content!r}, but got {_short(value)}; what is no "
                 "tensor is a constant of an exported program, so pass a tensor where it was exported, or export again"
             )
     elif kind == "dict":
         keys = [key for key, _ in content]
-        if not isinstance(given, dict) or {*cast("dict[Any, Any]", given)} != {*keys}:
+        if not isinstance(value, dict) or {*cast("dict[Any, Any]", value)} != {*keys}:
             raise ProgramError(
-                f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(given)}"
+                f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(value)}"
             )
         for key, part in content:
-            matched(part, given[key], tensors, f"{path}[{key!r}]", name)
+            matched(part, value[key], tensors, f"{path}[{key!r}]", name)
     else:
         wanted = list if kind == "list" else tuple
-        if not isinstance(given, wanted) or len(cast("Sequence[Any]", given)) != len(content):
+        if not isinstance(value, wanted) or len(cast("Sequence[Any]", value)) != len(content):
             raise ProgramError(
-                f"{name}: Expected input at {path} to be a {kind} of {len(content)} items, but got {_form(given)}"
+                f"{name}: Expected input at {path} to be a {kind} of {len(content)} items, but got {_form(value)}"
             )
         for at, part in enumerate(content):
-            matched(part, given[at], tensors, f"{path}[{at}]", name)
+            matched(part, value[at], tensors, f"{path}[{at}]", name)
 
 
 def _head(structure: Structure) -> tuple[str, Any]:

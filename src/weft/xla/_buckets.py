@@ -72,13 +72,13 @@ class CoalescingBuckets:
         return results
 
 
-def require_tensors(name: str, given: Any, accepts: str = "a list of Tensors") -> None:
+def require_tensors(name: str, value: Any, accepts: str = "a list of Tensors") -> None:
     """Raise `TypeError` unless an argument is a list of tensors; `accepts` says what it may be."""
-    if not isinstance(given, list) or not all(isinstance(item, Tensor) for item in cast("list[Any]", given)):
-        raise ArgumentError(f"`{name}` needs to be {accepts}, but given {type(cast('Any', given))}.")
+    if not isinstance(value, list) or not all(isinstance(item, Tensor) for item in cast("list[Any]", value)):
+        raise ArgumentError(f"`{name}` needs to be {accepts}, but given {type(cast('Any', value))}.")
 
 
-def require_length(name: str, given: list[Tensor], other: str, expected: Sequence[Any]) -> None:
+def require_length(name: str, tensors: list[Tensor], other: str, expected: Sequence[Any]) -> None:
     """Raise `ValueError` unless a list has as many entries as another one."""
-    if len(given) != len(expected):
-        raise ValueRangeError(f"`{name}` length doesn't match `{other}` length: {len(given)} vs {len(expected)}.")
+    if len(tensors) != len(expected):
+        raise ValueRangeError(f"`{name}` length doesn't match `{other}` length: {len(tensors)} vs {len(expected)}.")

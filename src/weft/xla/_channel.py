@@ -1,4 +1,4 @@
-"""Queues between threads, which either end can end."""
+"""Queues between two threads, either of which can end them."""
 
 from __future__ import annotations
 

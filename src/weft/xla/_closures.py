@@ -14,8 +14,8 @@ from weft.errors import XlaError
 class ClosureThread:
     """Runs closures in order in a thread, which ends when none is left. The process waits for it when it ends.
 
-    A closure that raises stops the thread until somebody is told of it: the next caller of `run` or `raise_failure`, or
-    `sys.excepthook` when the process ends.
+    A closure that raises stops the thread until its failure is reported: by the next call of `run` or `raise_failure`,
+    or by `sys.excepthook` when the process ends.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ClosureThread:
             return failure
 
     def _show_failure(self) -> None:
-        """Print the traceback of a failure that nobody was told of; called when the process ends."""
+        """Print the traceback of a failure that was not reported; called when the process ends."""
         failure = self._taken_failure()
         if failure is not None:
             failure.add_note("raised by an asynchronous step closure, after which no step has ended")

@@ -1,4 +1,4 @@
-"""What is known of each device: its place in the replication, and the closures of its step."""
+"""The state of each device: its index in the replication, and the closures of its step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class DeviceContext:
     """The state of one device.
 
     device                              its name, such as "xla:0"
-    device_index                        its place among the devices of `set_replication`
+    device_index                        its index among the devices of `set_replication`
     replication                         the devices by hardware that `set_replication` has found
     step_closures, async_step_closures  what runs at the end of the step
-    async_closure_handler               the thread of the asynchronous ones, once there was one
+    async_closure_handler               the thread of the asynchronous ones; None until there is one
     """
 
     def __init__(self, device: str) -> None:
@@ -40,7 +40,7 @@ _DEVICE_CONTEXTS_LOCK = threading.Lock()
 
 
 def _get_device_context(device: DeviceLike | None = None) -> DeviceContext:
-    """The state of a device, by default of this thread's current one; made when it is first asked for."""
+    """The state of a device, by default of this thread's current one; made at the first call."""
     name = str(xla_device() if device is None else device)
     with _DEVICE_CONTEXTS_LOCK:
         context = _DEVICE_CONTEXTS.get(name)
@@ -80,18 +80,18 @@ def xla_replication_devices(local_devices: Sequence[DeviceLike] | None = None) -
 
 def _of_kind(kind: str, names: Sequence[str]) -> list[str]:
     """The names of one kind of hardware, in order of their numbers."""
-    found: list[tuple[int, str]] = []
+    devices: list[tuple[int, str]] = []
     for name in names:
         parts = parsed(name)
         if parts is None:
             raise DeviceError(f"Invalid device format: {name}")
         if parts[0] == kind:
-            found.append((parts[1], name))
-    return [name for _, name in sorted(found)]
+            devices.append((parts[1], name))
+    return [name for _, name in sorted(devices)]
 
 
 def set_replication(device: DeviceLike, devices: Sequence[DeviceLike] | None) -> None:
-    """Make a device this thread's current one, and note its place among `devices`, which must be all local ones.
+    """Make a device this thread's current one, and set its index among `devices`, which must be all local ones.
 
     No devices, or None, end the replication.
     """

@@ -46,14 +46,14 @@ def optimization_barrier_(tensors: Sequence[Tensor]) -> None:
     What uses a tensor afterwards starts when all of them are computed. Without it the compiler may undo a checkpoint by
     sharing its forward pass. The elements, gradients and identities of the tensors stay what they are.
     """
-    given = [*tensors] if isinstance(tensors, tuple) else tensors
-    require_tensors("tensors", given)
-    if not given:
+    targets = [*tensors] if isinstance(tensors, tuple) else tensors
+    require_tensors("tensors", targets)
+    if not targets:
         return
-    for tensor in given:
+    for tensor in targets:
         check_writable(tensor, grad=False)
-    results = apply(call_of(_barrier, (Many(len(given)),)), tuple([operand(tensor) for tensor in given]))
-    for tensor, result in zip(given, results, strict=True):
+    results = apply(call_of(_barrier, (Many(len(targets)),)), tuple([operand(tensor) for tensor in targets]))
+    for tensor, result in zip(targets, results, strict=True):
         if tensor.is_leaf:
             with using(grad=False):
                 write(tensor, result)

@@ -1,4 +1,4 @@
-"""Values that are made when they are first read."""
+"""Values that are computed when they are first read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ T = TypeVar("T")
 
 
 class LazyProperty(Generic[T]):
-    """A value that `gen_fn` makes when it is first read."""
+    """A value that `gen_fn` computes when it is first read."""
 
     def __init__(self, gen_fn: Callable[[], T]) -> None:
         self._gen_fn = gen_fn
-        self._made: list[T] = []
+        self._cache: list[T] = []
 
     @property
     def value(self) -> T:
         """The value."""
-        if not self._made:
-            self._made.append(self._gen_fn())
-        return self._made[0]
+        if not self._cache:
+            self._cache.append(self._gen_fn())
+        return self._cache[0]

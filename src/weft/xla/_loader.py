@@ -1,7 +1,7 @@
-"""Loaders whose batches are on the device before they are asked for.
+"""Loaders that move batches to the device in advance.
 
-One thread takes batches from the loader, and another one for each device moves them there. The threads know the
-channels only, so that they end when the loop that reads the batches is gone.
+One thread takes batches from the loader, and another one for each device moves them there. The threads refer to
+the channels only, so that they end when the loop that reads the batches is gone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from weft.xla._saving import InputSharding, sent
 from weft.xla._steps import mark_step
 
 
-class _Line:
-    """The way of batches to one device: those that the loader has made, and those that are on the device."""
+class _Pipeline:
+    """The batches for one device.
+
+    loaded   batches from the loader, on the host
+    ready    batches on the device
+    """
 
     def __init__(self, loaded: int, ready: int) -> None:
         self.loaded: Channel[Any] = Channel(loaded)
@@ -32,7 +36,7 @@ class _Line:
 class ParallelLoader:
     """Gives the batches of a loader to devices in turns, moved there in advance; `per_device_loader` reads them.
 
-    cpu_loader             any iterable of batches; batches that do not go round at the end are dropped
+    cpu_loader             any iterable of batches; at the end, batches that are too few for all devices are dropped
     devices                XLA devices, or a single one
     batches_per_execution  after how many batches a step ends
     loader_prefetch_size, device_prefetch_size   how many batches for a device wait on the host, and on the device
@@ -63,14 +67,14 @@ class ParallelLoader:
         ):
             if size < 1:
                 raise ValueRangeError(f"ParallelLoader: {name} should be a positive integer, but got {name}={size}")
-        given = [devices] if isinstance(devices, (str, device_class, int)) else devices
+        targets = [devices] if isinstance(devices, (str, device_class, int)) else devices
         self._cpu_loader: Any = cpu_loader
         self._batches_per_execution = batches_per_execution
-        self._lines = {existing(one): _Line(loader_prefetch_size, device_prefetch_size) for one in given}
-        self._stop = weakref.finalize(self, _close, list(self._lines.values()))
-        _start("load batches", _load, cpu_loader, list(self._lines.values()))
-        for target, line in self._lines.items():
-            _start(f"move batches to {target}", _move, line, target, input_sharding)
+        self._pipelines = {existing(one): _Pipeline(loader_prefetch_size, device_prefetch_size) for one in targets}
+        self._stop = weakref.finalize(self, _close, list(self._pipelines.values()))
+        _start("load batches", _load, cpu_loader, list(self._pipelines.values()))
+        for target, pipeline in self._pipelines.items():
+            _start(f"move batches to {target}", _move, pipeline, target, input_sharding)
 
     @property
     def batches_per_execution(self) -> int:
@@ -83,20 +87,20 @@ class ParallelLoader:
 
     def per_device_samples(self) -> int:
         """The number of batches for each device."""
-        return len(self._cpu_loader) // len(self._lines)
+        return len(self._cpu_loader) // len(self._pipelines)
 
     def next_item(self, device: DeviceLike) -> Any:
         """The next batch for a device; None after the last one."""
         return next(self._ready(device), None)
 
     def _ready(self, device: DeviceLike) -> Channel[Any]:
-        line = self._lines.get(existing(device))
-        if line is None:
+        pipeline = self._pipelines.get(existing(device))
+        if pipeline is None:
             raise DeviceError(
-                f"ParallelLoader: {device} is none of its devices, {', '.join(map(str, self._lines))}; give it to "
+                f"ParallelLoader: {device} is none of its devices, {', '.join(map(str, self._pipelines))}; give it to "
                 "ParallelLoader, too"
             )
-        return line.ready
+        return pipeline.ready
 
     def close(self) -> None:
         """Drop the batches that were not read, and end the threads as soon as the loader has made its current batch."""
@@ -160,33 +164,33 @@ def _start(name: str, target: Callable[..., None], *args: Any) -> None:
     threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
 
-def _close(lines: Sequence[_Line]) -> None:
-    for line in lines:
-        line.loaded.close()
-        line.ready.close()
+def _close(pipelines: Sequence[_Pipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.loaded.close()
+        pipeline.ready.close()
 
 
-def _load(loader: Iterable[Any], lines: Sequence[_Line]) -> None:
-    """Give the loader's batches to the lines in turns."""
+def _load(loader: Iterable[Any], pipelines: Sequence[_Pipeline]) -> None:
+    """Give the loader's batches to the pipelines in turns."""
     failure: BaseException | None = None
     try:
         batches = map(next, repeat(iter(loader)))  # `iter` of an iterator may begin anew
-        while len(turn := list(islice(batches, len(lines)))) == len(lines):
-            if not all(line.loaded.put(batch) for line, batch in zip(lines, turn, strict=True)):
+        while len(group := list(islice(batches, len(pipelines)))) == len(pipelines):
+            if not all(pipeline.loaded.put(batch) for pipeline, batch in zip(pipelines, group, strict=True)):
                 break
     except BaseException as error:
         failure = error
-    for line in lines:
-        line.loaded.finish(failure)
+    for pipeline in pipelines:
+        pipeline.loaded.finish(failure)
 
 
-def _move(line: _Line, target: device_class, input_sharding: InputSharding) -> None:
-    """Move a line's batches to its device."""
+def _move(pipeline: _Pipeline, target: device_class, input_sharding: InputSharding) -> None:
+    """Move a pipeline's batches to its device."""
     failure: BaseException | None = None
     try:
-        for batch in line.loaded:
-            if not line.ready.put(sent(batch, target, input_sharding)):
+        for batch in pipeline.loaded:
+            if not pipeline.ready.put(sent(batch, target, input_sharding)):
                 break
     except BaseException as error:
         failure = error
-    line.ready.finish(failure)
+    pipeline.ready.finish(failure)

@@ -3,8 +3,8 @@
 Metrics        CompileTime, ExecuteTime, TransferToDeviceTime, TransferFromDeviceTime (nanoseconds), OutboundData and
                InboundData (bytes to and from the device)
 Counters       CreateCompileHandles (different graphs), UncachedCompile and CachedCompile (executions of programs that
-               had to be compiled, or were there), Interpreted (executions operator by operator, before compiling
-               the graph pays), CreateXlaTensor (tensors made of elements on the host), MarkStep
+               had to be compiled first, or were compiled already), Interpreted (executions operator by operator,
+               before compiling the graph pays), CreateXlaTensor (tensors made of elements on the host), MarkStep
 
 What is on `device("cpu")` is not counted. Every operator runs on the device, so there are no fallbacks.
 """
@@ -107,15 +107,17 @@ def _described(metric: Metric) -> list[str]:
     samples = list(metric.samples)
     values = sorted(value for _, value in samples)
     seconds = samples[-1][0] - samples[0][0]
-    lines = [f"  TotalSamples: {metric.total}", f"  Accumulator: {_shown(metric.accumulated, metric.unit)}"]
+    lines = [f"  TotalSamples: {metric.total}", f"  Accumulator: {_value_text(metric.accumulated, metric.unit)}"]
     if seconds > 0:
-        lines.append(f"  ValueRate: {_shown(sum(values) / seconds, metric.unit)} / second")
+        lines.append(f"  ValueRate: {_value_text(sum(values) / seconds, metric.unit)} / second")
         lines.append(f"  Rate: {len(values) / seconds:.6g} / second")
-    shares = [f"{p}%={_shown(values[min(len(values) - 1, len(values) * p // 100)], metric.unit)}" for p in _PERCENTILES]
+    shares = [
+        f"{p}%={_value_text(values[min(len(values) - 1, len(values) * p // 100)], metric.unit)}" for p in _PERCENTILES
+    ]
     return [*lines, f"  Percentiles: {'; '.join(shares)}"]
 
 
-def _shown(value: float, unit: str) -> str:
+def _value_text(value: float, unit: str) -> str:
     if unit == TIME:
         return _duration(value)
     if unit == BYTES:

@@ -12,7 +12,7 @@ Select = Callable[[Any], bool]
 
 
 class DataWrapper:
-    """The base of objects that say themselves which tensors they hold, to be moved to a device."""
+    """The base of classes that define which of their tensors are moved to a device."""
 
     def get_tensors(self) -> list[Any]:
         """The tensors that are to be moved."""
@@ -28,7 +28,7 @@ _OPAQUE = (str, bytes, type, FunctionType, MethodType, ModuleType)
 
 def selected(data: Any, select: Select) -> list[Any]:
     """The objects in a structure that `select` chooses, in order; each one once."""
-    return _Search(data, select).found
+    return _Search(data, select).matches
 
 
 def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iterable[Any]]) -> Any:
@@ -37,11 +37,11 @@ def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iter
     Objects are copied only if they hold something that is replaced. What occurs twice is replaced once.
     """
     search = _Search(data, select)
-    if not search.found:
+    if not search.matches:
         return _Copy({}, search.holders).of(data)
-    fresh = list(replacements(search.found))
-    assert len(fresh) == len(search.found), "there is one replacement for each object that was found"
-    return _Copy({id(old): new for old, new in zip(search.found, fresh, strict=True)}, search.holders).of(data)
+    fresh = list(replacements(search.matches))
+    assert len(fresh) == len(search.matches), "there is one replacement for each object that was found"
+    return _Copy({id(old): new for old, new in zip(search.matches, fresh, strict=True)}, search.holders).of(data)
 
 
 def _children(value: Any) -> Iterable[Any]:
@@ -61,7 +61,7 @@ class _Search:
     def __init__(self, data: Any, select: Select) -> None:
         self._select = select
         self._seen: set[int] = set()
-        self.found: list[Any] = []
+        self.matches: list[Any] = []
         self.holders: set[int] = set()
         self._visit(data)
 
@@ -70,7 +70,7 @@ class _Search:
             return id(value) in self.holders
         self._seen.add(id(value))
         if self._select(value):
-            self.found.append(value)
+            self.matches.append(value)
             self.holders.add(id(value))
             return True
         held = [child for child in _children(value) if self._visit(child)]  # visits all
@@ -83,20 +83,20 @@ class _Search:
 class _Copy:
     """Copies of structures, in which objects are replaced by their id."""
 
-    def __init__(self, made: dict[int, Any], holders: set[int]) -> None:
-        self._made = made
+    def __init__(self, copies: dict[int, Any], holders: set[int]) -> None:
+        self._copies = copies
         self._holders = holders
 
     def of(self, value: Any) -> Any:
-        if id(value) not in self._made:
-            self._made[id(value)] = self._copied(value)
-        return self._made[id(value)]
+        if id(value) not in self._copies:
+            self._copies[id(value)] = self._copied(value)
+        return self._copies[id(value)]
 
     def _copied(self, value: Any) -> Any:
         if type(value) is dict or (isinstance(value, Mapping) and id(value) in self._holders):
             return self._of_mapping(value)
         if type(value) is list or (isinstance(value, list) and id(value) in self._holders):
-            fresh = self._made[id(value)] = copy.copy(value)
+            fresh = self._copies[id(value)] = copy.copy(value)
             fresh[:] = [self.of(item) for item in value]
             return fresh
         if isinstance(value, (tuple, AbstractSet)) and id(value) in self._holders:
@@ -107,13 +107,13 @@ class _Copy:
         if isinstance(value, DataWrapper) and id(value) in self._holders:
             return value.from_tensors([self.of(tensor) for tensor in value.get_tensors()])
         if id(value) in self._holders:
-            fresh = self._made[id(value)] = copy.copy(value)
+            fresh = self._copies[id(value)] = copy.copy(value)
             fresh.__dict__.update({name: self.of(part) for name, part in vars(value).items()})
             return fresh
         return value
 
     def _of_mapping(self, value: Any) -> Any:
-        fresh = self._made[id(value)] = copy.copy(value)
+        fresh = self._copies[id(value)] = copy.copy(value)
         fresh.clear()
         for key, item in value.items():
             fresh[self.of(key)] = self.of(item)

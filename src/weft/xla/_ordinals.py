@@ -1,4 +1,4 @@
-"""This process's place among the replicas, and what only the first of them does."""
+"""The ordinals of this process's replica, and printing on the first replica only."""
 
 from __future__ import annotations
 

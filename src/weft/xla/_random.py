@@ -31,7 +31,7 @@ def set_rng_state(seed: int, device: DeviceLike | None = None) -> None:
 
 
 def get_rng_state(device: DeviceLike | None = None) -> int:
-    """The state of random numbers: the seed, as long as nothing was drawn."""
+    """The state of random numbers: the seed, plus 2**64 for each draw so far."""
     _check(device)
     seed, draws = default_generator.state()
     return draws << _BITS | seed

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replicas:
-    """This process's place among the replicas. Without a job it is the only one.
+    """The replicas of a job, and which of them this process is. Without a job it is the only one.
 
     ordinal, size               its number in the whole job, and how many replicas there are
     local_ordinal, local_size   the same on this host
@@ -29,7 +29,7 @@ class Replicas:
     backend: XlaBackend | None = None
 
     def gather(self, payload: bytes, what: str) -> list[bytes]:
-        """The bytes that each replica has given, in order of ordinals; returns when all have come.
+        """The bytes that each replica has given, in order of ordinals; returns when all have called.
 
         `what` says in errors what a replica waits for; it must be equal on all.
         """

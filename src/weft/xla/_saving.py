@@ -52,8 +52,8 @@ InputSharding = ShardingSpec | Mapping[str, ShardingSpec] | None
 def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: InputSharding = None) -> Any:
     """A copy of a nested structure with the CPU tensors on a device. A single tensor gives a list with one tensor.
 
-    `input_sharding` says how tensors of its number of dims are split over a mesh. For a dict as structure it may be a
-    dict that says so for each key.
+    `input_sharding` says how tensors of its number of dims are split over a mesh. For a dict it may be a dict with a
+    `ShardingSpec` for each key.
     """
     return sent([datas] if isinstance(datas, Tensor) else datas, device, input_sharding)
 

@@ -20,8 +20,8 @@ def mark_sharding(t: Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> Tenso
 
     `partition_spec` has an entry for each dim of the tensor: the axis of the mesh, by name or number, that the dim is
     split along, several axes as a tuple, or None for a dim that is not split. A pending tensor is computed first.
-    Programs that use the tensor run on all devices of the mesh, and XLA chooses how their results are split. Of other
-    tensors that such a program uses, each device gets the whole; so is one on another mesh, which is slow.
+    Programs that use the tensor run on all devices of the mesh, and XLA chooses how their results are split. Other
+    tensors that such a program uses are copied whole to each device, also those split over another mesh, which is slow.
     """
     if replicas().size > 1:
         raise XlaError(

@@ -57,7 +57,7 @@ def step() -> Generator[None]:
 
 
 def add_step_closure(closure: Callable[..., object], args: Sequence[Any] = (), run_async: bool = False) -> None:
-    """Call `closure(*args)` at the end of the step, when the tensors among and behind its arguments are computed.
+    """Call `closure(*args)` at the end of the step, when all tensors that it refers to are computed.
 
     So a closure can read values without a program of their own. Those with `run_async` run one after another in a
     thread while the next steps are recorded. If one raises, so does the next call of this, of `mark_step` or of

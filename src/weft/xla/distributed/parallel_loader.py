@@ -1,4 +1,4 @@
-"""Loaders whose batches are on the device before they are asked for, usually imported as `pl`."""
+"""Loaders that move batches to the device in advance, usually imported as `pl`."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def print_test_update(device: Any, accuracy: float | None, epoch: int | None = N
 
 def _print(kind: str, device: Any, **parts: Any) -> None:
     """Print what is not None, with the device and this replica's ordinal, and the time."""
-    shown = {"Device": f"{device}/{replicas().ordinal}", **parts, "Time": now()}
-    print("|", kind, *[f"{name}={part}" for name, part in shown.items() if part is not None], flush=True)
+    fields = {"Device": f"{device}/{replicas().ordinal}", **parts, "Time": now()}
+    print("|", kind, *[f"{name}={part}" for name, part in fields.items() if part is not None], flush=True)
 
 
 def get_summary_writer(logdir: str | None) -> SummaryWriter | None:

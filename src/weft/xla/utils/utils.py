@@ -85,7 +85,7 @@ def for_each_instance(value: Any, select_fn: Callable[[Any], bool], fn: Callable
 
 def for_each_instance_rewrite(value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> Any:
     """A copy of a nested structure with `fn(x)` in place of each `x` that `select_fn` chooses."""
-    return replaced(value, select_fn, lambda found: map(fn, found))
+    return replaced(value, select_fn, lambda objects: map(fn, objects))
 
 
 def shape(inputs: Any) -> list[int]:
