@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.handles import Handle
 from weft._base.state import ambient, peek
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
-from weft._tensor.tensor import Handle, Tensor
+from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
 from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
