@@ -10,7 +10,7 @@ MODULES = frozenset({
     "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia", "multiprocessing", "nn", "optim", "random",
     "return_types", "serialization", "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"__config__", "__future__", "_logging"}  # what PyTorch's programs call by this name
+MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (

@@ -28,6 +28,9 @@ class WeakIdRef(weakref.ref[Any]):
         key = self()
         return self is other if key is None or not isinstance(other, weakref.ref) else key is other()
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # otherwise it is that of `weakref.ref`, which compares the objects
+
 
 class WeakIdKeyDictionary(MutableMapping[Any, Any]):
     """A dict with weak keys that are compared by identity; an entry is gone when its key is."""

@@ -37,6 +37,9 @@ class CausalBias(Tensor):
     def __init__(self, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> None:
         """Nothing is left to do: `__new__` has made the mask."""
 
+    def __repr__(self) -> str:
+        return repr(self.as_subclass(Tensor))
+
 
 def causal_upper_left(*size: int) -> CausalBias:
     """The mask of `is_causal=True`: query i sees the keys up to i. `size` is (queries, keys)."""

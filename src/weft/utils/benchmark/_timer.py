@@ -14,7 +14,7 @@ from weft import accelerator
 from weft._base.device import CPU
 from weft._devices.streams import synchronize
 from weft._lazy.realize import flush_pending
-from weft.errors import ArgumentError
+from weft.errors import ValueRangeError
 from weft.utils.benchmark._measurement import Measurement, TaskSpec
 
 _MOST_RUNS = 2**31 - 1
@@ -70,9 +70,9 @@ class Timer:
         language: Any = "python",
     ) -> None:
         if not isinstance(stmt, str):
-            raise ArgumentError(f"Timer: stmt must be the text of a statement, not {type(stmt).__name__}: {stmt!r}")
+            raise ValueRangeError(f"Timer: stmt must be the text of a statement, not {type(stmt).__name__}: {stmt!r}")
         if global_setup or str(language).lower() not in ("python", "py"):
-            raise ArgumentError("Timer: only statements in Python can be measured; leave language and global_setup out")
+            raise ValueRangeError("Timer: only statements in Python can be measured; leave language and global_setup out")
         stmt, setup = _dedented(stmt), _dedented(setup)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
         names = {"torch": weft, **(globals or {}), "_flush": flush_pending}
