@@ -39,11 +39,13 @@ def test_units_and_figures():
 
 
 def test_a_table():
-    table = Compare([
-        measured([1e-4] * 5, label="L", sub_label="s1", description="d1"),
-        measured([2e-4, 2.1e-4, 2.9e-4, 2.15e-4, 9.5e-4], label="L", sub_label="s1", description="d2"),
-        measured([3e-3] * 5, label="L", sub_label="s3", description="d2", num_threads=4),
-    ])
+    table = Compare(
+        [
+            measured([1e-4] * 5, label="L", sub_label="s1", description="d1"),
+            measured([2e-4, 2.1e-4, 2.9e-4, 2.15e-4, 9.5e-4], label="L", sub_label="s1", description="d2"),
+            measured([3e-3] * 5, label="L", sub_label="s3", description="d2", num_threads=4),
+        ]
+    )
     table.highlight_warnings()
     assert str(table) == (
         "[--------------- L ---------------]\n"

@@ -61,9 +61,12 @@ def test_shorter_trees_stand_for_longer_ones():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: pytree.tree_unflatten([1], pytree.tree_structure([1, 2])), "has length 1 but .* holds 2 items"),
-        (lambda: pytree.tree_map(max, [1], [1, 2]), "^Node arity mismatch; expected 1, but got 2.$"),
-        (lambda: pytree.tree_map(max, [1], (1,)), "^Node type mismatch; expected <class 'list'>, but got <class 'tuple"),
+        (lambda: pytree.tree_unflatten([1], pytree.tree_structure([1, 2])), r"has length 1 but .* holds 2 items"),
+        (lambda: pytree.tree_map(max, [1], [1, 2]), r"^Node arity mismatch; expected 1, but got 2.$"),
+        (
+            lambda: pytree.tree_map(max, [1], (1,)),
+            r"^Node type mismatch; expected <class 'list'>, but got <class 'tuple",
+        ),
         (lambda: pytree.tree_map(max, {"a": 1}, {"b": 2}), r"missing key\(s\): {'a'}; extra key\(s\): {'b'}.$"),
         (lambda: pytree.register_pytree_node(list, list, list), "^<class 'list'> is already registered"),
     ],
@@ -74,9 +77,9 @@ def test_trees_that_do_not_fit(call, text):
 
 
 def test_arguments_of_other_types():
-    with pytest.raises(TypeError, match="^Expected `treespec` to be an instance of PyTreeSpec but got item of type"):
+    with pytest.raises(TypeError, match=r"^Expected `treespec` to be an instance of PyTreeSpec but got item of type"):
         pytree.tree_unflatten(1, 2)
-    with pytest.raises(TypeError, match="^Argument must be a type, a tuple of types, or a callable.$"):
+    with pytest.raises(TypeError, match=r"^Argument must be a type, a tuple of types, or a callable.$"):
         pytree.map_only(3)
 
 
@@ -111,7 +114,9 @@ def test_registered_types(registered):
     assert leaves == [1, 2, 3]
     assert spec.unflatten([4, 5, 6]) == [Pair(4), Pair(5, 6), Config("l2")]
     assert pytree.tree_map(str, Box([1])).content == ["1"]
-    with pytest.raises(ValueError, match="^Did not find a flatten_with_keys_fn for type: <class '.*Box'>. Please pass"):
+    with pytest.raises(
+        ValueError, match=r"^Did not find a flatten_with_keys_fn for type: <class '.*Box'>. Please pass"
+    ):
         pytree.tree_leaves_with_path(Box(1))
     with pytest.raises(TypeError, match="expects `cls` to have a non-default `__eq__` implementation"):
         pytree.register_constant(Box)

@@ -68,23 +68,23 @@ class _Preferred:
     blas = "default"
 
 
-def _checked(function: str, name: str | None, known: tuple[str, ...], current: str) -> str:
-    if name is not None and name not in known:
-        raise OptionError(f"{function}: Unknown input value. Choose from: {', '.join(known)}; got {name!r}")
+def _checked(function: str, name: str | None, choices: tuple[str, ...], current: str) -> str:
+    if name is not None and name not in choices:
+        raise OptionError(f"{function}: Unknown input value. Choose from: {', '.join(choices)}; got {name!r}")
     return current if name is None else name
 
 
 def preferred_linalg_library(backend: str | None = None) -> str:
     """The preferred library of `linalg`, after it was set to `backend`; `RuntimeError` for an unknown one."""
-    known = ("default", "cusolver", "magma")
-    _Preferred.linalg = _checked("preferred_linalg_library", backend, known, _Preferred.linalg)
+    choices = ("default", "cusolver", "magma")
+    _Preferred.linalg = _checked("preferred_linalg_library", backend, choices, _Preferred.linalg)
     return _Preferred.linalg
 
 
 def preferred_blas_library(backend: str | None = None) -> str:
     """The preferred library of matrix products, after it was set to `backend`; `RuntimeError` for an unknown one."""
-    known = ("default", "cublas", "hipblas", "cublaslt", "hipblaslt", "ck")
-    _Preferred.blas = _checked("preferred_blas_library", backend, known, _Preferred.blas)
+    choices = ("default", "cublas", "hipblas", "cublaslt", "hipblaslt", "ck")
+    _Preferred.blas = _checked("preferred_blas_library", backend, choices, _Preferred.blas)
     return _Preferred.blas
 
 

@@ -175,8 +175,8 @@ class BlockMask:
 
     def sparsity(self) -> float:
         """The percentage of pairs in blocks that are not listed."""
-        listed = self.to_dense().sum().item() * math.prod(self.BLOCK_SIZE)
-        return 100 * (1 - listed / self.numel())
+        covered = self.to_dense().sum().item() * math.prod(self.BLOCK_SIZE)
+        return 100 * (1 - covered / self.numel())
 
     def to_dense(self) -> Tensor:
         """1 for the blocks that are listed, as int32 (batch, heads, rows, columns)."""

@@ -109,12 +109,12 @@ class TreeSpec:
         return hash((self.type, self.num_nodes, self.num_leaves, tuple(self._children)))
 
     def __repr__(self) -> str:
-        return self._shown(0)
+        return self._text(0)
 
-    def _shown(self, indent: int) -> str:
+    def _text(self, indent: int) -> str:
         if self.type is None:
             return "*"
-        children = [child._shown(indent + 2) for child in self._children]
+        children = [child._text(indent + 2) for child in self._children]
         parts = (",\n" + " " * (indent + 2)).join(children)
         return f"TreeSpec({self.type.__name__}, {self._context}, [{parts}])"
 

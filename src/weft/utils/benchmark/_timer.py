@@ -72,7 +72,9 @@ class Timer:
         if not isinstance(stmt, str):
             raise ValueRangeError(f"Timer: stmt must be the text of a statement, not {type(stmt).__name__}: {stmt!r}")
         if global_setup or str(language).lower() not in ("python", "py"):
-            raise ValueRangeError("Timer: only statements in Python can be measured; leave language and global_setup out")
+            raise ValueRangeError(
+                "Timer: only statements in Python can be measured; leave language and global_setup out"
+            )
         stmt, setup = _dedented(stmt), _dedented(setup)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
         names = {"torch": weft, **(globals or {}), "_flush": flush_pending}
