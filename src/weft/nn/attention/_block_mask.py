@@ -103,13 +103,13 @@ Lists = tuple[Tensor, Tensor]
 """For each row of blocks the number of those that are set, and all columns, these first."""
 
 
-def _listed(blocks: Tensor) -> Lists:
+def _ordered(blocks: Tensor) -> Lists:
     order = blocks.to(int8).argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1).to(int32), order.to(int32)
 
 
 def _set_blocks(lists: Lists) -> Tensor:
-    """The inverse of `_listed`, as bool (..., rows, columns)."""
+    """The inverse of `_ordered`, as bool (..., rows, columns)."""
     counts, columns = lists
     is_set = arange(columns.shape[-1], device=columns.device) < counts.unsqueeze(-1)
     return zeros_like(columns).scatter_add(-1, columns.long(), is_set.to(columns.dtype)) > 0
@@ -198,7 +198,7 @@ class BlockMask:
         """The upper left part of the mask, for shorter sequences."""
         lengths = (new_q_len, new_kv_len)
         rows, columns = (-(-length // size) for length, size in zip(lengths, self.BLOCK_SIZE, strict=True))
-        return self._with(lambda lists: _listed(_set_blocks(lists)[..., :rows, :columns]), lengths, self.mask_mod)
+        return self._with(lambda lists: _ordered(_set_blocks(lists)[..., :rows, :columns]), lengths, self.mask_mod)
 
     def _with(self, change: Callable[[Lists], Lists], lengths: tuple[int, int], mask_mod: MaskMod) -> BlockMask:
         full = None if self._full is None else change(self._full)
@@ -218,7 +218,7 @@ def sliced_mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tens
 
 
 def _transposed(lists: Lists) -> Lists:
-    return _listed(_set_blocks(lists).transpose(-2, -1))
+    return _ordered(_set_blocks(lists).transpose(-2, -1))
 
 
 def _in_blocks(blocks: Tensor, size: tuple[int, int]) -> MaskMod:
@@ -256,5 +256,5 @@ def create_block_mask(
     counts = mask.unflatten(-1, (-1, size[1])).unflatten(-3, (-1, size[0])).sum((-1, -3))  # (B, H, rows, columns)
     full = counts == math.prod(size)
     partial = (counts > 0) & ~full if separate_full_blocks else counts > 0
-    separate = _listed(full) if separate_full_blocks else None
-    return BlockMask((Q_LEN, KV_LEN), _listed(partial), separate, size, mask_mod)
+    separate = _ordered(full) if separate_full_blocks else None
+    return BlockMask((Q_LEN, KV_LEN), _ordered(partial), separate, size, mask_mod)
