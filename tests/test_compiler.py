@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import weft as torch
-from weft import jit
+from weft import compiler, jit
 from weft.compiler import is_compiling, is_dynamo_compiling, is_exporting
 from weft.export import export
 
@@ -29,3 +31,63 @@ def test_in_a_branch():
     found = []
     export(lambda x: torch.cond(x.sum() > 0, asked(found), torch.neg, (x,)), (torch.ones(2),))
     assert found == [(True,) * 4]
+
+
+def test_a_function_that_is_excluded_is_not_captured():
+    seen = []
+
+    @compiler.disable
+    def excluded(x):
+        seen.append(x.shape)
+        return x + 1
+
+    @compiler.disable(reason="it prints")
+    def printing(x):
+        return torch.compile(lambda y: (y * 2, is_compiling()))(x)
+
+    with pytest.warns(UserWarning, match=r"calls excluded, which is excluded from that; it runs uncaptured$"):
+        assert torch.compile(lambda x: excluded(x) * 2)(torch.ones(2)).tolist() == [4, 4]
+    assert len(seen) == 1
+    assert printing(torch.ones(1)) == (torch.tensor([2.0]), False)
+    assert compiler.disable(torch.compile(excluded))(torch.ones(1)).tolist() == [2]
+
+
+def test_stances():
+    captured = torch.compile(lambda x: (x * 2, is_compiling()))
+    with compiler.set_stance("force_eager"):
+        assert captured(torch.ones(1))[1] is False
+    with (
+        compiler.set_stance("fail_on_recompile"),
+        pytest.raises(
+            RuntimeError, match=r"^Detected recompile when torch.compile stance is 'fail_on_recompile': <lam"
+        ),
+    ):
+        captured(torch.ones(1))
+    assert captured(torch.ones(1))[1] is True
+    with compiler.set_stance("eager_on_recompile"):
+        assert (captured(torch.ones(1))[1], captured(torch.ones(2))[1]) == (True, False)
+
+    @compiler.set_stance("force_eager")
+    def eager():
+        return captured(torch.ones(1))[1]
+
+    assert (eager(), captured(torch.ones(1))[1]) == (False, True)
+    compiler.set_stance("force_eager")
+    assert captured(torch.ones(1))[1] is False
+    compiler.set_stance("default")
+    compiler.reset()
+    with compiler.set_stance("eager_on_recompile"):
+        assert captured(torch.ones(1))[1] is False
+    with pytest.raises(RuntimeError, match=r"^invalid torch.compile stance 'fast'; choose one of default, force_eager"):
+        compiler.set_stance("fast")
+
+
+def test_names_that_have_nothing_to_do():
+    assert compiler.allow_in_graph(abs) is compiler.assume_constant_result(abs) is abs
+    compiler.cudagraph_mark_step_begin()
+    assert compiler.list_backends() == ["xla"]
+    assert compiler.save_cache_artifacts() is None
+    torch._dynamo.config.suppress_errors = True
+    torch._dynamo.mark_dynamic(torch.ones(2), 0)
+    torch._dynamo.graph_break()
+    assert torch._dynamo.disable is compiler.disable

@@ -30,6 +30,9 @@ from weft._tensor.derived import SolutionResidualsRankSingularValues
 from weft._tensor.derived import ValuesIndices
 
 import builtins
+from weft import __config__ as __config__
+from weft import __future__ as __future__
+from weft import _dynamo as _dynamo
 from weft import _logging as _logging
 from weft import accelerator as accelerator
 from weft import amp as amp
@@ -54,6 +57,7 @@ from weft import multiprocessing as multiprocessing
 from weft import nn as nn
 from weft import optim as optim
 from weft import random as random
+from weft import return_types as return_types
 from weft import serialization as serialization
 from weft import signal as signal
 from weft import special as special
@@ -151,6 +155,7 @@ from weft.amp._state import is_autocast_xla_enabled as is_autocast_xla_enabled
 from weft._switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from weft.autograd import is_grad_enabled as is_grad_enabled
 from weft.autograd import is_inference_mode_enabled as is_inference_mode_enabled
+from weft._switches import is_warn_always_enabled as is_warn_always_enabled
 from weft._base.layout import jagged as jagged
 from weft._base.layout import layout as layout
 from weft.serialization import load as load
@@ -186,6 +191,7 @@ from weft._switches import set_num_interop_threads as set_num_interop_threads
 from weft._switches import set_num_threads as set_num_threads
 from weft._tensor.display import set_printoptions as set_printoptions
 from weft.random import set_rng_state as set_rng_state
+from weft._switches import set_warn_always as set_warn_always
 from weft._base.dtype import int16 as short
 from weft._base.layout import sparse_bsc as sparse_bsc
 from weft._base.layout import sparse_bsr as sparse_bsr
@@ -193,7 +199,16 @@ from weft._base.layout import sparse_coo as sparse_coo
 from weft._base.layout import sparse_csc as sparse_csc
 from weft._base.layout import sparse_csr as sparse_csr
 from weft._base.layout import strided as strided
+from weft._symbols import sym_float as sym_float
+from weft._symbols import sym_int as sym_int
+from weft._symbols import sym_ite as sym_ite
+from weft._symbols import sym_max as sym_max
+from weft._symbols import sym_min as sym_min
+from weft._symbols import sym_not as sym_not
+from weft._symbols import sym_sqrt as sym_sqrt
+from weft._symbols import sym_sum as sym_sum
 from weft._tensor.convert import tensor as tensor
+from weft.random import thread_safe_generator as thread_safe_generator
 from weft._tensor.protocols import to_dlpack as to_dlpack
 from weft._interop.to_jax import to_jax as to_jax
 from weft._base.dtype import uint16 as uint16

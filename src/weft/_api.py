@@ -7,10 +7,10 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "fft",
-    "func", "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn", "optim", "random",
-    "serialization", "signal", "special", "testing", "utils", "version", "xla", "xpu",
+    "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia", "multiprocessing", "nn", "optim",
+    "random", "return_types", "serialization", "signal", "special", "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"_logging"}  # what PyTorch's programs call by this name
+MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (
@@ -59,13 +59,19 @@ _NAMES = {
         "is_deterministic_algorithms_warn_only_enabled", "get_deterministic_debug_mode", "set_deterministic_debug_mode",
         "set_float32_matmul_precision", "get_float32_matmul_precision", "set_flush_denormal",
         "set_default_tensor_type", "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled",
-        "get_device_module",
+        "get_device_module", "set_warn_always", "is_warn_always_enabled",
     ),
     "weft._assertions": (
         "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
         "_assert_async",
     ),
-    "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
+    "weft._symbols": (
+        "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
+        "sym_sum",
+    ),
+    "weft.random": (
+        "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "thread_safe_generator",
+    ),
 }  # fmt: skip
 _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._base.determinism import Determinism
 from weft._base.device import device as device_class
-from weft._base.site import warn_user
+from weft._base.site import Repeated, warn_user
 from weft._base.state import ambient, set_default_device, set_default_dtype, set_field
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
 from weft._tensor.arguments import flag
@@ -170,6 +170,21 @@ is_anomaly_check_nan_enabled = is_anomaly_enabled
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Switch anomaly detection on or off from now on."""
     set_field(anomaly=bool(mode and check_nan))
+
+
+# ---- warnings
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Let a line of a program give a warning of an operator each time it runs, and not only the first time."""
+    if not isinstance(b, bool):
+        raise OptionError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    Repeated.always = b
+
+
+def is_warn_always_enabled() -> bool:
+    """Whether a line gives a warning each time it runs."""
+    return Repeated.always
 
 
 # ---- devices

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
-from weft._tensor.convert import from_host
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -35,18 +32,17 @@ def initial_seed() -> int:
 
 def get_rng_state() -> Tensor:
     """The default generator's state: a `uint8` tensor of 16 elements (seed and number of draws)."""
-    return from_host(np.frombuffer(np.array(default_generator.state(), np.int64).tobytes(), np.uint8))
+    return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Set a state that `get_rng_state` returned; `RuntimeError` for anything else."""
-    raw = new_state.numpy()
-    if raw.dtype != np.uint8 or raw.shape != (16,):
-        raise ArgumentError(
-            f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}"
-        )
-    seed, offset = np.frombuffer(raw.tobytes(), np.int64).tolist()
-    default_generator.restore((seed, offset))
+    """Set a state that `get_rng_state` returned; `TypeError` for anything else."""
+    default_generator.set_state(new_state)
+
+
+def thread_safe_generator() -> Generator | None:
+    """None, for the default generator, which threads may share; workers that load data are processes here."""
+    return None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft import nn
-from weft._tensor import tensor as handles
+from weft._base import handles
 from weft.nn.modules import module as everywhere
 
 

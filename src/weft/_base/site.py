@@ -8,6 +8,7 @@ import threading
 import warnings
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
@@ -39,11 +40,18 @@ def line_of(function: object) -> str | None:
     return None if code is None or _is_ours(code) else f"{code.co_filename}:{code.co_firstlineno}"
 
 
+class Repeated:
+    """Whether a line gives a warning each time, and not only once."""
+
+    always = False
+
+
 def warn_user(message: str) -> None:
     """Issue a `UserWarning` at the line of `user_site`, at whatever depth of this package it is raised."""
     frame = _user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     names = frame.f_globals
-    registry = names.setdefault("__warningregistry__", {})  # where Python notes the warnings that a line has given
+    # where Python notes the warnings that a line has given
+    registry: dict[Any, Any] = {} if Repeated.always else names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
         message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>"), registry
     )

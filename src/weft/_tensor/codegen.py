@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -28,6 +27,7 @@ from weft._tensor.autocast import casting, not_cast
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
+from weft._tensor.named_results import tuple_of
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -63,7 +63,7 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
     results = apply(call, tuple(values))
     if len(results) == 1 and not op.outputs:
         return wrap(results[0])
-    return _tuple_of(op)(*map(wrap, results))
+    return tuple_of(op)(*map(wrap, results))
 
 
 def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
@@ -79,28 +79,6 @@ def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source
 
 
 _NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
-_tuples: dict[OpDef, Any] = {}
-
-
-def _tuple_of(op: OpDef) -> Any:
-    """The named tuple for the results of a row with several outputs."""
-    kind = _tuples.get(op)
-    if kind is None:
-        names = op.outputs or ()
-        if not names:
-            return lambda *results: results
-        kind = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
-    return kind
-
-
-def named_result(name: str, fields: Sequence[str]) -> Any:
-    """A tuple type that prints as PyTorch's `return_types`."""
-
-    def show(self: Any) -> str:
-        inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
-        return f"torch.return_types.{name}(\n{inner})"
-
-    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
 # --- writing the functions ------------------------------------------------------------------------------------

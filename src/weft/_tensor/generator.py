@@ -7,10 +7,14 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
 from weft._tensor.capture_hooks import depends_on
-from weft.errors import SettingError, ValueRangeError
+from weft._tensor.convert import from_host
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, SettingError, ValueRangeError
 
 _MASK = (1 << 63) - 1
 
@@ -86,6 +90,48 @@ class Generator:
         with self._lock:
             current = self._state
             current.seed, current.offset = state
+
+    def get_state(self) -> Tensor:
+        """The state: a `uint8` tensor of 16 elements (seed and number of draws)."""
+        return from_host(np.frombuffer(np.array(self.state(), np.int64).tobytes(), np.uint8))
+
+    def set_state(self, new_state: Tensor) -> None:
+        """Set a state that `get_state` returned; `TypeError` for anything else."""
+        if not isinstance(new_state, Tensor):
+            raise ArgumentError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        raw = new_state.numpy()
+        if raw.dtype != np.uint8 or raw.shape != (16,):
+            raise ArgumentError(
+                f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}"
+            )
+        seed, offset = np.frombuffer(raw.tobytes(), np.int64).tolist()
+        self.restore((seed, offset))
+
+    def clone_state(self) -> Generator:
+        """Another generator with this state."""
+        clone = Generator(self._device)
+        clone.restore(self.state())
+        return clone
+
+    def get_offset(self) -> int:
+        """The number of draws so far."""
+        return self.state()[1]
+
+    def set_offset(self, offset: int) -> None:
+        """Set the number of draws so far."""
+        if offset < 0:
+            raise ValueRangeError(f"set_offset: the offset must not be negative, got {offset}")
+        self.restore((self.state()[0], offset))
+
+    def graphsafe_get_state(self) -> Generator:
+        """The generator, whose state compiled functions read anew: what `graphsafe_set_state` takes."""
+        return self
+
+    def graphsafe_set_state(self, state: Generator) -> Generator:
+        """Share the state of another generator: draws of one are draws of both."""
+        depends_on("to seed a generator")
+        self._lock, self._own_state = state._lock, state._own_state
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self._device, "state": self.state()}

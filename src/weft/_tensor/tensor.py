@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import count
 from math import prod
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import numpy as np
 from weft._autograd.engine import backward_name
 from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
 from weft._base.device import device
+from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
@@ -438,28 +438,6 @@ def _place(x: Value) -> int:
     tape = x.tape
     origin = None if tape is None or tape.leaf else vertex_of(x).origin
     return 0 if origin is None else origin.index
-
-
-_keys = count()  # ids of handles would come again: most callers drop the handle at once
-
-
-class Handle:
-    """Removes a hook: `handle.remove()`, or leaving a `with` block."""
-
-    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
-        self._hooks = hooks
-        self._key = next(key for key in _keys if key not in hooks)  # an unpickled table has keys of another process
-        hooks[self._key] = hook
-
-    def remove(self) -> None:
-        """Remove the hook; further calls do nothing."""
-        self._hooks.pop(self._key, None)
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
 
 
 # --- between tensors and values ---------------------------------------------------------------------------------

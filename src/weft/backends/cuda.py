@@ -1,9 +1,23 @@
-"""CUDA: whether it is available, and the precision of matrix products."""
+"""CUDA: whether it is available, the precision of matrix products, and which libraries are used.
+
+XLA chooses libraries and algorithms when it compiles a program. So of the switches, only `matmul.allow_tf32` and
+`matmul.fp32_precision` have an effect; all others are stored, and read as they were set.
+"""
 
 from __future__ import annotations
 
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
 from weft import _switches
-from weft.cuda import is_available
+from weft.backends import _sdp
+from weft.backends._sdp import SDPBackend as SDPBackend
+from weft.backends._sdp import allow_fp16_bf16_reduction_math_sdp as allow_fp16_bf16_reduction_math_sdp
+from weft.backends._sdp import fp16_bf16_reduction_math_sdp_allowed as fp16_bf16_reduction_math_sdp_allowed
+from weft.backends._sdp import sdpa_kernel
+from weft.cuda import current_device, device_count, is_available
+from weft.errors import OptionError, SettingError, ValueRangeError
 
 
 def is_built() -> bool:
@@ -11,8 +25,16 @@ def is_built() -> bool:
     return is_available()
 
 
+# --- matrix products --------------------------------------------------------------------------------------------
+
+
+@dataclass
 class _Matmul:
-    """The precision of float32 products, as the older switch."""
+    """How matrix products may be computed. XLA adds up 16-bit products in float32, whatever is allowed."""
+
+    allow_fp16_reduced_precision_reduction: bool = True
+    allow_bf16_reduced_precision_reduction: bool = True
+    allow_fp16_accumulation: bool = False
 
     @property
     def allow_tf32(self) -> bool:
@@ -23,5 +45,159 @@ class _Matmul:
     def allow_tf32(self, allowed: bool) -> None:
         _switches.set_float32_matmul_precision("high" if allowed else "highest")
 
+    @property
+    def fp32_precision(self) -> str:
+        """`allow_tf32` as a text: "tf32" or "ieee"."""
+        return "tf32" if self.allow_tf32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        if precision not in ("tf32", "ieee", "none"):
+            raise SettingError(f"fp32_precision must be 'ieee', 'tf32' or 'none', got {precision!r}")
+        self.allow_tf32 = precision == "tf32"
+
 
 matmul = _Matmul()
+
+
+# --- libraries --------------------------------------------------------------------------------------------------
+
+
+class _Preferred:
+    linalg = "default"
+    blas = "default"
+
+
+def _checked(function: str, name: str | None, choices: tuple[str, ...], current: str) -> str:
+    if name is not None and name not in choices:
+        raise OptionError(f"{function}: Unknown input value. Choose from: {', '.join(choices)}; got {name!r}")
+    return current if name is None else name
+
+
+def preferred_linalg_library(backend: str | None = None) -> str:
+    """The preferred library of `linalg`, after it was set to `backend`; `RuntimeError` for an unknown one."""
+    choices = ("default", "cusolver", "magma")
+    _Preferred.linalg = _checked("preferred_linalg_library", backend, choices, _Preferred.linalg)
+    return _Preferred.linalg
+
+
+def preferred_blas_library(backend: str | None = None) -> str:
+    """The preferred library of matrix products, after it was set to `backend`; `RuntimeError` for an unknown one."""
+    choices = ("default", "cublas", "hipblas", "cublaslt", "hipblaslt", "ck")
+    _Preferred.blas = _checked("preferred_blas_library", backend, choices, _Preferred.blas)
+    return _Preferred.blas
+
+
+@dataclass
+class _PlanCache:
+    """A device's plans of Fourier transforms, which XLA keeps in its programs: none are counted here."""
+
+    max_size: int = 4096
+    size: int = 0
+
+    def clear(self) -> None:
+        """Does nothing."""
+
+
+class _PlanCaches:
+    """The cache of each device; attributes are those of the current device's cache."""
+
+    def __init__(self) -> None:
+        self._caches: dict[int, _PlanCache] = {}
+
+    def __getitem__(self, device: int) -> _PlanCache:
+        if not 0 <= device < device_count():
+            raise OptionError(
+                f"cufft_plan_cache: expected 0 <= device index < {device_count()}, but got device with index {device}"
+            )
+        return self._caches.setdefault(device, _PlanCache())
+
+    @property
+    def size(self) -> int:
+        """The number of plans: 0."""
+        return self[current_device()].size
+
+    @property
+    def max_size(self) -> int:
+        """The largest number of plans, as it was set."""
+        return self[current_device()].max_size
+
+    @max_size.setter
+    def max_size(self, size: int) -> None:
+        if size < 0:
+            raise ValueRangeError(f"cufft_plan_cache: max_size must be non-negative, got {size}")
+        self[current_device()].max_size = size
+
+    def clear(self) -> None:
+        """Does nothing."""
+        self[current_device()].clear()
+
+
+cufft_plan_cache = _PlanCaches()
+
+
+# --- attention --------------------------------------------------------------------------------------------------
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Add `SDPBackend.FLASH_ATTENTION` to the choice of implementations of attention, or take it out."""
+    _sdp.enable(SDPBackend.FLASH_ATTENTION, enabled)
+
+
+def flash_sdp_enabled() -> bool:
+    """Whether `SDPBackend.FLASH_ATTENTION` is in the choice of implementations of attention."""
+    return _sdp.is_enabled(SDPBackend.FLASH_ATTENTION)
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Add `SDPBackend.EFFICIENT_ATTENTION` to the choice of implementations of attention, or take it out."""
+    _sdp.enable(SDPBackend.EFFICIENT_ATTENTION, enabled)
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    """Whether `SDPBackend.EFFICIENT_ATTENTION` is in the choice of implementations of attention."""
+    return _sdp.is_enabled(SDPBackend.EFFICIENT_ATTENTION)
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Add `SDPBackend.MATH` to the choice of implementations of attention, or take it out."""
+    _sdp.enable(SDPBackend.MATH, enabled)
+
+
+def math_sdp_enabled() -> bool:
+    """Whether `SDPBackend.MATH` is in the choice of implementations of attention."""
+    return _sdp.is_enabled(SDPBackend.MATH)
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Add `SDPBackend.CUDNN_ATTENTION` to the choice of implementations of attention, or take it out."""
+    _sdp.enable(SDPBackend.CUDNN_ATTENTION, enabled)
+
+
+def cudnn_sdp_enabled() -> bool:
+    """Whether `SDPBackend.CUDNN_ATTENTION` is in the choice of implementations of attention."""
+    return _sdp.is_enabled(SDPBackend.CUDNN_ATTENTION)
+
+
+def is_flash_attention_available() -> bool:
+    """False: attention is one operator that XLA fuses."""
+    return False
+
+
+def sdp_kernel(
+    enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
+) -> AbstractContextManager[dict[str, object]]:
+    """The older form of `nn.attention.sdpa_kernel`."""
+    warnings.warn(
+        "`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this context manager will be removed. Please "
+        "see `torch.nn.attention.sdpa_kernel()` for the new context manager, with updated signature.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    chosen = {
+        SDPBackend.FLASH_ATTENTION: enable_flash,
+        SDPBackend.EFFICIENT_ATTENTION: enable_mem_efficient,
+        SDPBackend.MATH: enable_math,
+        SDPBackend.CUDNN_ATTENTION: enable_cudnn,
+    }
+    return sdpa_kernel([backend for backend, is_on in chosen.items() if is_on])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from weft import cuda
+from weft.backends._flags import set_within
 
 enabled = True
 benchmark = False
@@ -25,13 +25,6 @@ def version() -> int | None:
     return None
 
 
-@contextmanager
-def flags(**settings: Any) -> Iterator[None]:
-    """Set the flags within a block; see `torch.backends.cudnn` for their names."""
-    scope = globals()
-    before = {name: scope[name] for name in settings}
-    scope.update(settings)
-    try:
-        yield
-    finally:
-        scope.update(before)
+def flags(**settings: Any) -> AbstractContextManager[None]:
+    """A block in which flags, such as `benchmark`, have other values; those that are not given keep theirs."""
+    return set_within(globals(), settings)

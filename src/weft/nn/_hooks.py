@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from weft._base.handles import Handle
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
-from weft._tensor.tensor import Handle, Tensor, wrap
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import GradientError, ModuleError
 

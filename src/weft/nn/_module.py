@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.handles import Handle
 from weft._base.state import ambient, peek
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
-from weft._tensor.tensor import Handle, Tensor
+from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
 from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
@@ -243,10 +245,15 @@ class Module(Lookup):
         return self
 
     def _apply(self: Self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Replace the contents of all tensors and of their gradients; the tensor objects stay the same."""
+        """Replace the contents of all tensors and of their gradients; the tensor objects stay the same.
+
+        After `weft.__future__.set_overwrite_module_params_on_conversion(True)`, parameters are other objects.
+        """
         if recurse:
             for module in self.children():
                 module._apply(fn)
+        if get_overwrite_module_params_on_conversion() and not get_swap_module_params_on_conversion():
+            self._overwrite_parameters()
         for tensor in (*self._parameters.values(), *self._buffers.values()):
             if tensor is None:
                 continue
@@ -255,6 +262,13 @@ class Module(Lookup):
             if grad is not None:
                 tensor.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
         return self
+
+    def _overwrite_parameters(self) -> None:
+        """Replace the parameters by other objects with the same elements and gradients."""
+        for name, old in self._parameters.items():
+            if old is not None:
+                new = self._parameters[name] = Parameter(old.detach(), old.requires_grad)
+                new.grad = old.grad
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""

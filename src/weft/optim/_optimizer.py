@@ -10,10 +10,11 @@ from functools import wraps
 from types import NoneType
 from typing import Any
 
+from weft._base.handles import Handle
 from weft._base.state import ambient
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._tensor.compile import ByIdentity
-from weft._tensor.tensor import Handle, Tensor, wrap
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
 from weft.nn._hooks import register

@@ -1,5 +1,10 @@
 """Data loading, checkpointing, event files, and other helpers."""
 
+from weft._base.exports import on_first_use as _on_first_use
 from weft.utils import checkpoint as checkpoint
 from weft.utils import data as data
 from weft.utils import dlpack as dlpack
+
+__getattr__, __dir__ = _on_first_use(
+    __name__, {}, ("_pytree", "backcompat", "benchmark", "collect_env", "deterministic", "hooks", "weak")
+)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any
+from weakref import WeakSet
 
 from weft._base.logs import ARTIFACTS
 from weft._base.site import line_of, warn_user
@@ -28,6 +29,7 @@ from weft._tensor.compile.capture import Capture
 from weft._tensor.compile.kinds import kind_of, places_of_first
 from weft._tensor.compile.replay import Replay
 from weft._tensor.compile.snapshot import Snapshot
+from weft._tensor.compile.stance import Stance
 from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
 from weft._tensor.compile.watch import CallWatch
 from weft._tensor.tensor import Tensor
@@ -70,6 +72,10 @@ class _CacheEntry:
         self.failures = 0
 
 
+functions: WeakSet[Compiled] = WeakSet()
+"""All functions that are compiled."""
+
+
 class Compiled:
     """A function that is captured once per kind of call, and then replayed.
 
@@ -82,10 +88,11 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
         self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _warned=set())
         update_wrapper(self, function, updated=())
+        functions.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state = ambient()
-        if state.capture is not None or state.eager or state.anomaly:
+        if state.capture is not None or state.eager or state.anomaly or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
         call = _CallArguments(args, kwargs)
         key = (
@@ -107,6 +114,10 @@ class Compiled:
             why = replay.difference(call.tensors)
             if not why:
                 return replay.run(call.tensors)
+        if Stance.current == "fail_on_recompile":
+            raise CompileError(f"Detected recompile when torch.compile stance is 'fail_on_recompile': {self._name}")
+        if Stance.current == "eager_on_recompile":
+            return self._function(*args, **kwargs)
         return self._run(entry, call, why)
 
     def _new_entry(self, key: Any) -> _CacheEntry:

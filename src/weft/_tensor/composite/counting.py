@@ -9,9 +9,10 @@ from typing import Any
 
 from weft._base.state import default_dtype
 from weft._tensor.arguments import AnyDims, combination
-from weft._tensor.codegen import composite, named_result, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
+from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.codegen import composite, named_result, op
+from weft._tensor.codegen import composite, op
+from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._table import CPU_FLOAT32, OTHER_OUT

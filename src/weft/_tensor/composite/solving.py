@@ -7,8 +7,9 @@ from typing import Any
 
 from weft._base.dtype import DType, int64
 from weft._tensor.arguments import AnyDims, Dim
-from weft._tensor.codegen import composite, named_result, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, with_names
+from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures

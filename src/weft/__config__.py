@@ -1,0 +1,34 @@
+"""What this installation is made of, as text."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+from weft._switches import get_num_interop_threads, get_num_threads
+from weft.backends.cpu import get_cpu_capability
+from weft.version import __version__
+
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
+
+
+def show() -> str:
+    """The versions of Weft, jax and NumPy, and the CPU's instructions that are used."""
+    packages = [f"  - {name} {version(name)}" for name in ("jax", "jaxlib", "numpy", "scipy")]
+    return "\n".join([f"Weft {__version__}, with:", *packages, f"  - CPU capability usage: {get_cpu_capability()}", ""])
+
+
+def parallel_info() -> str:
+    """The numbers of threads, and the variables of the environment that change them."""
+    variables = [f"\t{name} : {os.environ.get(name, '[not set]')}" for name in _VARIABLES]
+    return "\n".join(
+        [
+            "XLA's pool of threads:",
+            f"\tget_num_threads() : {get_num_threads()}",
+            f"\tget_num_interop_threads() : {get_num_interop_threads()}",
+            f"\tos.cpu_count() : {os.cpu_count()}",
+            "Environment variables:",
+            *variables,
+            "",
+        ]
+    )

@@ -1,0 +1,23 @@
+"""Switches that are the variables of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.errors import ArgumentError
+
+
+@contextmanager
+def set_within(module: dict[str, Any], settings: dict[str, Any]) -> Iterator[None]:
+    """Set variables of a module, given as its `globals()`, within a block; `TypeError` for one that it has not."""
+    unknown = [name for name in settings if name.startswith("_") or name not in module]
+    if unknown:
+        raise ArgumentError(f"flags() got an unexpected keyword argument {unknown[0]!r}")
+    before = {name: module[name] for name in settings}
+    module.update(settings)
+    try:
+        yield
+    finally:
+        module.update(before)

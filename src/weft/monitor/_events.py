@@ -1,0 +1,65 @@
+"""Events, and the handlers that get all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass
+class Event:
+    """Something that has happened: a name, a time, and figures or texts."""
+
+    name: str
+    timestamp: datetime
+    data: dict[str, int | float | bool | str]
+
+
+Handler = Callable[[Event], Any]
+
+
+class EventHandlerHandle:
+    """What `unregister_event_handler` takes."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+
+_handlers: dict[EventHandlerHandle, None] = {}
+
+
+def register_event_handler(callback: Handler) -> EventHandlerHandle:
+    """Call `callback(event)` for every event from now on, in the thread that logs it."""
+    handle = EventHandlerHandle(callback)
+    _handlers[handle] = None
+    return handle
+
+
+def unregister_event_handler(handler: EventHandlerHandle) -> None:
+    """Undo `register_event_handler`; further calls do nothing."""
+    _handlers.pop(handler, None)
+
+
+def log_event(event: Event) -> None:
+    """Send an event to all handlers."""
+    for handle in list(_handlers):
+        handle._handler(event)
+
+
+STAT_EVENT = "torch.monitor.Stat"
+"""The name of the events of `Stat`, as PyTorch's handlers know it."""
+
+
+class TensorboardEventHandler:
+    """A handler that writes the figures of `Stat`s as scalars to a `SummaryWriter`; other events are ignored."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def __call__(self, event: Event) -> None:
+        if event.name == STAT_EVENT:
+            figures: Mapping[str, Any] = event.data
+            for name, value in figures.items():
+                self._writer.add_scalar(name, value, walltime=event.timestamp.timestamp())

@@ -1,0 +1,143 @@
+"""Small modules that programs import."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import weft as torch
+from weft import __config__, __future__, nn, return_types, types
+from weft.errors import WeftError
+
+
+def test_types_for_annotations():
+    assert isinstance(3, types.Number)
+    assert isinstance("cpu", types.Device)
+    assert not isinstance(3, types.SymInt)
+    assert types.Storage is torch.UntypedStorage
+
+
+def test_numbers_of_the_compiler_are_pythons():
+    assert (torch.sym_int(2.7), torch.sym_float(2), torch.sym_not(0)) == (2, 2.0, True)
+    assert (torch.sym_max(1, 2.0), type(torch.sym_max(3, 2.0)), torch.sym_min(1, 2)) == (2.0, float, 1)
+    assert (torch.sym_ite(True, 1, 2), torch.sym_sum([1, 2, 3]), torch.sym_sqrt(4)) == (1, 6, 2.0)
+    assert not isinstance(torch.ones(3).shape[0], torch.SymInt)
+
+
+def test_types_of_results_are_those_of_the_table():
+    largest = torch.tensor([[1.0, 3.0]]).max(1)
+    assert isinstance(largest, return_types.max)
+    assert isinstance(torch.linalg.svd(torch.eye(2)), return_types.linalg_svd)
+    assert isinstance(torch.svd(torch.eye(2)), return_types.svd)
+    assert {"sort", "topk", "linalg_qr", "qr", "histogram"} <= set(dir(return_types))
+    assert pickle.loads(pickle.dumps(largest)).indices.item() == 1
+    with pytest.raises(AttributeError, match=r"^module 'weft.return_types' has no attribute 'add'; there are aminmax"):
+        return_types.add  # pyright: ignore
+
+
+def test_what_is_installed():
+    assert torch.__version__ in __config__.show()
+    assert f"get_num_threads() : {torch.get_num_threads()}" in __config__.parallel_info()
+
+
+@pytest.fixture
+def conversions():
+    yield
+    __future__.set_overwrite_module_params_on_conversion(False)
+    __future__.set_swap_module_params_on_conversion(False)
+
+
+def test_conversions_may_overwrite_parameters(conversions):
+    layer = nn.Linear(2, 2)
+    first = layer.weight
+    layer(torch.ones(1, 2)).sum().backward()
+    assert layer.double().weight is first
+    __future__.set_overwrite_module_params_on_conversion(True)
+    layer.float()
+    assert layer.weight is not first
+    assert (layer.weight.dtype, layer.weight.grad.dtype, first.dtype) == (torch.float32, torch.float32, torch.float64)
+    assert (layer.weight.requires_grad, first.grad.tolist()) == (True, layer.weight.grad.tolist())
+    second = layer.weight
+    __future__.set_swap_module_params_on_conversion(True)
+    assert layer.double().weight is second
+
+
+def test_states_of_generators():
+    generator = torch.Generator().manual_seed(3)
+    before, clone = generator.get_state(), generator.clone_state()
+    first = torch.rand(3, generator=generator)
+    assert torch.equal(torch.rand(3, generator=clone), first)
+    assert generator.get_offset() == 1
+    generator.set_state(before)
+    assert torch.equal(torch.rand(3, generator=generator), first)
+    generator.set_offset(0)
+    assert torch.equal(torch.rand(3, generator=generator), first)
+    other = torch.Generator().graphsafe_set_state(generator.graphsafe_get_state())
+    torch.rand(3, generator=other)
+    assert generator.get_offset() == 2
+    assert torch.random.thread_safe_generator() is None
+    with pytest.raises(TypeError, match=r"^expected a torch.ByteTensor, but got int$"):
+        generator.set_state(3)
+    with pytest.raises(
+        TypeError, match=r"^RNG state must be a torch.ByteTensor of 16 elements, got torch.float32\[3\]$"
+    ):
+        generator.set_state(torch.zeros(3))
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        generator.set_offset(-1)
+
+
+def test_switches_of_libraries():
+    backends = torch.backends
+    assert backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512")
+    absent = (backends.mkl, backends.openmp, backends.nnpack, backends.kleidiai, backends.cusparselt)
+    assert not any(module.is_available() for module in absent)
+    assert backends.opt_einsum.is_available()
+    assert backends.opt_einsum.get_opt_einsum().__name__ == "opt_einsum"
+    with backends.opt_einsum.flags(strategy="optimal"), backends.nnpack.flags(enabled=True):
+        assert (backends.opt_einsum.strategy, backends.nnpack.enabled) == ("optimal", True)
+    assert (backends.opt_einsum.strategy, backends.nnpack.enabled) == ("auto", False)
+    with pytest.raises(TypeError, match=r"^flags\(\) got an unexpected keyword argument 'fast'$"):
+        backends.cudnn.flags(fast=True).__enter__()
+    backends.mha.set_fastpath_enabled(False)
+    assert not backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(True)
+    assert not backends.mps.is_macos13_or_newer() or backends.mps.is_macos_or_newer(13, 0)
+
+
+def test_switches_of_cuda():
+    cuda = torch.backends.cuda
+    cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    assert cuda.matmul.allow_fp16_reduced_precision_reduction is False
+    cuda.matmul.allow_fp16_reduced_precision_reduction = True
+    assert cuda.preferred_linalg_library() == "default" == cuda.preferred_blas_library()
+    with pytest.raises(
+        RuntimeError, match=r"^preferred_linalg_library: Unknown input value\. Choose from: default, cu"
+    ):
+        cuda.preferred_linalg_library("lapack")
+    with pytest.raises(RuntimeError, match=r"^fp32_precision must be 'ieee', 'tf32' or 'none', got 'low'$"):
+        cuda.matmul.fp32_precision = "low"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has such a device")
+def test_plans_of_transforms_need_a_device():
+    with pytest.raises(
+        WeftError, match=r"^cufft_plan_cache: expected 0 <= device index < 0, but got device with index 0"
+    ):
+        torch.backends.cuda.cufft_plan_cache[0]
+
+
+def test_warnings_may_come_each_time():
+    def warned():
+        with pytest.warns(UserWarning, match=r"^Using a target size") as caught:
+            [nn.functional.mse_loss(torch.ones(2), torch.ones(2, 1)) for _ in range(2)]
+        return len(caught)
+
+    torch.set_warn_always(True)
+    try:
+        assert torch.is_warn_always_enabled()
+        assert warned() == 2
+    finally:
+        torch.set_warn_always(False)
+    with pytest.raises(RuntimeError, match=r"expects a bool, but got int$"):
+        torch.set_warn_always(1)
