@@ -51,6 +51,7 @@ from weft import hub as hub
 from weft import jit as jit
 from weft import library as library
 from weft import linalg as linalg
+from weft import monitor as monitor
 from weft import mps as mps
 from weft import mtia as mtia
 from weft import multiprocessing as multiprocessing
@@ -62,6 +63,7 @@ from weft import serialization as serialization
 from weft import signal as signal
 from weft import special as special
 from weft import testing as testing
+from weft import types as types
 from weft import utils as utils
 from weft import version as version
 from weft import xla as xla
@@ -81,6 +83,9 @@ from weft._tensor.legacy_types import LongTensor as LongTensor
 from weft._tensor.legacy_types import ShortTensor as ShortTensor
 from weft._base.size import Size as Size
 from weft._devices.streams import Stream as Stream
+from weft._symbols import SymBool as SymBool
+from weft._symbols import SymFloat as SymFloat
+from weft._symbols import SymInt as SymInt
 from weft._tensor.tensor import Tensor as Tensor
 from weft._tensor.storage import UntypedStorage as UntypedStorage
 from weft._assertions import _assert_async as _assert_async
