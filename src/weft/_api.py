@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors", "export", "func",
-    "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn", "optim", "random",
-    "serialization", "testing", "utils", "version", "xla", "xpu",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors",
+    "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn",
+    "optim", "random", "serialization", "signal", "special", "testing", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"_logging"}  # what PyTorch's programs call by this name
 

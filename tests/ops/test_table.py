@@ -79,7 +79,7 @@ def test_a_row_is_well_formed(op):
     takes_tensors = any(p.kind in TENSOR_KINDS for p in op.params)
     assert op.promote is Promote.NONE or takes_tensors
     assert op.factory is not takes_tensors, "what takes no tensor makes one"
-    assert op.also != op.module or not op.also
+    assert op.module not in op.also
     assert not (op.property and op.method)
     assert op.inplace or not op.inplace_argument
     if op.check is not None:

@@ -11,16 +11,18 @@ import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
 from weft._base.layout import strided
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
-from weft._tensor.codegen import COMPOSITES, dunders_of, op
+from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
 from weft._tensor.derived import Derived
 from weft._tensor.inplace import inplace_of
 from weft._tensor.tensor import Tensor
-from weft.ops._table import TABLE
+from weft.ops._table import TABLE, OpDef
 
 assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
-PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {"": {}, "nn.functional": {}, "linalg": {}}
+PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
+    name: {} for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows")
+}
 """Public functions by module ("" is the package) and name."""
 
 
@@ -37,6 +39,13 @@ def _export(module: str, name: str, function: Callable[..., Any]) -> None:
     if name in functions:
         raise TypeError(f"{module or 'the package'} has two functions {name!r}; keep one of them")
     functions[name] = function
+
+
+def _export_also(source: OpDef | Composite, function: Callable[..., Any]) -> None:
+    """Export a function from the further modules of its row or composite, which may give it other names."""
+    for path in source.also:
+        module, name = (path, source.name) if path in PUBLIC else path.rpartition(".")[::2]
+        _export(module, name, function)
 
 
 def _attach(name: str, function: Any) -> None:
@@ -73,8 +82,7 @@ def _attach_rows() -> None:
                 _export("nn.functional", f"{row.name}_", form)
         if row.property:
             _attach(row.name, _part(function, row.doc) if row.write else property(function, doc=row.doc))
-        if row.also:
-            _export(row.also, row.name, function)
+        _export_also(row, function)
         for name, special in dunders_of(row, function).items():
             setattr(Derived, name, special)
             _set_home(special, "weft", f"Tensor.{name}")
@@ -84,8 +92,7 @@ def _attach_composites() -> None:
     for entry in COMPOSITES.values():
         if entry.is_function:
             _publish(entry.module, entry.name, entry.function)
-        if entry.also:
-            _export(entry.also, entry.name, entry.function)
+        _export_also(entry, entry.function)
         if entry.method:
             _attach(entry.method, entry.function)
         if entry.inplace:

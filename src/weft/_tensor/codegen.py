@@ -379,7 +379,7 @@ class Composite:
     separate: tuple[str, ...]
     is_function: bool
     module: str
-    also: str
+    also: tuple[str, ...]
 
 
 COMPOSITES: dict[tuple[str, str], Composite] = {}
@@ -452,7 +452,7 @@ def composite(
     separate: Sequence[str] = (),
     function: bool = True,
     module: str = "",
-    also: str = "",
+    also: str | Sequence[str] = (),
     over: bool = False,
     out: str | None = None,
     cast: CastClass | PerDevice | None = None,
@@ -482,7 +482,8 @@ def composite(
             )
         spelled = public if is_method is True else is_method or ""
         bound = _bound(body, spelled or public, module, out, separate, cast)
-        COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, also)
+        paths = (also,) if isinstance(also, str) else tuple(also)
+        COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, paths)
         return body
 
     return make

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def _with_indices(name: str, parts: list[str]) -> str:
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
     base = name.removesuffix("_")
     is_composite = any(inspect.unwrap(entry.function) is inspect.unwrap(function) for entry in COMPOSITES.values())
-    for spelled in (name, base):
+    for spelled in (name, base, function.__qualname__):
         row = TABLE.get(spelled)
         if row is not None and not is_composite:
             return _row(row, name, method=method)
@@ -303,11 +304,12 @@ def _builtin(text: str) -> str:
     return re.sub(r"(?<![\w.])(bool|int|float|complex|str|tuple|type)(?![\w(]|: ignore)", r"builtins.\1", text)
 
 
-def linalg_stub() -> str:
-    """`linalg.pyi`."""
-    functions = _functions(PUBLIC["linalg"])
-    errors = "from weft.errors import LinAlgError as LinAlgError\n"
-    return f"{_HEAD}{_IMPORTED}{_TENSOR}{errors}{_NUMBER}\n{functions}\n"
+def module_stub(module: str, imports: str = "") -> str:
+    """The stub of a module that exports functions of the table alone, and what is imported in addition."""
+    return f"{_HEAD}{_IMPORTED}{_TENSOR}{imports}{_NUMBER}\n{_functions(PUBLIC[module])}\n"
+
+
+_ERROR = "from weft.errors import LinAlgError as LinAlgError\n"
 
 
 def functional_stub() -> str:
@@ -321,7 +323,10 @@ def functional_stub() -> str:
 STUBS: dict[Path, Callable[[], str]] = {
     _ROOT / "_tensor" / "derived.pyi": derived_stub,
     _ROOT / "__init__.pyi": package_stub,
-    _ROOT / "linalg.pyi": linalg_stub,
+    _ROOT / "fft.pyi": partial(module_stub, "fft"),
+    _ROOT / "linalg.pyi": partial(module_stub, "linalg", _ERROR),
+    _ROOT / "signal" / "windows.pyi": partial(module_stub, "signal.windows"),
+    _ROOT / "special.pyi": partial(module_stub, "special"),
     _ROOT / "nn" / "functional.pyi": functional_stub,
 }
 """The generated stubs, with the functions that make their texts."""

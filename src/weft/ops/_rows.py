@@ -13,9 +13,9 @@ from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
-from weft.ops._dims import from_size
+from weft.ops._dims import from_size, pointwise
 from weft.ops._jax import jvp
-from weft.ops._table import TABLE, OpDef, defop
+from weft.ops._table import TABLE, Array, OpDef, Promote, defop
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -116,6 +116,19 @@ def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., A
     body.__name__ = body.__qualname__ = name
     body.__doc__ = doc
     return body
+
+
+def function_row(
+    name: str, function: Callable[[jax.Array], jax.Array], doc: str, *, real: str = "", **options: Any
+) -> OpDef:
+    """A row that maps each element. `real` is the kernel's name in errors, if it takes no complex numbers."""
+
+    def body(input: Array) -> Array:
+        if real:
+            require(input, real, FLOAT)
+        return in_float32(function, input)
+
+    return defop(name, dims=pointwise, promote=Promote.FLOAT, **options)(documented(body, name, doc))
 
 
 def unbroadcast(g: jax.Array, like: jax.Array) -> jax.Array:

@@ -232,7 +232,7 @@ class OpDef:
     separate: tuple[str, ...] = ()  # inputs that must not share any element with what is written in place or to `out`
     factory: bool = False  # whether it takes the arguments of factories: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
-    also: str = ""  # a further public module that exports the function
+    also: tuple[str, ...] = ()  # further modules that export it; "special.expit" also gives its name there
     doc: str = ""
     names: bool = False  # whether it gives its results names of dims
     of_numbers: bool = False  # whether it may be called with Python numbers only
@@ -319,7 +319,7 @@ def defop(
     separate: Sequence[str] = (),
     factory: bool = False,
     module: str = "",
-    also: str = "",
+    also: str | Sequence[str] = (),
     names: bool = False,
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
@@ -385,7 +385,7 @@ def defop(
             tuple(separate),
             factory,
             module,
-            also,
+            (also,) if isinstance(also, str) else tuple(also),
             inspect.getdoc(impl) or "",
             names,
             of_numbers,

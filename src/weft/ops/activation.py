@@ -292,7 +292,7 @@ def _softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return ((weighted - y * jnp.sum(weighted, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_softmax_vjp)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_softmax_vjp, also="special")
 def softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """Exponentials along `dim`, scaled to add up to one."""
     x = _softmax_input(input, dim, dtype, "softmax")
@@ -307,7 +307,7 @@ def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeA
     return ((g - jnp.exp(wide(out)) * jnp.sum(g, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_log_softmax_vjp)
+@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_log_softmax_vjp, also="special")
 def log_softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The logarithm of `softmax`."""
     x = _softmax_input(input, dim, dtype, "log_softmax")

@@ -381,7 +381,7 @@ def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True, also="special")
 def xlogy(input: Operand, other: Operand) -> Array:
     """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlogy_cpu", FLOAT)

@@ -15,7 +15,7 @@ from numpy.polynomial import Polynomial
 from weft._base.dtype import FLOAT
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
-from weft.ops._rows import alias, documented, in_float32, refuse_complex, require
+from weft.ops._rows import alias, function_row, in_float32, refuse_complex, require
 from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
 
 Unary = Callable[[Array], Array]
@@ -31,23 +31,9 @@ def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]
     return vjp
 
 
-def _function(
-    name: str, function: Unary, doc: str, slope: Slope | None = None, *, real: str = "", **options: Any
-) -> OpDef:
-    """A row that maps each element. `real` is the kernel's name in errors, if it takes no complex numbers.
-
-    `slope` is given where the result saves computing the function again.
-    """
-
-    def body(input: Array) -> Array:
-        if real:
-            require(input, real, FLOAT)
-        return in_float32(function, input)
-
-    vjp = _scaled_slope(slope) if slope else None
-    return defop(name, dims=pointwise, promote=Promote.FLOAT, vjp=vjp, inplace=True, **options)(
-        documented(body, name, doc)
-    )
+def _function(name: str, function: Unary, doc: str, slope: Slope | None = None, **options: Any) -> OpDef:
+    """A row that maps each element, also in place. `slope` is given where the result saves computing the function."""
+    return function_row(name, function, doc, vjp=_scaled_slope(slope) if slope else None, inplace=True, **options)
 
 
 # ---- bodies that jax.numpy lacks, or that differ from jax.numpy's at some points
@@ -83,15 +69,17 @@ def _polygamma(n: int, x: Array) -> Array:
     return jnp.where(pole, -sign * jnp.inf, jnp.where(left, reflected, right))
 
 
+_SPECIAL = "special"
+
 # ---- rows: name, function, description, slope
 
 _function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=ACCELERATOR_FLOAT32)
-_function("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2))
-_function("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=ACCELERATOR_FLOAT32)
+_function("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2), also=_SPECIAL)
+_function("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=ACCELERATOR_FLOAT32, also=_SPECIAL)
 _function("log", jnp.log, "Natural logarithm.", cast=ACCELERATOR_FLOAT32)
 _function("log2", jnp.log2, "Logarithm to base 2.", cast=ACCELERATOR_FLOAT32)
 _function("log10", jnp.log10, "Logarithm to base 10.", cast=ACCELERATOR_FLOAT32)
-_function("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32)
+_function("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32, also=_SPECIAL)
 _function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
 _function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=ACCELERATOR_FLOAT32)
 _function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=ACCELERATOR_FLOAT32)
@@ -107,21 +95,13 @@ _function("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y, also=
 _function("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.")
 _function("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.")
 _function("atanh", jnp.arctanh, "Inverse of the hyperbolic tangent.")
-_function("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * (1 - y), also="nn.functional")
-_function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.")
-_function("erf", lax.erf, "Error function.", real="erf_vml_cpu")
-_function("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu")
-_function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=ACCELERATOR_FLOAT32)
-_function("lgamma", lax.lgamma, "Logarithm of `|gamma(input)|`.", lambda y, x: _digamma(x), real="lgamma_vml_cpu")
-_function("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), real="digamma")
-_function(
-    "i0",
-    special.i0,
-    "Modified Bessel function of the first kind, order 0.",
-    lambda y, x: special.i1(x),
-    real="i0_vml_cpu",
-)
-
+_function("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * (1 - y), also=("nn.functional", f"{_SPECIAL}.expit"))
+_function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", also=_SPECIAL)
+_function("erf", lax.erf, "Error function.", real="erf_vml_cpu", also=_SPECIAL)
+_function("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu", also=_SPECIAL)
+_function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=ACCELERATOR_FLOAT32, also=_SPECIAL)
+_function("lgamma", lax.lgamma, "Logarithm of `|gamma(input)|`.", lambda y, x: _digamma(x), real="lgamma_vml_cpu", also=f"{_SPECIAL}.gammaln")
+_function("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), real="digamma", also=(_SPECIAL, f"{_SPECIAL}.psi"))
 for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
     alias(TABLE[f"a{_name}"], f"arc{_name}")
 
@@ -152,7 +132,7 @@ def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) ->
     return (jnp.where(inside, g / (safe * (1 - safe)), jnp.nan if eps is None else 0),)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_logit_vjp, inplace=True)
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_logit_vjp, inplace=True, also=_SPECIAL)
 def logit(input: Array, eps: Scalar | None = None) -> Array:
     """`log(input / (1 - input))`; with `eps`, the input is clamped to `[eps, 1 - eps]` first."""
     require(input, "logit_cpu", FLOAT)
@@ -167,7 +147,7 @@ def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:
     return (g * _polygamma(n + 1, input),)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_polygamma_vjp, method=False)
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_polygamma_vjp, method=False, also=_SPECIAL)
 def polygamma(n: int, input: Array) -> Array:
     """The derivative of order `n` of `digamma`."""
     if n < 0:
@@ -176,7 +156,7 @@ def polygamma(n: int, input: Array) -> Array:
     return in_float32(partial(_polygamma, n), input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True, also=f"{_SPECIAL}.multigammaln")
 def mvlgamma(input: Array, p: int) -> Array:
     """Logarithm of the multivariate gamma function of dimension `p`."""
     if p < 1:

@@ -123,7 +123,7 @@ def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool 
     return (g * jnp.exp(input - out),)
 
 
-@defop(dims=reduces, promote=Promote.FLOAT, cast=ACCELERATOR_FLOAT32, vjp=_logsumexp_vjp)
+@defop(dims=reduces, promote=Promote.FLOAT, cast=ACCELERATOR_FLOAT32, vjp=_logsumexp_vjp, also="special")
 def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     """Logarithm of the sum of exponentials over `dim`, without overflow."""
     over = axes(dim, input.ndim)

@@ -115,7 +115,7 @@ ceil = _rounding("ceil", jnp.ceil, "The smallest whole number that is not below.
 trunc = _rounding("trunc", jnp.trunc, "The whole part.")
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, also="special")
 def round(input: Array, *, decimals: int = 0) -> Array:
     """Rounding to `decimals` decimals; halves go to the even neighbour."""
     require(input, "round_vml_cpu", INTEGER, FLOAT)

@@ -1,0 +1,148 @@
+"""Special functions of probability and number theory: the normal distribution, entropy, Hurwitz's zeta function."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special
+
+from weft._base.dtype import FLOAT
+from weft.ops import _fits as fits
+from weft.ops._dims import pointwise
+from weft.ops._rows import function_row, in_float32, require, unbroadcast
+from weft.ops._smooth import by_first, fitted, with_slope
+from weft.ops._table import Array, Operand, Promote, defop
+
+_row = partial(function_row, module="special")
+
+# ---- the error function and the normal distribution
+
+
+def _exp_of_square(x: Array, sign: int) -> Array:
+    """`exp(sign * x**2)`; the square's rounding error is made up for, since the exponential would multiply it."""
+    narrow = jnp.float32 if x.dtype == jnp.float64 else jnp.bfloat16
+    high = x.astype(narrow).astype(x.dtype)  # whose square is exact
+    return jnp.exp(sign * high * high) * jnp.exp(sign * (x - high) * (x + high))
+
+
+def _erfcx(x: Array) -> Array:
+    """`exp(x**2) erfc(x)`; for negative numbers by `erfc(-x) = 2 - erfc(x)` (DLMF 7.4.2)."""
+    size = jnp.abs(x)
+    t = jnp.where(jnp.isinf(size), 1, (size - 4) / (size + 4))
+    right = (1 + (1 + t) * fitted(fits.ERFCX, t)) / (1 + 2 * size)
+    negative = x < 0
+    return jnp.where(negative, 2 * _exp_of_square(jnp.where(negative, x, 0), 1) - right, right)
+
+
+erfcx = with_slope(_erfcx, lambda x: _erfcx_slope(x))
+
+
+def _erfcx_slope(x: Array) -> Array:
+    return 2 * x * erfcx(x) - 2 / math.sqrt(math.pi)
+
+
+_HALF = math.sqrt(0.5)
+
+
+def _log_ndtr(x: Array) -> Array:
+    """By `erfcx` on the left, whose logarithm is taken apart from that of the exponential."""
+    left = x < -1
+    low = jnp.log(erfcx(-jnp.where(left, x, -1) * _HALF) / 2) - jnp.where(left, x * x / 2, 0)
+    return jnp.where(left, low, jnp.log1p(-lax.erfc(jnp.where(left, 0, x) * _HALF) / 2))
+
+
+def _log_ndtr_slope(x: Array) -> Array:
+    """The inverse of Mills' ratio."""
+    return math.sqrt(2 / math.pi) / erfcx(-x * _HALF)
+
+
+def _density(x: Array) -> Array:
+    return jnp.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+ndtr = with_slope(lambda x: lax.erfc(-x * _HALF) / 2, _density)
+log_ndtr = with_slope(_log_ndtr, _log_ndtr_slope)
+ndtri = with_slope(special.ndtri, lambda p: 1 / _density(ndtri(p)))
+
+
+def _entropy(x: Array) -> Array:
+    inside = x > 0
+    return jnp.where(inside, -x * jnp.log(jnp.where(inside, x, 1)), jnp.where(x < 0, -jnp.inf, x * 0))
+
+
+_row("entr", with_slope(_entropy, lambda x: -1 - jnp.log(x)), "`-x log(x)`; 0 at 0, minus infinity below.", real="entr")
+_row("erfcx", erfcx, "`exp(x**2) * erfc(x)`, which does not underflow.", real="erfcx")
+_row("ndtr", ndtr, "The distribution function of the standard normal distribution.", real="ndtr")
+_row("log_ndtr", log_ndtr, "The logarithm of `ndtr`, exact where that underflows.", real="log_ndtr")
+_row("ndtri", ndtri, "Quantiles of the standard normal distribution: the inverse of `ndtr`.", real="ndtri")
+
+# ---- functions of two numbers
+
+
+def _xlog1py_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """Gradients `log1p(y)`, or 0 where x = 0 and y <= -1, and `x / (1 + y)`."""
+    del out
+    still = (input == 0) & (other <= -1)
+    log = jnp.where(still, 0, jnp.log1p(jnp.where(still, 0, other)))
+    return unbroadcast(g * log, input), unbroadcast(g * (input / (1 + other)), other)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_xlog1py_vjp, module="special")
+def xlog1py(input: Operand, other: Operand) -> Array:
+    """`input * log1p(other)`, and 0 where `input` is 0 unless `other` is NaN."""
+    require(input, "xlog1py_cpu", FLOAT)
+    zero = (input == 0) & (other == other)
+    return jnp.where(zero, 0, input * jnp.log1p(jnp.where(zero, 0, other)))
+
+
+_TERMS = 12
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)
+"""`B(2k) / (2k)!`"""
+
+
+def _zeta_by_sum(x: Array, q: Array) -> Array:
+    """`zeta(x, q)` by the Euler-Maclaurin formula (DLMF 25.11.28 without its integral)."""
+    first = sum(((q + k) ** -x for k in range(_TERMS)), jnp.zeros_like(x + q))
+    w = q + _TERMS
+    power = w**-x
+    total = first + power * w / (x - 1) + power / 2
+    factor = x / w
+    for k, coefficient in enumerate(_BERNOULLI):
+        total = total + coefficient * factor * power
+        factor = factor * (x + 2 * k + 1) * (x + 2 * k + 2) / (w * w)
+    return total
+
+
+@jax.custom_jvp
+def _zeta(x: Array, q: Array) -> Array:
+    """Poles at whole numbers q <= 0; NaN for x < 1, and where a power of a negative number is none."""
+    whole = jnp.floor(q) == q
+    value = special.zeta(x, jnp.where(q > 0, q, 1))
+    value = jnp.where(q > 0, value, jnp.where(whole, jnp.inf, jnp.nan))
+    return jnp.where(x == 1, jnp.inf, jnp.where(x > 1, value, jnp.nan))
+
+
+@_zeta.defjvp
+def _zeta_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    x, q = primals
+    by_x = _zeta_slope(x, q)
+    return _zeta(x, q), by_x * tangents[0] - x * _zeta(x + 1, q) * tangents[1]
+
+
+def _zeta_slope(x: Array, q: Array) -> Array:
+    return _slope_by_sum(x, q)
+
+
+_slope_by_sum = by_first(lambda x, q: jax.jvp(lambda x: _zeta_by_sum(x, q), (x,), (jnp.ones_like(x),))[1])
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, module="special")
+def zeta(input: Operand, other: Operand) -> Array:
+    """Hurwitz's zeta function: the sum of `(other + k) ** -input` over all k >= 0."""
+    require(input, "zeta_cpu", FLOAT)
+    return in_float32(_zeta, *jnp.broadcast_arrays(input, other))

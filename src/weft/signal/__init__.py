@@ -1,0 +1,3 @@
+"""Processing of signals."""
+
+from weft.signal import windows as windows

@@ -1,0 +1,7 @@
+"""Window functions. `_tensor/composite/windows.py` defines them; this module exports them."""
+
+from __future__ import annotations
+
+from weft._tensor.assemble import namespace
+
+__getattr__, __dir__ = namespace("signal.windows")
