@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "errors",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "errors",
     "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "mps", "mtia", "multiprocessing", "nn",
     "optim", "random", "serialization", "signal", "special", "testing", "utils", "version", "xla", "xpu",
 })  # fmt: skip
