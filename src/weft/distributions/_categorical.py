@@ -10,6 +10,7 @@ from weft._base.limits import finfo
 from weft._base.size import Size
 from weft._base.state import using
 from weft._tensor.codegen import op
+from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._counts import Binomial
@@ -96,7 +97,7 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         batch = self.batch_shape
-        values = op.arange(self._num_events, device=self._param.device).reshape((-1, *(1,) * len(batch)))
+        values = arange(self._num_events, device=self._param.device).reshape((-1, *(1,) * len(batch)))
         return values.expand((-1, *batch)) if expand else values
 
 
@@ -211,7 +212,7 @@ class Multinomial(OverCategories):
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        draws = self._categorical.sample((self.total_count, *sample_shape)).movedim(0, -1)
+        draws = self._categorical.sample((self.total_count, *sample_shape)).movedim((0,), (-1,))
         counts = draws.new_zeros(self._extended_shape(sample_shape))
         return counts.scatter_add(-1, draws, draws.new_ones(draws.shape)).to(self._param.dtype)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from weft._base.limits import finfo
 from weft._base.state import using
 from weft._tensor.codegen import op
+from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._gamma import Gamma
@@ -27,7 +28,7 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def _integers(distribution: Distribution, size: int, like: Tensor, expand: bool) -> Tensor:
     """The integers below `size` along a new first dim; with `expand`, for each distribution of the batch."""
     batch = distribution.batch_shape
-    values = op.arange(size, dtype=like.dtype, device=like.device).reshape((-1, *(1,) * len(batch)))
+    values = arange(size, dtype=like.dtype, device=like.device).reshape((-1, *(1,) * len(batch)))
     return values.expand((-1, *batch)) if expand else values
 
 

@@ -12,7 +12,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._transform import FixedTransform, Transform
 from weft.distributions.distribution import Distribution
-from weft.distributions.utils import broadcast_all, lazy_property, sum_rightmost
+from weft.distributions.utils import broadcast_all, sum_rightmost
 from weft.nn.functional import softplus
 from weft.ops._dims import broadcast_shapes
 
@@ -128,7 +128,7 @@ class PowerTransform(Transform):
         super().__init__(cache_size=cache_size)
         (self.exponent,) = broadcast_all(exponent)
 
-    @lazy_property
+    @property
     def sign(self) -> Any:
         return self.exponent.sign()
 

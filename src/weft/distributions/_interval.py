@@ -34,7 +34,7 @@ class Uniform(Distribution):
         super().__init__(self.low.shape, validate_args=validate_args)
 
     @property
-    def arg_constraints(self) -> Any:
+    def arg_constraints(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
@@ -181,7 +181,7 @@ class ContinuousBernoulli(OddsDistribution, ExponentialFamily):
         if probs is not None:
             if validate_args is not None and not all_true(constraints.unit_interval.check(self.probs)):
                 raise ValueRangeError("The parameter probs has invalid values")
-            self.probs = clamp_probs(self.probs)
+            self.__dict__["probs"] = clamp_probs(self.probs)
         self._lims = lims
         super().__init__(self.param_shape, validate_args=validate_args)
 

@@ -1,7 +1,7 @@
 """Divergences of distributions of different families: the cross entropy less the entropy of p.
 
-The cross entropy, the mean of `-log q(x)` over p, needs only a few means over p: of x, its square, its logarithm, and an
-exponential.
+The cross entropy, the mean of `-log q(x)` over p, needs only a few means over p: of x, its square, its logarithm, and
+an exponential.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from weft._base.limits import finfo
 from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.codegen import op
+from weft._tensor.composite.create import arange
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
@@ -61,7 +62,7 @@ class Wishart(WithCovariance, ExponentialFamily):
         self._unbroadcasted_scale_tril = lower_factor(covariance_matrix, precision_matrix, scale_tril)
 
     @property
-    def arg_constraints(self) -> Any:
+    def arg_constraints(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return {
             "covariance_matrix": constraints.positive_definite,
             "precision_matrix": constraints.positive_definite,
@@ -90,7 +91,7 @@ class Wishart(WithCovariance, ExponentialFamily):
 
     def _draws(self, sample_shape: Shape) -> Tensor:
         size, factor = self._event_shape[-1], self._unbroadcasted_scale_tril
-        degrees = self.df.unsqueeze(-1) - op.arange(size, dtype=factor.dtype, device=factor.device)
+        degrees = self.df.unsqueeze(-1) - arange(size, dtype=factor.dtype, device=factor.device)
         chi = Chi2(degrees, validate_args=False).rsample(sample_shape).sqrt().clamp(min=finfo(factor.dtype).eps)
         noise = standard_normal((*chi.shape, size), factor).tril(-1) + chi.diag_embed()
         product = factor @ noise
@@ -123,7 +124,7 @@ class Wishart(WithCovariance, ExponentialFamily):
 
     def entropy(self) -> Tensor:
         nu, p = self.df, self._event_shape[-1]
-        arguments = (nu / 2).unsqueeze(-1) - op.arange(p, dtype=nu.dtype, device=nu.device) / 2
+        arguments = (nu / 2).unsqueeze(-1) - arange(p, dtype=nu.dtype, device=nu.device) / 2
         digammas = arguments.digamma().sum(-1)
         return (p + 1) * self._log_scale() + (nu / 2).mvlgamma(p) - (nu - p - 1) / 2 * digammas + nu * p / 2
 
@@ -168,7 +169,7 @@ class LKJCholesky(Distribution):
     def _beta(self) -> Beta:
         """The squared length of each row without its last element."""
         like = self.concentration
-        order = op.arange(-1, self.dim - 1, dtype=like.dtype, device=like.device).clamp(min=0)
+        order = arange(-1, self.dim - 1, dtype=like.dtype, device=like.device).clamp(min=0)
         marginal = like.unsqueeze(-1) + 0.5 * (self.dim - 2)
         return Beta(order + 0.5, marginal - 0.5 * order, validate_args=False)
 
@@ -184,7 +185,7 @@ class LKJCholesky(Distribution):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         n, like = self.dim, self.concentration
-        order = n - op.arange(2, n + 1, device=like.device)
+        order = n - arange(2, n + 1, device=like.device)
         weights = 2 * (like - 1).unsqueeze(-1) + order
         log_pdf = (weights * value.diagonal(dim1=-1, dim2=-2)[..., 1:].log()).sum(-1)
         alpha = like + 0.5 * (n - 1)

@@ -153,8 +153,8 @@ def _only(covariance: Tensor | None, precision: Tensor | None, factor: Tensor | 
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with covariance `cov_factor @ cov_factor^T + diag(cov_diag)`.
 
-    With a factor W of m columns, densities need a Cholesky factor of size m alone: that of `I + W^T D^-1 W`, the capacitance
-    matrix, by the formulas of Woodbury and Sylvester.
+    With a factor W of m columns, densities need a Cholesky factor of size m alone: that of `I + W^T D^-1 W`, the
+    capacitance matrix, by the formulas of Woodbury and Sylvester.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -255,7 +255,6 @@ class LogisticNormal(TransformedDistribution):
 
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
-    has_rsample = True
 
     def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
         base = Normal(loc, scale, validate_args=validate_args)

@@ -54,8 +54,6 @@ class LogitRelaxedBernoulli(OddsDistribution):
 class _Relaxed(TransformedDistribution):
     """A transform of a relaxed distribution, with its parameters."""
 
-    has_rsample = True
-
     @property
     def temperature(self) -> Any:
         """The lower it is, the nearer are the values to those of the discrete distribution."""

@@ -87,7 +87,7 @@ class CatTransform(_Sequence):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = [sum_rightmost(term, self.event_dim - t.event_dim) for t, term in self._jacobians(x, y)]
         dim = (self.dim - x.dim() if self.dim >= 0 else self.dim) + self.event_dim
-        return op.cat(terms, dim) if dim < 0 else sum(terms)  # the dim is part of an event, or not
+        return op.cat(terms, dim) if dim < 0 else op.stack(terms).sum(0)  # the dim belongs to an event, or not
 
     @constraints.dependent_property
     def domain(self) -> Any:

@@ -11,8 +11,8 @@ from weft._base.size import Size
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
-from weft.distributions.utils import lazy_property, sum_rightmost
-from weft.errors import NotDefinedError, ValueRangeError
+from weft.distributions.utils import Undefined, lazy_property, sum_rightmost, undefined
+from weft.errors import ValueRangeError
 
 Shape = Sequence[int]
 
@@ -29,6 +29,7 @@ class Transform:
     bijective: Any = False
     domain: Any
     codomain: Any
+    sign: Any = Undefined()
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
@@ -56,11 +57,6 @@ class Transform:
         if self._inv is None:
             self._inv = _InverseTransform(self)
         return self._inv
-
-    @property
-    def sign(self) -> Any:
-        """1 or -1, or a tensor of both: whether the map rises or falls."""
-        raise NotDefinedError(f"{type(self).__name__} does not implement sign")
 
     def with_cache(self, cache_size: int = 1) -> Any:
         """The same transform with a cache of this size."""
@@ -96,14 +92,14 @@ class Transform:
         return x
 
     def _call(self, x: Tensor) -> Tensor:
-        raise NotDefinedError(f"{type(self).__name__} does not implement _call")
+        raise undefined(self, "_call")
 
     def _inverse(self, y: Tensor) -> Tensor:
-        raise NotDefinedError(f"{type(self).__name__} does not implement _inverse")
+        raise undefined(self, "_inverse")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The logarithm of the absolute determinant of dy/dx, for an argument and its value."""
-        raise NotDefinedError(f"{type(self).__name__} does not implement log_abs_det_jacobian")
+        raise undefined(self, "log_abs_det_jacobian")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -200,7 +196,7 @@ class ComposeTransform(Transform):
     def bijective(self) -> bool:
         return all(part.bijective for part in self.parts)
 
-    @lazy_property
+    @property
     def sign(self) -> Any:
         return prod((part.sign for part in self.parts), start=1)
 

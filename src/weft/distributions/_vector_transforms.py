@@ -8,6 +8,7 @@ from typing import Any
 from weft import linalg
 from weft._base.limits import finfo
 from weft._tensor.codegen import op
+from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._elementwise_transforms import clipped_sigmoid
@@ -78,7 +79,7 @@ class StickBreakingTransform(_VectorTransform):
 
 def _log_rests(x: Tensor) -> Tensor:
     """Logarithms of how many elements of the simplex come after each one."""
-    return op.arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device).log()
+    return arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device).log()
 
 
 class CorrCholeskyTransform(_VectorTransform):

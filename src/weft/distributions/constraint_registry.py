@@ -7,9 +7,9 @@ one, and may be better for optimization. Both take the constraints of `weft.dist
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Number
 from typing import Any
 
+from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._elementwise_transforms import AffineTransform, ExpTransform, SigmoidTransform
 from weft.distributions._sequence_transforms import CatTransform, StackTransform
@@ -64,8 +64,10 @@ def _register(factory: Factory, *kinds: Any) -> None:
 
 
 def _interval(constraint: Any) -> Transform:
-    low, high = constraint.lower_bound, constraint.upper_bound
-    if isinstance(low, Number) and isinstance(high, Number) and (low, high) == (0, 1):
+    low: Any = constraint.lower_bound
+    high: Any = constraint.upper_bound
+    are_numbers = not isinstance(low, Tensor) and not isinstance(high, Tensor)
+    if are_numbers and (low, high) == (0, 1):
         return SigmoidTransform()
     return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
 

@@ -71,7 +71,7 @@ class _Dependent(Constraint):
         raise ValueRangeError("Cannot determine validity of dependent constraint")
 
 
-class _DependentProperty(property, _Dependent):  # pyright: ignore[reportIncompatibleMethodOverride]
+class _DependentProperty(property, _Dependent):
     """A property of instances that holds a constraint; on the class, a dependent constraint."""
 
     def __init__(

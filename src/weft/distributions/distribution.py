@@ -11,27 +11,11 @@ from weft._base.size import Size
 from weft._base.state import ambient, using
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
-from weft.distributions.utils import lazy_property
+from weft.distributions.utils import Undefined, lazy_property, undefined
 from weft.errors import NotDefinedError, PreconditionError, ValueRangeError
 
 Shape = Sequence[int]
 _SCALAR = Size()
-
-
-class _Undefined:
-    """An attribute that not all distributions have."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        raise _undefined(instance, self.name)
-
-
-def _undefined(distribution: Distribution, name: str) -> NotDefinedError:
-    return NotDefinedError(f"{type(distribution)} does not implement {name}")
 
 
 class Distribution:
@@ -49,11 +33,11 @@ class Distribution:
     has_enumerate_support: Any = False
     _validate_args: bool = __debug__
 
-    arg_constraints: ClassVar[Any] = _Undefined()
-    support: Any = _Undefined()
-    mean: Any = _Undefined()
-    mode: Any = _Undefined()
-    variance: Any = _Undefined()
+    arg_constraints: ClassVar[Any] = Undefined()
+    support: Any = Undefined()
+    mean: Any = Undefined()
+    mode: Any = Undefined()
+    variance: Any = Undefined()
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -96,7 +80,7 @@ class Distribution:
 
     def rsample(self, sample_shape: Shape = _SCALAR) -> Tensor:
         """Draws that are functions of the parameters, with gradients."""
-        raise _undefined(self, "rsample")
+        raise undefined(self, "rsample")
 
     def sample_n(self, n: int) -> Tensor:
         """Deprecated: `sample((n,))`."""
@@ -116,7 +100,7 @@ class Distribution:
         return self._log_prob(value)
 
     def _log_prob(self, value: Tensor) -> Tensor:
-        raise _undefined(self, "log_prob")
+        raise undefined(self, "log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of values up to each of these."""
@@ -125,19 +109,19 @@ class Distribution:
         return self._cdf(value)
 
     def _cdf(self, value: Tensor) -> Tensor:
-        raise _undefined(self, "cdf")
+        raise undefined(self, "cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles: the inverse of `cdf`."""
-        raise _undefined(self, "icdf")
+        raise undefined(self, "icdf")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values of a discrete distribution, along a new first dim; with `expand`, for each of the batch."""
-        raise _undefined(self, "enumerate_support")
+        raise undefined(self, "enumerate_support")
 
     def entropy(self) -> Tensor:
         """The entropy of each distribution of the batch, in nats."""
-        raise _undefined(self, "entropy")
+        raise undefined(self, "entropy")
 
     def perplexity(self) -> Tensor:
         """The exponential of the entropy."""
@@ -165,7 +149,7 @@ class Distribution:
         return self.arg_constraints[parameter].event_dim
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
-        if _instance is None and type(self).__init__ is not cls.__init__:  # pyright: ignore[reportAttributeAccessIssue]
+        if _instance is None and type(self).__init__ is not cls.__init__:
             raise NotDefinedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
                 "define a custom .expand() method."

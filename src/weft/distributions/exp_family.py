@@ -7,8 +7,7 @@ from typing import Any
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
 from weft.distributions.distribution import Distribution
-from weft.distributions.utils import sum_rightmost
-from weft.errors import NotDefinedError
+from weft.distributions.utils import Undefined, sum_rightmost, undefined
 
 
 class ExponentialFamily(Distribution):
@@ -21,16 +20,12 @@ class ExponentialFamily(Distribution):
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
-        raise NotDefinedError(f"{type(self)} does not implement _natural_params")
+        raise undefined(self, "_natural_params")
 
-    def _log_normalizer(self, *natural_params: Any) -> Tensor:
-        raise NotDefinedError(f"{type(self)} does not implement _log_normalizer")
+    _log_normalizer: Any = Undefined()
+    _mean_carrier_measure: Any = Undefined()
 
-    @property
-    def _mean_carrier_measure(self) -> Any:
-        raise NotDefinedError(f"{type(self)} does not implement _mean_carrier_measure")
-
-    def _normalizer(self) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
+    def _normalizer(self) -> tuple[list[Tensor], Tensor, tuple[Any, ...]]:
         """Natural parameters as leaves, the log normalizer, and its gradients: the means of the statistics."""
         parameters = [x.detach().requires_grad_() for x in self._natural_params]
         value = self._log_normalizer(*parameters)

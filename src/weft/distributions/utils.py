@@ -13,7 +13,7 @@ from weft._tensor.codegen import op
 from weft._tensor.composite.shape import broadcast_tensors
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
+from weft.errors import NotDefinedError, ValueRangeError
 
 euler_constant = 0.5772156649015329
 
@@ -63,6 +63,23 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     """Log odds of events, or logarithms of the probabilities of categories; finite for 0 and 1, too."""
     clamped = clamp_probs(probs)
     return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
+
+
+class Undefined:
+    """An attribute that not all classes define."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        raise undefined(instance, self.name)
+
+
+def undefined(instance: Any, name: str) -> NotDefinedError:
+    """The error for an attribute or a method that the class of an object does not define."""
+    return NotDefinedError(f"{type(instance)} does not implement {name}")
 
 
 class lazy_property:
