@@ -169,9 +169,9 @@ class LKJCholesky(Distribution):
     def _beta(self) -> Beta:
         """The squared length of each row without its last element."""
         like = self.concentration
-        order = arange(-1, self.dim - 1, dtype=like.dtype, device=like.device).clamp(min=0)
+        half = 0.5 * arange(-1, self.dim - 1, dtype=like.dtype, device=like.device).clamp(min=0)
         marginal = like.unsqueeze(-1) + 0.5 * (self.dim - 2)
-        return Beta(order + 0.5, marginal - 0.5 * order, validate_args=False)
+        return Beta(half + 0.5, marginal - half, validate_args=False)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         shape, like = self._extended_shape(sample_shape), self.concentration

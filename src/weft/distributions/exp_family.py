@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from weft._base.state import ambient, using
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
 from weft.distributions.distribution import Distribution
@@ -25,11 +27,18 @@ class ExponentialFamily(Distribution):
     _log_normalizer: Any = Undefined()
     _mean_carrier_measure: Any = Undefined()
 
-    def _normalizer(self) -> tuple[list[Tensor], Tensor, tuple[Any, ...]]:
-        """Natural parameters as leaves, the log normalizer, and its gradients: the means of the statistics."""
-        parameters = [x.detach().requires_grad_() for x in self._natural_params]
-        value = self._log_normalizer(*parameters)
-        return parameters, value, grad(value.sum(), parameters, create_graph=True)
+    def _normalizer(self) -> tuple[Sequence[Tensor], Tensor, tuple[Any, ...]]:
+        """Natural parameters, the log normalizer, and its gradients, which are the means of the statistics.
+
+        All have gradients where the parameters do.
+        """
+        parameters = self._natural_params
+        is_taped = ambient().grad and any(x.requires_grad for x in parameters)
+        with using(grad=True):
+            inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in parameters]
+            value = self._log_normalizer(*inputs)
+            means = grad(value.sum(), inputs, create_graph=is_taped)
+        return parameters, value if is_taped else value.detach(), means
 
     def entropy(self) -> Tensor:
         carrier = self._mean_carrier_measure
