@@ -29,6 +29,7 @@ from weft._tensor.derived import ValuesIndices
 
 import builtins
 from weft import _logging as _logging
+from weft import accelerator as accelerator
 from weft import amp as amp
 from weft import autograd as autograd
 from weft import backends as backends
@@ -36,27 +37,36 @@ from weft import compiler as compiler
 from weft import cpu as cpu
 from weft import cuda as cuda
 from weft import distributed as distributed
+from weft import distributions as distributions
 from weft import errors as errors
 from weft import export as export
+from weft import fft as fft
 from weft import func as func
 from weft import futures as futures
 from weft import hub as hub
 from weft import jit as jit
 from weft import library as library
 from weft import linalg as linalg
+from weft import mps as mps
+from weft import mtia as mtia
 from weft import multiprocessing as multiprocessing
 from weft import nn as nn
 from weft import optim as optim
 from weft import random as random
 from weft import serialization as serialization
+from weft import signal as signal
+from weft import special as special
+from weft import testing as testing
 from weft import utils as utils
 from weft import version as version
 from weft import xla as xla
+from weft import xpu as xpu
 from weft._tensor.legacy_types import BFloat16Tensor as BFloat16Tensor
 from weft._tensor.legacy_types import BoolTensor as BoolTensor
 from weft._tensor.legacy_types import ByteTensor as ByteTensor
 from weft._tensor.legacy_types import CharTensor as CharTensor
 from weft._tensor.legacy_types import DoubleTensor as DoubleTensor
+from weft._devices.streams import Event as Event
 from weft._tensor.legacy_types import FloatTensor as FloatTensor
 from weft._tensor.generator import Generator as Generator
 from weft.amp.grad_scaler import GradScaler as GradScaler
@@ -65,6 +75,7 @@ from weft._tensor.legacy_types import IntTensor as IntTensor
 from weft._tensor.legacy_types import LongTensor as LongTensor
 from weft._tensor.legacy_types import ShortTensor as ShortTensor
 from weft._base.size import Size as Size
+from weft._devices.streams import Stream as Stream
 from weft._tensor.tensor import Tensor as Tensor
 from weft._tensor.storage import UntypedStorage as UntypedStorage
 from weft._assertions import _assert_async as _assert_async
@@ -194,7 +205,10 @@ from weft._interop.control import while_loop as while_loop
 Number = builtins.int | builtins.float | builtins.bool | builtins.complex
 __version__: builtins.str
 
+def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
+def _sample_dirichlet(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...
 def _standard_gamma(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...
+def _standard_gamma_grad(input: Tensor, output: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def abs(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def abs_(input: Tensor) -> Tensor: ...
 def absolute(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...

@@ -50,7 +50,9 @@ def test_expansion(name):
     d = EXAMPLES[name]
     assert d.batch_shape == (3,)
     wide = d.expand((2, 3))
-    assert wide.batch_shape == (2, 3) and wide.event_shape == d.event_shape and type(wide) is type(d)
+    assert wide.batch_shape == (2, 3)
+    assert wide.event_shape == d.event_shape
+    assert type(wide) is type(d)
     draws = wide.sample((4,))
     assert draws.shape == (4, 2, 3, *d.event_shape)
     assert d.support.check(draws).all()
@@ -62,9 +64,10 @@ def test_expansion(name):
 
 def test_numbers_as_parameters():
     d = dist.Normal(0, 1)
-    assert d.batch_shape == d.sample().shape == () and d.loc.dtype == weft.float32
+    assert d.batch_shape == d.sample().shape == ()
+    assert d.loc.dtype == weft.float32
     assert dist.Normal(0, weft.ones(2, dtype=weft.float64)).sample().dtype == weft.float64
-    with pytest.raises(ValueError, match="^Input arguments must all be instances of Number"):
+    with pytest.raises(ValueError, match=r"^Input arguments must all be instances of Number"):
         broadcast_all("a")
 
 
@@ -89,8 +92,9 @@ PARAMETER = (
     r"tensor\(\[ 1\., -1\.\]\)$"
 )
 VALUE = (
-    r"^Expected value argument \(Tensor of shape \(2,\)\) to be within the support \(GreaterThanEq\(lower_bound=0\.0\)\) of "
-    r"the distribution Exponential\(rate: 1\.0\), but found invalid values:\ntensor\(\[ 1\., -1\.\]\)$"
+    r"^Expected value argument \(Tensor of shape \(2,\)\) to be within the support "
+    r"\(GreaterThanEq\(lower_bound=0\.0\)\) of the distribution Exponential\(rate: 1\.0\), "
+    r"but found invalid values:\ntensor\(\[ 1\., -1\.\]\)$"
 )
 PAIR = weft.tensor([1.0, -1.0])
 
@@ -146,9 +150,9 @@ def test_what_is_not_defined():
         _ = dist.Multinomial(2, X).mode
     with pytest.raises(NotImplementedError, match=r"Poisson'> does not implement rsample$"):
         dist.Poisson(1.0).rsample()
-    with pytest.raises(NotImplementedError, match="^Enumeration over cartesian product is not implemented$"):
+    with pytest.raises(NotImplementedError, match=r"^Enumeration over cartesian product is not implemented$"):
         dist.Independent(dist.Bernoulli(X), 1).enumerate_support()
-    with pytest.raises(NotImplementedError, match="^Inhomogeneous total count not supported by `entropy`"):
+    with pytest.raises(NotImplementedError, match=r"^Inhomogeneous total count not supported by `entropy`"):
         dist.Binomial(weft.tensor([1.0, 2.0]), weft.tensor(0.5)).entropy()
 
 
@@ -189,7 +193,8 @@ def test_own_distributions():
             return super().expand(batch_shape, _instance=new)
 
     wide = Expandable(X, 1.0).expand((2, 3))
-    assert wide.loc.shape == (2, 3) and wide.offset == 1
+    assert wide.loc.shape == (2, 3)
+    assert wide.offset == 1
 
     class Bare(dist.Distribution):
         def log_prob(self, value):
@@ -205,12 +210,14 @@ def test_own_distributions():
 
 
 def test_properties_that_depend_on_instances():
-    assert constraints.is_dependent(dist.Uniform.support) and not constraints.is_dependent(dist.Normal.support)
-    assert dist.Uniform.support.event_dim == 0 and not dist.Uniform.support.is_discrete
+    assert constraints.is_dependent(dist.Uniform.support)
+    assert not constraints.is_dependent(dist.Normal.support)
+    assert dist.Uniform.support.event_dim == 0
+    assert not dist.Uniform.support.is_discrete
     with pytest.raises(NotImplementedError, match=r"^\.event_dim cannot be determined statically$"):
         _ = constraints.dependent.event_dim
     assert constraints.dependent(is_discrete=True, event_dim=1).event_dim == 1
-    with pytest.raises(ValueError, match="^Cannot determine validity of dependent constraint$"):
+    with pytest.raises(ValueError, match=r"^Cannot determine validity of dependent constraint$"):
         constraints.dependent.check(X)
     assert isinstance(dist.Bernoulli.logits, (property, lazy_property))
 
@@ -247,7 +254,7 @@ def test_triangles():
     assert matrix.tolist() == [[1, 0, 0], [2, 3, 0], [4, 5, 6]]
     assert tril_matrix_to_vec(matrix).tolist() == vector.tolist()
     assert vec_to_tril_matrix(vector, -1).shape == (4, 4)
-    with pytest.raises(ValueError, match="^The size of last dimension is 5 which cannot be expressed as the lower"):
+    with pytest.raises(ValueError, match=r"^The size of last dimension is 5 which cannot be expressed as the lower"):
         vec_to_tril_matrix(vector[:5])
     with pytest.raises(ValueError, match=r"^diag \(3\) provided is outside \[-3, 2\]\.$"):
         tril_matrix_to_vec(matrix, 3)

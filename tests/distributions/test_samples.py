@@ -47,8 +47,10 @@ def test_numbers(name):
     make, parameters, theirs = CONTINUOUS[name]
     ours = make(*one(*parameters))
     draws = ours.rsample((N,))
-    assert draws.requires_grad and not ours.sample().requires_grad
-    assert draws.dtype == weft.float64 and draws.shape == (N,)
+    assert draws.requires_grad
+    assert not ours.sample().requires_grad
+    assert draws.dtype == weft.float64
+    assert draws.shape == (N,)
     cdf = theirs.cdf if theirs else lambda x: ours.cdf(weft.tensor(x)).detach().numpy()
     assert stats.kstest(draws.detach().numpy(), cdf).pvalue > 0.01
 
@@ -145,7 +147,8 @@ def test_vectors_of_categories():
     (through * weft.arange(3.0)).sum().backward()
     np.testing.assert_allclose(logits.grad.numpy(), np.array([-1, 0, 1]) / 3, atol=1e-6)
     counts = dist.Multinomial(10, weft.tensor([P, P])).sample((4,))
-    assert counts.shape == (4, 2, 3) and (counts.sum(-1) == 10).all()
+    assert counts.shape == (4, 2, 3)
+    assert (counts.sum(-1) == 10).all()
 
 
 @pytest.mark.parametrize("kappa", [0.5, 20.0])

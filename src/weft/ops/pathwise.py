@@ -82,7 +82,19 @@ def standard_gamma_grad(input: Array, output: Array) -> Array:
     return _gamma_slope(input, output)
 
 
+@jax.custom_jvp
+def _gamma_draws(a: Array, key: Array) -> Array:
+    return jax.random.gamma(key, a, dtype=a.dtype)
+
+
+@_gamma_draws.defjvp
+def _gamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    draws = _gamma_draws(*primals)
+    return draws, _gamma_slope(primals[0], draws) * tangents[0]
+
+
 def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+    """As that of the body, without a second draw."""
     del key
     return (g * _gamma_slope(input, out),)
 
@@ -91,7 +103,7 @@ def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tupl
 def standard_gamma(input: Array, *, key: Key) -> Array:
     """Gamma numbers with the shape parameters in `input` and scale 1; differentiable with respect to them."""
     require(input, "gamma_cpu", FLOAT)
-    return jax.random.gamma(key, jax.lax.stop_gradient(input), dtype=input.dtype)
+    return _gamma_draws(input, key)
 
 
 @defop("_dirichlet_grad", dims=pointwise, function=True, method=False)
@@ -111,17 +123,34 @@ def _vectors(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset({"element"}))
 
 
-def _dirichlet_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+def _element_slopes(a: Array, draws: Array) -> Array:
+    """The derivative of each element with respect to its own parameter, divided by the rest, 1 - x."""
+    return _beta_slope(draws, a, a.sum(-1, keepdims=True) - a)
+
+
+@jax.custom_jvp
+def _dirichlet_draws(a: Array, key: Array) -> Array:
+    limits = jnp.finfo(a.dtype)
+    draws = jax.nn.softmax(jax.random.loggamma(key, a, dtype=a.dtype))
+    return jnp.clip(draws, limits.tiny, 1 - limits.epsneg)
+
+
+@_dirichlet_draws.defjvp
+def _dirichlet_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     """When one element of a draw moves, the others keep their ratios."""
+    draws = _dirichlet_draws(*primals)
+    moves = _element_slopes(primals[0], draws) * tangents[0]
+    return draws, moves - draws * moves.sum(-1, keepdims=True)
+
+
+def _dirichlet_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+    """As that of the body, without a second draw."""
     del key
-    rest = input.sum(-1, keepdims=True) - input
-    return (_beta_slope(out, input, rest) * (g - (out * g).sum(-1, keepdims=True)),)
+    return (_element_slopes(input, out) * (g - (out * g).sum(-1, keepdims=True)),)
 
 
 @defop("_sample_dirichlet", arithmetic=Arithmetic.OWN, dims=_vectors, method=False, vjp=_dirichlet_vjp)
 def sample_dirichlet(input: Array, *, key: Key) -> Array:
     """Draws of Dirichlet distributions, whose parameters stand in the last dim; differentiable with respect to them."""
     require(input, "dirichlet", FLOAT)
-    limits = jnp.finfo(input.dtype)
-    draws = jax.nn.softmax(jax.random.loggamma(key, jax.lax.stop_gradient(input), dtype=input.dtype))
-    return jnp.clip(draws, limits.tiny, 1 - limits.epsneg)
+    return _dirichlet_draws(input, key)
