@@ -26,6 +26,7 @@ DONE = (
     "optim",
     "_comm",
     "distributed",
+    "distributions",
     "utils",
 )
 """The folders that this holds for; "." stands for the modules beside them."""

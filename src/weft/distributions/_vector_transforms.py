@@ -1,18 +1,20 @@
-"""Transforms of vectors and matrices."""
+"""Transforms of vectors, matrices and other events with dims."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from weft import linalg
 from weft._base.limits import finfo
+from weft._base.size import Size
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._elementwise_transforms import clipped_sigmoid
-from weft.distributions._transform import FixedTransform, require_dims
+from weft.distributions._transform import FixedTransform, Transform, require_dims
 from weft.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 from weft.errors import ValueRangeError
 from weft.nn.functional import logsigmoid, pad, softplus
@@ -150,3 +152,48 @@ class PositiveDefiniteTransform(_VectorTransform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform().inv(linalg.cholesky(y))
+
+
+class ReshapeTransform(Transform):
+    """Events of one shape as events of another."""
+
+    bijective = True
+
+    def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0) -> None:
+        self.in_shape = Size(in_shape)
+        self.out_shape = Size(out_shape)
+        if self.in_shape.numel() != self.out_shape.numel():
+            raise ValueRangeError("in_shape, out_shape have different numbers of elements")
+        super().__init__(cache_size=cache_size)
+
+    @constraints.dependent_property
+    def domain(self) -> Any:
+        return constraints.independent(constraints.real, len(self.in_shape))
+
+    @constraints.dependent_property
+    def codomain(self) -> Any:
+        return constraints.independent(constraints.real, len(self.out_shape))
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.reshape(self.forward_shape(x.shape))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.reshape(self.inverse_shape(y.shape))
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.new_zeros(x.shape[: x.dim() - len(self.in_shape)])
+
+    def forward_shape(self, shape: Any) -> Any:
+        return _replaced(shape, self.in_shape, self.out_shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return _replaced(shape, self.out_shape, self.in_shape)
+
+
+def _replaced(shape: Any, event: Size, other: Size) -> Any:
+    """A shape with another event shape."""
+    require_dims(len(shape) >= len(event))
+    cut = len(shape) - len(event)
+    if tuple(shape[cut:]) != tuple(event):
+        raise ValueRangeError(f"Shape mismatch: expected {shape[cut:]} but got {event}")
+    return shape[:cut] + other

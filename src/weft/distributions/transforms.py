@@ -14,11 +14,11 @@ from weft.distributions._sequence_transforms import CatTransform as CatTransform
 from weft.distributions._sequence_transforms import StackTransform as StackTransform
 from weft.distributions._transform import ComposeTransform as ComposeTransform
 from weft.distributions._transform import IndependentTransform as IndependentTransform
-from weft.distributions._transform import ReshapeTransform as ReshapeTransform
 from weft.distributions._transform import Transform as Transform
 from weft.distributions._transform import identity_transform as identity_transform
 from weft.distributions._vector_transforms import CorrCholeskyTransform as CorrCholeskyTransform
 from weft.distributions._vector_transforms import LowerCholeskyTransform as LowerCholeskyTransform
 from weft.distributions._vector_transforms import PositiveDefiniteTransform as PositiveDefiniteTransform
+from weft.distributions._vector_transforms import ReshapeTransform as ReshapeTransform
 from weft.distributions._vector_transforms import SoftmaxTransform as SoftmaxTransform
 from weft.distributions._vector_transforms import StickBreakingTransform as StickBreakingTransform
