@@ -22,8 +22,8 @@ class Constraint:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)}" for name in self._shows)
-        return f"{type(self).__name__.removeprefix('_')}({shown})"
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self._shows)
+        return f"{type(self).__name__.removeprefix('_')}({fields})"
 
 
 def require_constraint(value: Any, name: str) -> None:

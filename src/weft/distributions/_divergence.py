@@ -12,7 +12,7 @@ from weft.errors import ArgumentError, NotDefinedError
 
 Divergence = Callable[[Any, Any], Tensor]
 _registry: dict[tuple[type, type], Divergence] = {}
-_known: dict[tuple[type, type], Divergence | None] = {}
+_cache: dict[tuple[type, type], Divergence | None] = {}
 """What was found for a pair of classes; emptied whenever the registry changes."""
 
 
@@ -28,7 +28,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
 
     def decorator(function: Divergence) -> Divergence:
         _registry[type_p, type_q] = function
-        _known.clear()
+        _cache.clear()
         return function
 
     return decorator
@@ -60,9 +60,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     Raises `NotImplementedError` if no pair is registered for their classes.
     """
     kinds = type(p), type(q)
-    if kinds not in _known:
-        _known[kinds] = _dispatched(*kinds)
-    function = _known[kinds]
+    if kinds not in _cache:
+        _cache[kinds] = _dispatched(*kinds)
+    function = _cache[kinds]
     if function is None:
         raise NotDefinedError(
             f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"

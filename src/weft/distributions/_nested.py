@@ -106,16 +106,16 @@ class TransformedDistribution(Distribution):
     ) -> None:
         self.transforms = _as_list(transforms)
         whole = ComposeTransform(self.transforms)
-        taken, given = whole.domain.event_dim, whole.codomain.event_dim
+        domain_dims, codomain_dims = whole.domain.event_dim, whole.codomain.event_dim
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
-        if len(base_shape) < taken:
+        if len(base_shape) < domain_dims:
             raise ValueRangeError(
-                f"base_distribution needs to have shape with size at least {taken}, but got {base_shape}."
+                f"base_distribution needs to have shape with size at least {domain_dims}, but got {base_shape}."
             )
         shape = whole.forward_shape(base_shape)
         base_event_dim = len(base_distribution.event_shape)
-        self.base_dist: Any = _fitted(base_distribution, whole.inverse_shape(shape), taken)
-        event_dim = max(given, base_event_dim + given - taken)
+        self.base_dist: Any = _fitted(base_distribution, whole.inverse_shape(shape), domain_dims)
+        event_dim = max(codomain_dims, base_event_dim + codomain_dims - domain_dims)
         if len(shape) < event_dim:
             raise PreconditionError(f"forward_shape length {len(shape)} must be >= event_dim {event_dim}")
         cut = len(shape) - event_dim

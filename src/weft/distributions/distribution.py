@@ -214,8 +214,8 @@ class Distribution:
 
     def __repr__(self) -> str:
         parameters = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}
-        shown = [f"{name}: {x if x.numel() == 1 else x.size()}" for name, x in parameters.items()]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = [f"{name}: {x if x.numel() == 1 else x.size()}" for name, x in parameters.items()]
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 def all_true(valid: Tensor) -> bool:
