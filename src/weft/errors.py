@@ -61,6 +61,10 @@ class PreconditionError(WeftError, AssertionError):
     """A precondition of a call does not hold, where PyTorch raises `AssertionError`."""
 
 
+class NotDefinedError(WeftError, NotImplementedError):
+    """An object does not define this operation, or not for these arguments."""
+
+
 class MismatchError(WeftError, AssertionError):
     """Two results that a test expects to be close are not."""
 

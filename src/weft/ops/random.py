@@ -154,13 +154,6 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
 
 
-@defop("_standard_gamma", arithmetic=Arithmetic.OWN, dims=pointwise, method=False)
-def standard_gamma(input: Array, *, key: Key) -> Array:
-    """Gamma numbers with the shape parameters in `input` and scale 1; differentiable with respect to them."""
-    require(input, "gamma_cpu", FLOAT)
-    return jax.random.gamma(key, input, dtype=input.dtype)
-
-
 def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """The last dim, of categories, is replaced by one of samples."""
     del static

@@ -1,0 +1,3 @@
+"""`ContinuousBernoulli`, under PyTorch's import path."""
+
+from weft.distributions._interval import ContinuousBernoulli as ContinuousBernoulli

@@ -1,0 +1,3 @@
+"""`Geometric`, under PyTorch's import path."""
+
+from weft.distributions._counts import Geometric as Geometric

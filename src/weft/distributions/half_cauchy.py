@@ -1,0 +1,3 @@
+"""`HalfCauchy`, under PyTorch's import path."""
+
+from weft.distributions._transformed import HalfCauchy as HalfCauchy

@@ -1,0 +1,3 @@
+"""`HalfNormal`, under PyTorch's import path."""
+
+from weft.distributions._transformed import HalfNormal as HalfNormal

@@ -1,0 +1,3 @@
+"""`Laplace`, under PyTorch's import path."""
+
+from weft.distributions._line import Laplace as Laplace

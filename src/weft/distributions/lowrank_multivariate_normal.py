@@ -1,0 +1,3 @@
+"""`LowRankMultivariateNormal`, under PyTorch's import path."""
+
+from weft.distributions._normal_vectors import LowRankMultivariateNormal as LowRankMultivariateNormal

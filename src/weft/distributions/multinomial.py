@@ -1,0 +1,3 @@
+"""`Multinomial`, under PyTorch's import path."""
+
+from weft.distributions._categorical import Multinomial as Multinomial

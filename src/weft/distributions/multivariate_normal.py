@@ -1,0 +1,3 @@
+"""`MultivariateNormal`, under PyTorch's import path."""
+
+from weft.distributions._normal_vectors import MultivariateNormal as MultivariateNormal

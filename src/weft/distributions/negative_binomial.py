@@ -1,0 +1,3 @@
+"""`NegativeBinomial`, under PyTorch's import path."""
+
+from weft.distributions._counts import NegativeBinomial as NegativeBinomial

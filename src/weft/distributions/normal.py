@@ -1,0 +1,3 @@
+"""`Normal`, under PyTorch's import path."""
+
+from weft.distributions._line import Normal as Normal

@@ -1,0 +1,24 @@
+"""Transforms, under PyTorch's import path."""
+
+from weft.distributions._elementwise_transforms import AbsTransform as AbsTransform
+from weft.distributions._elementwise_transforms import AffineTransform as AffineTransform
+from weft.distributions._elementwise_transforms import (
+    CumulativeDistributionTransform as CumulativeDistributionTransform,
+)
+from weft.distributions._elementwise_transforms import ExpTransform as ExpTransform
+from weft.distributions._elementwise_transforms import PowerTransform as PowerTransform
+from weft.distributions._elementwise_transforms import SigmoidTransform as SigmoidTransform
+from weft.distributions._elementwise_transforms import SoftplusTransform as SoftplusTransform
+from weft.distributions._elementwise_transforms import TanhTransform as TanhTransform
+from weft.distributions._sequence_transforms import CatTransform as CatTransform
+from weft.distributions._sequence_transforms import StackTransform as StackTransform
+from weft.distributions._transform import ComposeTransform as ComposeTransform
+from weft.distributions._transform import IndependentTransform as IndependentTransform
+from weft.distributions._transform import Transform as Transform
+from weft.distributions._transform import identity_transform as identity_transform
+from weft.distributions._vector_transforms import CorrCholeskyTransform as CorrCholeskyTransform
+from weft.distributions._vector_transforms import LowerCholeskyTransform as LowerCholeskyTransform
+from weft.distributions._vector_transforms import PositiveDefiniteTransform as PositiveDefiniteTransform
+from weft.distributions._vector_transforms import ReshapeTransform as ReshapeTransform
+from weft.distributions._vector_transforms import SoftmaxTransform as SoftmaxTransform
+from weft.distributions._vector_transforms import StickBreakingTransform as StickBreakingTransform

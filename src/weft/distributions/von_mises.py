@@ -1,0 +1,3 @@
+"""`VonMises`, under PyTorch's import path."""
+
+from weft.distributions._line import VonMises as VonMises

@@ -1,0 +1,52 @@
+"""Derivatives of draws with respect to their parameters: differences of quantiles at fixed probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+import weft
+
+
+def moved(quantile, cdf, parameter, x):
+    """The difference quotient of the quantile that has the probability of `x`."""
+    h = 1e-5 * parameter
+    upper = cdf(parameter, x) > 0.5
+    p = np.where(upper, 1 - cdf(parameter, x), cdf(parameter, x))
+    ends = [quantile(parameter + sign * h, p, upper) for sign in (1, -1)]
+    return (ends[0] - ends[1]) / (2 * h)
+
+
+def test_gamma_draws():
+    rng = np.random.default_rng(0)
+    a = 10 ** rng.uniform(-1, 3, 40)
+    x = np.maximum(rng.gamma(a), 1e-10)
+
+    def quantile(a, p, upper):
+        return np.where(upper, stats.gamma.isf(p, a), stats.gamma.ppf(p, a))
+
+    expected = moved(quantile, lambda a, x: stats.gamma.cdf(x, a), a, x)
+    slope = weft._standard_gamma_grad(weft.tensor(a), weft.tensor(x))
+    np.testing.assert_allclose(slope.numpy(), expected, rtol=1e-4)
+    narrow = weft._standard_gamma_grad(weft.tensor(a).float(), weft.tensor(x).float())
+    np.testing.assert_allclose(narrow.numpy(), expected, rtol=1e-3)
+
+
+def test_beta_draws():
+    rng = np.random.default_rng(1)
+    a, b = 10 ** rng.uniform(-0.5, 2, (2, 40))
+    x = np.clip(rng.beta(a, b), 1e-6, 1 - 1e-6)
+
+    def quantile(a, p, upper):
+        return np.where(upper, stats.beta.isf(p, a, b), stats.beta.ppf(p, a, b))
+
+    expected = moved(quantile, lambda a, x: stats.beta.cdf(x, a, b), a, x) / (1 - x)
+    slope = weft._dirichlet_grad(*(weft.tensor(v) for v in (x, a, a + b)))
+    np.testing.assert_allclose(slope.numpy(), expected, rtol=1e-4)
+
+
+def test_known_slopes():
+    """Of exponential draws, by the derivative of the incomplete gamma function, computed with 40 digits."""
+    x = weft.tensor([0.1, 1.0, 5.0], dtype=weft.float64)
+    slope = weft._standard_gamma_grad(weft.ones_like(x), x)
+    np.testing.assert_allclose(slope.numpy(), [0.289273116616, 1.17356302722, 2.35707575362], rtol=1e-8)
