@@ -30,6 +30,7 @@ WITHOUT = {
     "tensordot": "dims_a dims_b dims",  # two lists; the function looks up those of each tensor
     "flatten": "start_dim end_dim out_dim dims",  # it looks them up itself
     "tensorsolve": "dims",  # `movedim` does
+    **dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r"), "dim"),  # the functions of `fft` do
 }
 
 

@@ -73,6 +73,7 @@ def test_a_replica_that_fails_ends_the_others():
         xmp.spawn(jobs.fail, nprocs=2)
 
 
+@pytest.mark.soak
 def test_groups_of_replicas():
     xmp.spawn(jobs.form_groups, nprocs=4)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import weft as torch
 from tests.distributed.fsdp.models import assert_equal
 from tests.distributed.tensor.test_dtensor import Language
-from tests.distributed.tensor.threads import on_mesh
+from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft import nn
 from weft.distributed.fsdp import fully_shard
 from weft.distributed.tensor import Replicate, Shard
@@ -19,7 +18,7 @@ from weft.distributed.tensor.debug import CommDebugMode
 from weft.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from weft.distributed.tensor.placement_types import _StridedShard
 
-STEPS = 50 if "WEFT_DTENSOR_SEEDS" in os.environ else 3
+STEPS = 50 if WHOLE else 3
 PLAN = {name: ColwiseParallel() for name in ("attention.q", "attention.k", "attention.v", "up")} | {
     name: RowwiseParallel() for name in ("attention.o", "down")
 }

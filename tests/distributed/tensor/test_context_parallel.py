@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import weakref
 from itertools import product
 
@@ -13,7 +12,7 @@ import pytest
 import weft as torch
 import weft.distributed as dist
 from tests.distributed.tensor.test_dtensor import Block
-from tests.distributed.tensor.threads import on_mesh
+from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft import nn
 from weft._base.state import ambient, using
 from weft.distributed._observers import observers
@@ -25,7 +24,7 @@ from weft.nn.functional import scaled_dot_product_attention
 from weft.utils.checkpoint import checkpoint
 
 METHODS = ["allgather", "alltoall"]
-STEPS = 50 if "WEFT_DTENSOR_SEEDS" in os.environ else 3
+STEPS = 50 if WHOLE else 3
 
 
 def random(*size):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft as torch
-from tests.distributed.tensor.threads import on_mesh
+from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft import nn
 from weft.distributed import tensor as dt
 from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -43,7 +43,7 @@ def test_pending_reductions(op, expected):
     assert on_mesh((4,), program) == [([expected] * 2,) * 2] * 4
 
 
-@pytest.mark.parametrize("size", [(4, 6), (5, 3), (1, 7), (0, 2)], ids=str)
+@pytest.mark.parametrize("size", [(5, 3), (0, 2), *([(4, 6), (1, 7)] if WHOLE else [])], ids=str)
 def test_every_placement_leads_to_every_other_and_back(size):
     def program(mesh):
         x = numbered(*size)
@@ -323,7 +323,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2,), (2, 2)] if WHOLE else [(2,)], ids=str)
 def test_every_draw_has_the_numbers_of_one_device_and_sends_nothing(shape):
     def program(mesh):
         torch.manual_seed(0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 
 import numpy as np
 import pytest
 
 import weft as torch
-from tests.distributed.tensor.threads import on_mesh
+from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode, ExplicitRedistributionContext
 from weft.distributed.tensor.parallel import loss_parallel
@@ -46,7 +45,6 @@ def agree(function, x, mesh, placements):
     return mode
 
 
-WHOLE = "WEFT_DTENSOR_SEEDS" in os.environ
 OPTIONS = list(product(("none", "mean", "sum"), (False, True), (-100, 3), (0.0, 0.1)))  # weight, ignored, smoothing
 SOME = [("none", False, -100, 0.0), ("mean", True, 3, 0.1), ("mean", False, 3, 0.0), ("sum", True, -100, 0.0)]
 

@@ -27,7 +27,7 @@ OPTIONS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--virtual-time-budget=5000",
+    "--virtual-time-budget=600000",
     "--dump-dom",
 ]
 in_browser = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
@@ -108,8 +108,14 @@ def test_the_empty_page_opens_reports(action, reports, tmp_path):
             given.items.add(new File([text], name));
             {action}
         }}
+        function when(condition, action) {{
+            condition() ? action() : setTimeout(() => when(condition, action), 10);
+        }}
         give({report}, "own.json");
-        setTimeout(() => give("[1]", "wrong.json"), 1000);
+        when(() => document.title.includes("own.json"), () => {{
+            give("[1]", "wrong.json");
+            when(() => document.body.textContent.includes("wrong.json cannot"), () => {{}});
+        }});
     """
     dom = shown(viewer(), tmp_path, script)
     assert "own.json</title>" in dom

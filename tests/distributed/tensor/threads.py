@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from math import prod
 
 import weft.distributed as dist
 from weft.distributed.device_mesh import init_device_mesh
+
+WHOLE = "WEFT_DTENSOR_SEEDS" in os.environ
+"""Whether everything is tried, as by `make test-dtensor`, and not a part of it."""
 
 
 def on_mesh(shape, program, names=None):
