@@ -335,3 +335,13 @@ def test_user_derivatives_in_forward_mode():
     assert weft.allclose(jvp(f, (x, y), (y, x))[1], 2 * (x.cos() * y * y + x.sin() * x))
     assert weft.allclose(jacfwd(f)(x, y), jacrev(f)(x, y))
     assert weft.allclose(vmap(lambda t: jvp(lambda a: f(a, y), (x,), (t,))[1])(weft.eye(3)), jacrev(f)(x, y).t())
+
+
+def test_checks_belong_to_derivatives_whose_function_nobody_needs():
+    scores, targets = weft.randn(3, 4), weft.tensor([0, 1, 2])
+    expected = -weft.eye(3, 4)
+    assert weft.equal(vmap(grad(weft.nn.functional.nll_loss))(scores, targets), expected)
+    with pytest.raises(IndexError, match="Target 4 is out of bounds"):
+        vmap(grad(weft.nn.functional.nll_loss))(scores, targets + 2 * targets.clamp(max=1)).tolist()
+    inverses = vmap(grad(lambda a: weft.linalg.inv(a).sum()))(weft.eye(2).expand(3, 2, 2) * 2)
+    assert inverses.tolist() == [[[-0.25, -0.25]] * 2] * 3

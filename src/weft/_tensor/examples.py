@@ -138,9 +138,23 @@ class Examples:
                 with using(grad=False):
                     off = ambient()
             for here in inputs_first(value, lambda x: x not in for_all and self.is_inside(x), lambda _: True):
-                flows = here.tape is not None and not here.tape.leaf
-                for_all[here] = self._applied(here, on if flows else off)
+                self._carry_out_check(here)
+                if here not in for_all:
+                    flows = here.tape is not None and not here.tape.leaf
+                    for_all[here] = self._applied(here, on if flows else off)
         return for_all.get(value, value)
+
+    def _carry_out_check(self, value: Value) -> None:
+        """Record the application whose check a derivative depends on, which nobody else may need."""
+        origin = value.origin
+        doubt = getattr(value, "doubt", None)
+        if origin is None or doubt is None or origin.signature.precondition is not None or doubt in self._doubts:
+            return
+        for checked in self.region:
+            signature = checked.origin.signature
+            if signature.precondition is not None and getattr(checked, "doubt", None) is doubt:
+                self._carried_out(checked)
+                return
 
     def _applied(self, value: Value, state: Any) -> Value:
         """Record the application that has made a value, for all examples; the value is marked if they differ."""
