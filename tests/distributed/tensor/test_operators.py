@@ -8,11 +8,12 @@ from math import prod
 import pytest
 
 import weft.distributed as dist
-from tests.distributed.tensor import rows
+from tests.distributed.tensor import rows, threads
 from tests.distributed.tensor.samples import SAMPLES, WHOLE
 from weft.distributed.device_mesh import init_device_mesh
 
-MESHES = [(1,), (2,), (4,), (2, 2)] if "WEFT_DTENSOR_SEEDS" in os.environ else [(2,)]
+MESHES = [(1,), (2,), (4,), (2, 2)] if threads.WHOLE else [(2,)]
+NAMES = list(SAMPLES)[:: 1 if threads.WHOLE else 4]
 SEEDS = int(os.environ.get("WEFT_DTENSOR_SEEDS", "1"))
 
 
@@ -31,7 +32,7 @@ def _is_split(name, mesh):
 
 
 @pytest.mark.parametrize("shape", MESHES, ids=str)
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", NAMES)
 def test_parts_give_what_whole_tensors_give(name, shape):
     def body(rank):
         del rank
