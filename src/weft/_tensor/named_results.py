@@ -39,6 +39,11 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
 def result_types() -> dict[str, Any]:
     """The types of the results of public functions, by name."""
     for row in TABLE.values():
-        if row.outputs and (row.function or row.name.endswith("_dim")):
+        if _is_public(row):
             tuple_of(row)
-    return dict(sorted(_by_name.items()))
+    internal = {kind for row, kind in _of_rows.items() if not _is_public(row)}
+    return {name: kind for name, kind in sorted(_by_name.items()) if kind not in internal}
+
+
+def _is_public(row: OpDef) -> bool:
+    return bool(row.outputs) and (row.function or row.name.endswith("_dim"))

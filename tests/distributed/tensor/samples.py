@@ -70,7 +70,7 @@ WHOLE = {
     "affine_grid_generator": "its argument `size` has that of the batch",
     **dict.fromkeys(("histc", "histogram_counts", "median_all", "nanmedian_all", "dist", "trace"), _ALL),
     **dict.fromkeys(("cov", "corrcoef", "lbfgs_step"), _ALL),
-    **dict.fromkeys(("poisson", "binomial", "_standard_gamma"), _DRAWS),
+    **dict.fromkeys(("poisson", "binomial", "_standard_gamma", "_sample_dirichlet"), _DRAWS),
     "updated_scale": _SCALARS,
     "attention_block_backward": "its blocks are made of parts of a sequence that a process already has",
 }
