@@ -218,3 +218,9 @@ def test_random_points_agree_with_scipy():
     pairs = {"airy_ai": lambda x: scipy.special.airy(x)[0], "erfcx": scipy.special.erfcx, "bessel_j1": scipy.special.j1}
     for name, expected in pairs.items():
         np.testing.assert_allclose(getattr(special, name)(weft.tensor(x)).numpy(), expected(x), rtol=1e-11, atol=1e-14)
+
+
+def test_ends_of_the_range():
+    largest = weft.finfo(weft.float32).max
+    assert weft.erfc(weft.tensor([largest, -largest, 3.3895314e38, 2e38, 1e20])).tolist() == [0, 2, 0, 0, 0]
+    assert weft.log1p(weft.tensor([-0.0, 0.0], dtype=weft.float64)).signbit().tolist() == [True, False]

@@ -15,8 +15,9 @@ def exp_of_square(x: Array, factor: float) -> Array:
     """`exp(factor * x**2)`; the square's rounding error is made up for, since the exponential would multiply it."""
     bits = (11, 25) if x.dtype == jnp.float64 else (8, 11)
     high = lax.reduce_precision(x, *bits)  # whose square is exact
-    low = jnp.where(jnp.isinf(x), 0, factor * (x - high) * (x + high))
-    return jnp.exp(factor * high * high) * (1 + jnp.expm1(low))  # XLA would join a product of exponentials
+    square = high * high
+    low = jnp.where(jnp.isinf(square), 0, factor * (x - high) * (x + high))
+    return jnp.exp(factor * square) * (1 + jnp.expm1(low))  # XLA would join a product of exponentials
 
 
 def _erfcx(x: Array) -> Array:

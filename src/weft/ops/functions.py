@@ -81,7 +81,8 @@ def log1p(x: Array) -> Array:
     total = 1 + x
     regular = jnp.isfinite(total) & (total > 0)
     safe = jnp.where(regular, total, 1)
-    return jnp.where(regular, jnp.log(safe) + jnp.where(regular, (x - (safe - 1)) / safe, 0), jnp.log1p(x))
+    result = jnp.where(regular, jnp.log(safe) + jnp.where(regular, (x - (safe - 1)) / safe, 0), jnp.log1p(x))
+    return jnp.where(x == 0, x, result)  # which keeps the sign of zero
 
 
 def _cotangent_derivative(n: int, x: Array) -> Array:
