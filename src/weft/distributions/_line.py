@@ -15,16 +15,13 @@ from weft.distributions.distribution import Distribution, Shape
 from weft.distributions.exp_family import ExponentialFamily
 from weft.distributions.utils import broadcast_all, lazy_property, standard_normal, uniform_numbers
 
-_LOCATION_SCALE = {"loc": constraints.real, "scale": constraints.positive}
 
+class _LocationScale(Distribution):
+    """A distribution of the line with its mode at `loc`, made wider by `scale`."""
 
-class Normal(ExponentialFamily):
-    """Normal numbers with mean `loc` and standard deviation `scale`."""
-
-    arg_constraints: ClassVar[Any] = _LOCATION_SCALE
+    arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
-    _mean_carrier_measure = 0
     loc: Tensor
     scale: Tensor
 
@@ -33,11 +30,17 @@ class Normal(ExponentialFamily):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
-    def mean(self) -> Tensor:
+    def mode(self) -> Tensor:
         return self.loc
 
+
+class Normal(_LocationScale, ExponentialFamily):
+    """Normal numbers with mean `loc` and standard deviation `scale`."""
+
+    _mean_carrier_measure = 0
+
     @property
-    def mode(self) -> Tensor:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
@@ -71,26 +74,12 @@ class Normal(ExponentialFamily):
         return -(x**2) / y / 4 + (-math.pi / y).log() / 2
 
 
-class Cauchy(Distribution):
+class Cauchy(_LocationScale):
     """Ratios of two independent normal numbers, scaled and moved; without mean and variance."""
-
-    arg_constraints: ClassVar[Any] = _LOCATION_SCALE
-    support = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.loc.new_full(self._extended_shape(), math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:
@@ -112,25 +101,11 @@ class Cauchy(Distribution):
         return math.log(4 * math.pi) + self.scale.log()
 
 
-class Laplace(Distribution):
+class Laplace(_LocationScale):
     """Exponential numbers with mean `scale` to both sides of `loc`."""
-
-    arg_constraints: ClassVar[Any] = _LOCATION_SCALE
-    support = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
         return self.loc
 
     @property
