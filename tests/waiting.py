@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -29,6 +30,15 @@ def is_gone(pid):
         return _state(Path(f"/proc/{pid}")) in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+@contextmanager
+def nothing_left_in(folder):
+    """What comes into a folder goes again. Tests that run meanwhile may put files there; theirs go when they end."""
+    before = set(folder.iterdir())
+    yield
+    for path in set(folder.iterdir()) - before:
+        until(lambda path=path: not path.exists(), f"{path} is left")
 
 
 def _state(folder):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from tests._comm import cases
 from tests._comm.peers import results, run_threads
 from tests.distributed.processes import Job
+from tests.waiting import nothing_left_in
 from weft._comm.deadline import Deadline
 from weft._comm.groups import memory_group as board_module
 from weft._comm.groups.collectives import Collectives
@@ -39,20 +40,15 @@ def ranks(request, tmp_path_factory):
         command = [sys.executable, "-m", cases.__name__, "served", str(folder)]
         return [[*command, str(rank), str(request.param)] for rank in range(request.param)]
 
-    before = _shared_files()
-    job = Job(commands, request.param, partial(tmp_path_factory.mktemp, "job"))
-    yield job
-    job.end()
-    assert _shared_files() <= before
+    with nothing_left_in(Path("/dev/shm")):
+        job = Job(commands, request.param, partial(tmp_path_factory.mktemp, "job"))
+        yield job
+        job.end()
 
 
 @pytest.mark.parametrize("case", cases.PROCESSES)
 def test_processes_agree_with_numpy(case, ranks):
     ranks.run(case)
-
-
-def _shared_files():
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("mpich")}  # other tests run jobs of MPI
 
 
 def test_memory_order_is_kept_on_any_machine(tmp_path, monkeypatch):

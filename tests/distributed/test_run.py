@@ -13,6 +13,7 @@ import pytest
 
 import weft
 from tests.distributed.elastic.nodes import SECONDS, WORKER, Node
+from tests.waiting import nothing_left_in
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.run import config_from_args, determine_local_world_size, parse_args, parse_min_max_nnodes
 
@@ -563,7 +564,6 @@ def test_duplicate_ranks_and_other_worlds_are_told(pair):
 
 
 def test_nothing_is_left(script, tmp_path):
-    before = set(Path("/dev/shm").iterdir())
-    run("--nproc-per-node", 2, script(SAY), TMPDIR=str(tmp_path))
-    assert set(Path("/dev/shm").iterdir()) <= before
+    with nothing_left_in(Path("/dev/shm")):
+        run("--nproc-per-node", 2, script(SAY), TMPDIR=str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
