@@ -11,7 +11,7 @@ import weft as torch
 from tests.distributed.tensor.test_dtensor import Language
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
-from weft.distributed.tensor import DTensor, Replicate, Shard
+from weft.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode
 from weft.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -82,11 +82,32 @@ def test_sequences_are_split_between_the_layers():
         parallelize_module(model, mesh, plan)
         part = x.chunk(2, 1)[mesh.get_rank()]
         agree(model, plain, x, lambda model, x: model(part))
-        with CommDebugMode() as mode:
-            model(part)
-        return mode.get_comm_counts()
+        model.norm.requires_grad_(False)
+        with CommDebugMode() as forward:
+            output = model(part.requires_grad_())
+        with CommDebugMode() as backward:
+            output.to_local().sum().backward()
+        return forward.get_comm_counts(), backward.get_comm_counts()
 
-    assert on_mesh((2,), program) == [{"all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}] * 2
+    once = {"all_gather_into_tensor": 1, "reduce_scatter_tensor": 1}
+    assert on_mesh((2,), program) == [(once, once)] * 2
+
+
+def test_gradients_of_what_was_gathered_are_scattered_as_they_are_added_up():
+    """Also where some of its uses need no sum, and where it is gathered over two dims of a mesh."""
+
+    def program(mesh):
+        x = torch.arange(64.0, dtype=torch.float64).reshape(8, 8)
+        weight = (torch.arange(64, dtype=torch.float64).reshape(8, 8) % 7).cos()
+        plain = x.clone().requires_grad_()
+        ((plain @ weight.T).sin().sum() + plain.cos().sum()).backward()
+        split = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
+        rows = distribute_tensor(weight, mesh, [Replicate(), Shard(0)])
+        whole = split.redistribute(placements=[Replicate(), Replicate()])
+        (whole.mm(rows.T).sin().sum() + whole.mm(rows.T).sum() * 0 + whole.cos().sum()).backward()
+        return torch.allclose(split.grad.full_tensor(), plain.grad, rtol=1e-12)
+
+    assert on_mesh((2, 2), program) == [True] * 4
 
 
 def test_a_language_model_by_patterns():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._base.site import user_site
@@ -53,6 +54,15 @@ def with_gradient(part: Value, sharding: Sharding, placements: Placements) -> Va
     return transfers.transferred(part, Transfer("from_local", lambda x: x.clone(), lambda: Transfer("to", moved, None)))
 
 
+@dataclass(frozen=True)
+class _Move:
+    """How a value came to lie as it does: the sharded value that it was, and the parts after each step from there."""
+
+    source: Value
+    parts: tuple[Value, ...]
+
+
+_moves: WeakKeyDictionary[Value, _Move] = WeakKeyDictionary()
 _spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
 """Results for `spread`, by the value that they are made from.
 
@@ -61,19 +71,41 @@ If several operators use a value in this way, their gradients are added up here 
 
 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
-    now: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
+    parts: tuple[Value, ...] | None = None
+    if spread and value.aval.sharding is sharding and (move := _moves.get(value)) and _gathers(move.source, spread):
+        value, parts = move.source, move.parts
+    now = _sharding(value)
     if now.mesh != sharding.mesh:
         raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
-    plain = local_part(value)
+    plain, after = local_part(value), list[Value]()
     if steps := _steps(now.placements, sharding.placements):
-        if observers() or _log.isEnabledFor(logging.DEBUG):
+        if parts is None and (observers() or _log.isEnabledFor(logging.DEBUG)):
             _announce(value, now, sharding, sends=any(_leaves(now, at) for at, _ in steps))
         with requested():
-            plain = _stepwise(plain, now, steps, spread)
+            after = _stepwise(plain, now, steps, spread, parts)
+        plain = after[-1]
     for at in spread:
         if not isinstance(now.placements[at], Shard):
             plain = transfers.transferred(plain, transfers.spread(now.mesh, at))
-    return relabelled(plain, type_of(value.aval, sharding))
+    result = relabelled(plain, type_of(value.aval, sharding))
+    if result.tape is not None and steps and not spread:
+        _moves[result] = _Move(value, tuple(after))
+    return result
+
+
+def _gathers(source: Value, spread: Sequence[int]) -> bool:
+    """Whether a value that is whole along the mesh dims `spread` was split there before.
+
+    Then its ranks' gradients are added up by a reduce-scatter on their way to the parts, and not before.
+    """
+    placements = _sharding(source).placements
+    return any(isinstance(placements[at], Shard) for at in spread)
+
+
+def _sharding(value: Value) -> Sharding:
+    sharding = value.aval.sharding
+    assert isinstance(sharding, Sharding), "only sharded values are moved"
+    return sharding
 
 
 def _announce(value: Value, now: Sharding, target: Sharding, *, sends: bool) -> None:
@@ -82,13 +114,21 @@ def _announce(value: Value, now: Sharding, target: Sharding, *, sends: bool) -> 
     note_redistribution(text, sends=sends)
 
 
-def _stepwise(plain: Value, now: Sharding, steps: Sequence[tuple[int, Placement]], spread: Sequence[int]) -> Value:
-    """The part after all steps from the sharding `now`."""
-    placements = list(now.placements)
-    for at, target in steps:
-        plain = _moved(plain, now.with_placements(placements), at, target, at in spread)
+def _stepwise(
+    plain: Value,
+    now: Sharding,
+    steps: Sequence[tuple[int, Placement]],
+    spread: Sequence[int],
+    parts: Sequence[Value] | None,
+) -> list[Value]:
+    """The part after each step from the sharding `now`; nothing is sent where these `parts` are known already."""
+    placements, results = list(now.placements), list[Value]()
+    for number, (at, target) in enumerate(steps):
+        known = None if parts is None else parts[number]
+        plain = _moved(plain, now.with_placements(placements), at, target, scatters=at in spread, known=known)
         placements[at] = target
-    return plain
+        results.append(plain)
+    return results
 
 
 def _leaves(now: Sharding, at: int) -> bool:
@@ -138,8 +178,8 @@ def _with(placements: Placements, at: int, placement: Placement) -> Placements:
     return (*placements[:at], placement, *placements[at + 1 :])
 
 
-def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bool) -> Value:
-    """A step along the mesh dim `at`."""
+def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters: bool, known: Value | None) -> Value:
+    """A step along the mesh dim `at`, whose result may be known."""
     mesh, source = now.mesh, now.placements[at]
     if mesh.shape[at] == 1:
         return plain
@@ -160,4 +200,4 @@ def _moved(plain: Value, now: Sharding, at: int, target: Placement, scatters: bo
             transfer = transfers.unreduced(mesh, at, reduce_op)
         case _:
             raise DistError(f"no transfer leads from {source} to {target}")
-    return transfers.transferred(plain, transfer)
+    return transfers.transferred(plain, transfer, known)

@@ -46,13 +46,17 @@ class Transfer:
     collective: str = ""  # what it calls, under PyTorch's name; "" if nothing is sent
 
 
-def transferred(value: Value, transfer: Transfer) -> Value:
-    """The result of a transfer on a plain value. It is computed now, since other ranks take part."""
+def transferred(value: Value, transfer: Transfer, known: Value | None = None) -> Value:
+    """The result of a transfer on a plain value. Unless it is `known`, it is computed now, since others take part."""
     is_linked = value.tape is not None and ambient().grad
     if transfer.run is None and not is_linked:
         return value
-    with using(grad=False), _announced(transfer, value):
-        result = (transfer.run or Tensor.detach)(wrap(value))._read()
+    if transfer.run is None or known is not None:
+        with using(grad=False):
+            result = wrap(known or value).detach()._read()
+    else:
+        with using(grad=False), _announced(transfer, value):
+            result = transfer.run(wrap(value))._read()
     if not is_linked:
         return result
     signature = Signature(
