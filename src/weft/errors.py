@@ -276,7 +276,9 @@ class CheckpointException(CheckpointError):
             f"Traceback (most recent call last): (RANK {', '.join(map(str, ranks))})\n{text}"
             for text, ranks in ranks_of.items()
         ]
-        return "\n".join([f"{self._msg}, by an error on rank {', '.join(map(str, self._failures))}", *texts]).rstrip()
+        ranks = ", ".join(map(str, self._failures))
+        first = "".join(format_exception_only(next(iter(self._failures.values()))[0])).partition("\n")[0]
+        return "\n".join([f"{self._msg}, by an error on rank {ranks}: {first}", *texts]).rstrip()
 
 
 class EndOfFileError(WeftError, EOFError):

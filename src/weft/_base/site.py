@@ -46,14 +46,14 @@ class Repeated:
     always = False
 
 
-def warn_user(message: str) -> None:
-    """Issue a `UserWarning` at the line of `user_site`, at whatever depth of this package it is raised."""
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line of `user_site`, at whatever depth of this package it is raised."""
     frame = _user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     names = frame.f_globals
     # where Python notes the warnings that a line has given
     registry: dict[Any, Any] = {} if Repeated.always else names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
-        message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>"), registry
+        message, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>"), registry
     )
 
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from weft._base.device import device
+from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
@@ -270,7 +271,9 @@ def init_device_mesh(
             f"Device type with index is not supported but got {device_type}. If you maintained a 'torch.device' "
             "object, it's recommended to pass in 'device.type'."
         )
-    device(device_type)  # an error if there is no such type
+    target = device(device_type)  # an error if there is no such type
+    if target.type != "cpu":
+        jax_device(target)  # an error if there is no such device
     if not is_initialized():
         init_process_group()
     count = int(np.prod(shape))

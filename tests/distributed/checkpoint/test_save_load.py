@@ -145,7 +145,9 @@ def test_a_failed_save_leaves_the_earlier_checkpoint(tmp_path):
     def program(rank):
         bad = {"x": torch.ones(2), f"bad {rank}": object() if rank else "good"}
         text = failing(lambda: dcp.save(bad, checkpoint_id=tmp_path))
-        assert text.startswith("the checkpoint could not be written, by an error on rank 1\nTraceback")
+        assert text.startswith(
+            "the checkpoint could not be written, by an error on rank 1: weft.errors.CheckpointError: cannot save "
+        )
         assert "cannot save obj, which is of type builtins.object" in text
 
     in_ranks(2, program)
@@ -171,7 +173,7 @@ def test_an_error_of_one_rank_is_raised_on_all(tmp_path):
             error = failing(
                 lambda wrong=wrong, good=good: dcp.load(wrong if rank else {"x": good}, checkpoint_id=tmp_path)
             )
-            assert error.startswith("the checkpoint cannot be loaded, by an error on rank 1\n")
+            assert error.startswith("the checkpoint cannot be loaded, by an error on rank 1: ")
             assert text in error
             assert not good.any()
 
@@ -188,7 +190,7 @@ def test_nothing_is_loaded_anywhere_if_one_rank_cannot_read(tmp_path):
         dist.barrier()
         state = {f"x{rank}": torch.zeros_like(x)}
         text = failing(lambda: dcp.load(state, checkpoint_id=tmp_path))
-        assert text.startswith("the checkpoint could not be read, by an error on rank 1\n")
+        assert text.startswith("the checkpoint could not be read, by an error on rank 1: ")
         assert "it is truncated, 'x1' is at the bytes" in text
         assert not state[f"x{rank}"].any()
 
@@ -284,3 +286,19 @@ def test_ranks_of_a_group_save_alone(tmp_path):
 
     assert in_ranks(4, program) == [[0, 1], [1, 0], [2, 3], [3, 2]]
     assert len(names(tmp_path)) == 6
+
+
+def test_a_rank_that_has_not_joined_its_job_is_told_that_it_saves_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.warns(UserWarning, match="one of WORLD_SIZE=2 of a job, but there is no process group"):
+        dcp.save({"x": 1}, checkpoint_id=tmp_path)
+    dcp.save({"x": 2}, checkpoint_id=tmp_path, no_dist=True)
+
+
+def test_deprecated_names(tmp_path):
+    state = {"x": torch.zeros(2)}
+    with pytest.warns(FutureWarning, match="Please use `save` instead"):
+        dcp.save_state_dict({"x": torch.ones(2)}, dcp.FileSystemWriter(tmp_path))
+    with pytest.warns(FutureWarning, match="Please use `load` instead"):
+        dcp.load_state_dict(state, dcp.FileSystemReader(tmp_path))
+    assert state["x"].tolist() == [1, 1]

@@ -46,6 +46,12 @@ def twice(mesh):
     fully_shard(fully_shard(linear(), mesh=mesh), mesh=mesh)
 
 
+def shards_an_inner_module_last(mesh):
+    model = nn.Sequential(linear(), linear())
+    fully_shard(model, mesh=mesh)
+    fully_shard(model[0], mesh=mesh)
+
+
 def runs_an_inner_module_first(mesh):
     model = nested()
     fully_shard(model[0], mesh=mesh)(torch.ones(1, 2))
@@ -112,6 +118,7 @@ def asks_for_second_derivatives(mesh):
         ),
         (mixes_types, AssertionError, "FSDP expects uniform original parameter dtype but got"),
         (shares_over_groups, ValueError, "is shared with a parameter already managed by another FSDP group"),
+        (shards_an_inner_module_last, ValueError, "shard the inner one first"),
         (runs_an_inner_module_first, RuntimeError, "has already been lazily initialized for 0"),
         (resets_an_inner_module, RuntimeError, "must be called on the root FSDP module"),
         (asks_for_second_derivatives, RuntimeError, "fully sharded parameters have no derivative"),

@@ -10,7 +10,7 @@ from tests.distributed.tensor.threads import on_mesh
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from weft.distributed.tensor._register import _stated
-from weft.distributed.tensor.experimental import local_map, register_sharding
+from weft.distributed.tensor.experimental import implicit_replication, local_map, register_sharding
 
 
 def test_a_function_on_parts():
@@ -74,3 +74,18 @@ def test_a_stated_sharding_takes_the_place_of_the_rule():
     assert stated == [((Replicate(),), usual[0][1])] * 2
     with pytest.raises(TypeError, match="register_sharding takes an operator of the table"):
         register_sharding(print)
+
+
+def test_plain_tensors_stand_for_replicated_ones_in_a_block():
+    def program(mesh):
+        x = distribute_tensor(torch.arange(6.0).reshape(3, 2), mesh, [Shard(0)]).requires_grad_()
+        plain = torch.full((3, 2), 2.0)
+        with implicit_replication():
+            y = x * plain
+            y.sum().backward()
+        assert y.placements == (Shard(0),)
+        assert x.grad.full_tensor().tolist() == plain.tolist()
+        with pytest.raises(RuntimeError, match="got mixed"):
+            x * plain
+
+    on_mesh((2,), program)

@@ -17,7 +17,9 @@ from weft.distributed.checkpoint.planner import SavePlan as SavePlan
 from weft.distributed.checkpoint.planner import SavePlanner as SavePlanner
 from weft.distributed.checkpoint.planner import WriteItem as WriteItem
 from weft.distributed.checkpoint.state_dict_loader import load as load
+from weft.distributed.checkpoint.state_dict_loader import load_state_dict as load_state_dict
 from weft.distributed.checkpoint.state_dict_saver import async_save as async_save
 from weft.distributed.checkpoint.state_dict_saver import save as save
+from weft.distributed.checkpoint.state_dict_saver import save_state_dict as save_state_dict
 from weft.distributed.checkpoint.storage import StorageReader as StorageReader
 from weft.distributed.checkpoint.storage import StorageWriter as StorageWriter

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from weft._base.site import warn_user
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import is_initialized, require_group
 from weft.distributed.checkpoint._exchange import Exchange
@@ -42,6 +44,23 @@ def load(
     load_planned(state_dict, reader, planner or DefaultLoadPlanner(), exchange)
 
 
+def load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: StorageReader,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: LoadPlanner | None = None,
+) -> None:
+    """`load` under its deprecated name. The coordinator is the first rank."""
+    del coordinator_rank
+    warn_user(
+        "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",
+        FutureWarning,
+    )
+    load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
+
+
 def load_planned(state_dict: dict[str, Any], reader: StorageReader, planner: LoadPlanner, exchange: Exchange) -> None:
     """Load with a reader and a planner that are given."""
     states: dict[str, Any] = {}
@@ -72,8 +91,20 @@ def load_planned(state_dict: dict[str, Any], reader: StorageReader, planner: Loa
 
 
 def group_of(group: ProcessGroup | None, *, no_dist: bool) -> ProcessGroup | None:
-    """The ranks that save or load together: those of the group, by default of the job, if there is one."""
-    return None if no_dist or not is_initialized() else require_group(group)
+    """The ranks that save or load together: those of the group, by default of the job, if there is one.
+
+    A rank of a launched job that has not joined it yet is warned that it saves or loads alone.
+    """
+    if no_dist:
+        return None
+    if is_initialized():
+        return require_group(group)
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        warn_user(
+            f"this process is one of WORLD_SIZE={os.environ['WORLD_SIZE']} of a job, but there is no process group: it "
+            "saves or loads alone. Call init_process_group() first; or say no_dist=True if that is meant"
+        )
+    return None
 
 
 def reader_of(storage: StorageReader | None, checkpoint_id: CheckpointId | None) -> StorageReader:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import Any
 
+from weft._base.site import warn_user
 from weft._checkpoint.native import computed
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -48,6 +49,25 @@ def save(
     background_of(group).wait()
     writer = _writer(storage_writer, checkpoint_id)
     return _save(lambda: _states(state_dict), writer, planner or DefaultSavePlanner(), Exchange(group))
+
+
+def save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: StorageWriter,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: SavePlanner | None = None,
+) -> Metadata:
+    """`save` under its deprecated name. The coordinator is the first rank."""
+    del coordinator_rank
+    warn_user(
+        "`save_state_dict` is deprecated and will be removed in future versions. Please use `save` instead.",
+        FutureWarning,
+    )
+    return save(
+        state_dict, storage_writer=storage_writer, planner=planner, process_group=process_group, no_dist=no_dist
+    )
 
 
 class AsyncCheckpointerType(Enum):

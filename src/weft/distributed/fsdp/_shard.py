@@ -51,13 +51,14 @@ def _sharded_parameters(
                 raise ValueRangeError(
                     f"Parameter '{name}' is shared with a parameter already managed by another FSDP group. For "
                     "shared/tied parameters, use fully_shard([module_a, module_b]) to place them in the same FSDP "
-                    "group."
+                    "group. To shard a module and one that holds it, shard the inner one first."
                 )
             owners.setdefault(parameter, []).append((owner, name))
     shards = {parameter: placement(parameter) if placement is not None else None for parameter in owners}
     result = [ShardedParameter(p, of, ranks, shards[p]) for p, of in owners.items()]
     for parameter, sharded in zip(owners, result, strict=True):
-        parameter._is_fully_sharded = True  # pyright: ignore[reportAttributeAccessIssue]  a mark
+        for one in (parameter, sharded.sharded):
+            one._is_fully_sharded = True  # pyright: ignore[reportAttributeAccessIssue]  a mark
         sharded.install()
     return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from weft._base.state import using
 from weft._tensor.tensor import Tensor, placed_with
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
+from weft.distributed._module_wrapper import ModuleWrapper
 from weft.distributed._world import require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.fsdp import _saving
@@ -36,10 +37,8 @@ from weft.errors import ArgumentError, DistError, UnsupportedCallError, ValueRan
 from weft.nn import Module, Parameter
 from weft.nn.utils import clip_grad_norm_
 
-_PREFIX = f"{INNER}."
 
-
-class FullyShardedDataParallel(Module):
+class FullyShardedDataParallel(ModuleWrapper):
     """A module whose parameters are sharded among the ranks, as by `fully_shard`, which new programs should call.
 
     sharding_strategy   what is divided (`ShardingStrategy`); the hybrid ones need a mesh of two dims, or two groups
@@ -51,6 +50,8 @@ class FullyShardedDataParallel(Module):
     Parameters are distributed tensors, as with `use_orig_params`; there are no flat ones. What tunes memory and streams
     of accelerators is accepted. `param_init_fn` is called with every module below before it is sharded.
     """
+
+    inner_name = INNER
 
     def __init__(
         self,
@@ -71,7 +72,6 @@ class FullyShardedDataParallel(Module):
         ignored_states: Iterable[Parameter] | Iterable[Module] | None = None,
         device_mesh: DeviceMesh | None = None,
     ) -> None:
-        super().__init__()
         del cpu_offload, backward_prefetch, device_id, forward_prefetch, limit_all_gathers, use_orig_params
         if not isinstance(module, Module):
             raise ArgumentError(f"FullyShardedDataParallel takes a module, but got {type(module).__name__}")
@@ -94,43 +94,13 @@ class FullyShardedDataParallel(Module):
             wrap_submodules(module, auto_wrap_policy, FullyShardedDataParallel, modules, parameters, options)
         if precision.buffer_dtype is not None:
             _cast_buffers(module, precision.buffer_dtype)
-        self.add_module(INNER, module)
+        super().__init__(module)
         self._settings = StateDictSettings()
         shard([self], ranks, precision.policy(), strategy.reshards, ignored=parameters)
         self._register_state_dict_hook(_saving.saved)
         self.register_load_state_dict_pre_hook(_saving.loading)
 
     # --- as a module ---
-
-    @property
-    def module(self) -> Module:
-        """The wrapped module."""
-        inner = self._modules[INNER]
-        assert inner is not None, "it is set once"
-        return inner
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the wrapped module computes."""
-        return self.module(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == INNER or INNER not in self.__dict__.get("_modules", ()):
-                raise
-            return getattr(self.module, name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.module[key]  # pyright: ignore[reportIndexIssue]  where it is a container
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Parameter]]:
-        """Names and parameters, as without wrappers."""
-        return ((name.replace(_PREFIX, ""), parameter) for name, parameter in super().named_parameters(*args, **kwargs))
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-        """Names and buffers, as without wrappers."""
-        return ((name.replace(_PREFIX, ""), buffer) for name, buffer in super().named_buffers(*args, **kwargs))
 
     def apply(self, fn: Callable[[Module], Any]) -> FullyShardedDataParallel:
         """Call `fn` with every module below, and then with this one, while parameters are whole."""
@@ -349,4 +319,4 @@ def _whole(parameter: Parameter, with_grads: bool) -> Parameter:
 def _names(model: Module) -> dict[str, Parameter]:
     for state in _states(model):
         state.reshard()
-    return {name.replace(_PREFIX, ""): parameter for name, parameter in model.named_parameters()}
+    return {FullyShardedDataParallel.outer(name): parameter for name, parameter in model.named_parameters()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -101,7 +103,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         return _mean(call, call.op.divisor, by_name, inputs)
     if _only_scalars_are_sharded(inputs):
         return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
-    inputs = _with_scalars(inputs)
+    inputs = _with_replicated(inputs)
     avals = tuple([x.aval for x in inputs])
     plan = _plans.get((call, avals, grad))
     if plan is None:
@@ -155,14 +157,32 @@ def _plain_scalar(value: Value) -> Value:
     return local_part(redistributed(value, sharding.replicated())) if isinstance(sharding, Sharding) else value
 
 
-def _with_scalars(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The inputs, in which plain tensors without dims are replicated."""
-    if all(x.aval.sharding is not None or x.aval.weak or x.aval.shape for x in inputs):
+_replicates_implicitly: ContextVar[bool] = ContextVar("implicit_replication", default=False)
+
+
+@contextmanager
+def implicit_replication() -> Generator[None]:
+    """Within the block, a plain tensor that meets distributed ones stands for a replicated one."""
+    token = _replicates_implicitly.set(True)
+    try:
+        yield
+    finally:
+        _replicates_implicitly.reset(token)
+
+
+def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The inputs, in which plain tensors without dims are replicated; in `implicit_replication`, all plain ones."""
+    every = _replicates_implicitly.get()
+    plain = [x.aval.sharding is None and not x.aval.weak and (every or not x.aval.shape) for x in inputs]
+    if not any(plain):
         return inputs
     mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
-    whole = sharding_of(mesh, (Replicate(),) * mesh.ndim, ())
+    placements = (Replicate(),) * mesh.ndim
     return tuple(
-        [x if x.aval.sharding is not None or x.aval.weak or x.aval.shape else labelled(x, whole) for x in inputs]
+        [
+            labelled(x, sharding_of(mesh, placements, x.aval.size)) if is_plain else x
+            for x, is_plain in zip(inputs, plain, strict=True)
+        ]
     )
 
 

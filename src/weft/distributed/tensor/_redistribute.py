@@ -121,11 +121,11 @@ def _stepwise(
     spread: Sequence[int],
     parts: Sequence[Value] | None,
 ) -> list[Value]:
-    """The part after each step from the sharding `now`; nothing is sent where these `parts` are known already."""
+    """The part after each step from the sharding `now`; nothing is sent if these were the `parts` before."""
     placements, results = list(now.placements), list[Value]()
     for number, (at, target) in enumerate(steps):
-        known = None if parts is None else parts[number]
-        plain = _moved(plain, now.with_placements(placements), at, target, scatters=at in spread, known=known)
+        past = None if parts is None else parts[number]
+        plain = _moved(plain, now.with_placements(placements), at, target, scatters=at in spread, past=past)
         placements[at] = target
         results.append(plain)
     return results
@@ -178,8 +178,8 @@ def _with(placements: Placements, at: int, placement: Placement) -> Placements:
     return (*placements[:at], placement, *placements[at + 1 :])
 
 
-def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters: bool, known: Value | None) -> Value:
-    """A step along the mesh dim `at`, whose result may be known."""
+def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters: bool, past: Value | None) -> Value:
+    """A step along the mesh dim `at`, or the result that it had in the `past`."""
     mesh, source = now.mesh, now.placements[at]
     if mesh.shape[at] == 1:
         return plain
@@ -200,4 +200,4 @@ def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters:
             transfer = transfers.unreduced(mesh, at, reduce_op)
         case _:
             raise DistError(f"no transfer leads from {source} to {target}")
-    return transfers.transferred(plain, transfer, known)
+    return transfers.transferred(plain, transfer, past)

@@ -46,14 +46,14 @@ class Transfer:
     collective: str = ""  # what it calls, under PyTorch's name; "" if nothing is sent
 
 
-def transferred(value: Value, transfer: Transfer, known: Value | None = None) -> Value:
-    """The result of a transfer on a plain value. Unless it is `known`, it is computed now, since others take part."""
+def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> Value:
+    """The result of a transfer on a plain value. Unless it was in the `past`, it is computed now: others take part."""
     is_linked = value.tape is not None and ambient().grad
     if transfer.run is None and not is_linked:
         return value
-    if transfer.run is None or known is not None:
+    if transfer.run is None or past is not None:
         with using(grad=False):
-            result = wrap(known or value).detach()._read()
+            result = wrap(past or value).detach()._read()
     else:
         with using(grad=False), _announced(transfer, value):
             result = transfer.run(wrap(value))._read()

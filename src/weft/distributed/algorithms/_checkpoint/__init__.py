@@ -1,0 +1,1 @@
+"""Modules whose activations are recomputed or offloaded, under PyTorch's name."""
