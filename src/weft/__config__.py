@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from weft._switches import get_num_interop_threads, get_num_threads
 from weft.backends.cpu import get_cpu_capability
-from weft.version import __version__
+from weft.version import __version__, weft
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
 
@@ -15,7 +15,8 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
 def show() -> str:
     """The versions of Weft, jax and NumPy, and the CPU's instructions that are used."""
     packages = [f"  - {name} {version(name)}" for name in ("jax", "jaxlib", "numpy", "scipy")]
-    return "\n".join([f"Weft {__version__}, with:", *packages, f"  - CPU capability usage: {get_cpu_capability()}", ""])
+    title = f"Weft {weft}, which follows PyTorch {__version__}, with:"
+    return "\n".join([title, *packages, f"  - CPU capability usage: {get_cpu_capability()}", ""])
 
 
 def parallel_info() -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os as _os
 
 from weft._api import load as _load
+from weft.torch_version import TorchVersion as _TorchVersion
 
 if _os.environ.get("WEFT_LOGS") or _os.environ.get("TORCH_LOGS"):
     from weft._base.logs import set_from_environment as _set_from_environment
 
     _set_from_environment()
 
-__version__ = "0.1.0"
+__version__ = _TorchVersion("2.13.0+weft.0.1.0")  # of the release of PyTorch that this one follows, and its own
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,61 @@
-"""`python -m weft …` is the command `weft …`."""
+"""The command `weft`, which is `python -m weft` too: runs PyTorch's programs, launches jobs, and shows remote calls."""
 
-from weft.distributed.run import command
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from weft._base import child
+from weft._base.program import end, run_module, run_script, run_text, shortened
+from weft._base.torch_alias import as_torch, own_name, rename_missing
+
+_USAGE = """\
+usage: weft SCRIPT [ARGS …]       run a script in which `torch` is Weft
+       weft -m MODULE [ARGS …]    run a module so
+       weft -c CODE [ARGS …]      run this code so
+       weft run [FLAGS] PROGRAM   launch a job; weft run --help lists the flags
+       weft rpc top INIT_METHOD   show the remote calls of a job; weft rpc top --help lists the flags"""
+
+
+def command() -> None:
+    """Run what the command line says."""
+    match sys.argv[1:]:
+        case ["run", *rest]:
+            import_module("weft.distributed.run").main(rest)
+        case ["rpc", "top", *rest]:
+            import_module("weft.distributed.rpc._top.top").main(rest)
+        case ["-h" | "--help"]:
+            print(_USAGE)
+        case ["-m" | "-c" as how, text, *rest]:
+            _run(how, text, rest)
+        case [script, *rest] if not script.startswith("-"):
+            _run("", script, rest)
+        case _:
+            sys.exit(_USAGE)
+
+
+def _run(how: str, text: str, args: list[str]) -> None:
+    """Run a program in which `torch` is this package. An exception ends it as it ends `python`."""
+    as_torch()
+    try:
+        if how == "-m":
+            run_module(own_name(text), args)
+        elif how == "-c":
+            run_text(text, args)
+        else:
+            run_script(text, args, child.spec_for(text))
+    except (SystemExit, KeyboardInterrupt) as stop:
+        shortened(stop, __file__)
+        raise
+    except BaseException as error:
+        _end(shortened(error, __file__))
+
+
+def _end(error: BaseException) -> NoReturn:
+    rename_missing(error)
+    end(error)
+
 
 if __name__ == "__main__":
     command()

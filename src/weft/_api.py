@@ -9,7 +9,7 @@ MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
     "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
-    "types", "utils", "version", "xla", "xpu",
+    "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
@@ -50,6 +50,7 @@ _NAMES = {
     "weft._interop.to_jax": ("to_jax",),
     "weft.func._vmap": ("vmap",),
     "weft.serialization": ("save", "load"),
+    "weft._base.torch_alias": ("as_torch",),
     "weft._base.layout": (
         "layout", "memory_format", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",
         "jagged", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d",
@@ -100,7 +101,7 @@ def load(name: str) -> Any:
         return getattr(import_module(module), attribute)
     if name in public:
         return public[name]
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    raise import_module("weft._base.exports").missing("weft", name, names)
 
 
 def _functions() -> dict[str, Any]:

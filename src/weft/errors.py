@@ -4,6 +4,8 @@ Each class also derives from the builtin that PyTorch raises in its place, so `e
 """
 
 import pickle
+import sys
+from collections.abc import Callable
 from traceback import StackSummary, format_exception_only
 from typing import Any
 from urllib.error import URLError
@@ -77,6 +79,27 @@ class NameKeyError(WeftError, KeyError):
 
 class LacksAttributeError(WeftError, AttributeError):
     """An object does not have a requested attribute."""
+
+
+class MissingNameError(LacksAttributeError):
+    """A module does not have a name. The text names the nearest one that it has."""
+
+    def __init__(self, module: str, name: str, nearest: Callable[[], str | None] = lambda: None) -> None:
+        super().__init__(module, name)
+        self.name, self.obj = name, None  # so that tracebacks, which know fewer names, add no other one
+        self._nearest = nearest
+
+    def __str__(self) -> str:
+        module, name = self.args
+        torch = sys.modules.get("torch")
+        lacks = ""
+        if torch is not None and torch is sys.modules["weft"]:
+            module, lacks = f"torch{module.removeprefix('weft')}", ": Weft does not have it"
+        near = self._nearest()
+        return f"module {module!r} has no attribute {name!r}{lacks}" + (f"; the nearest is {near!r}" if near else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
 
 
 class MemberError(LacksAttributeError, NameKeyError):

@@ -77,7 +77,7 @@ def test_this_machine_is_looked_at(monkeypatch):
     monkeypatch.setenv("XLA_SOMETHING", "1")
     monkeypatch.setenv("SOMETHING_XLA_", "secret")
     found = collect_env.get_env_info()
-    assert (found.weft_version, found.jax_version) == (weft.__version__, jax.__version__)
+    assert (found.weft_version, found.jax_version) == (weft.version.weft, jax.__version__)
     assert found.devices == [f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices()]
     assert "XLA_SOMETHING=1" in found.environment
     assert not [line for line in found.environment if "secret" in line]
@@ -130,5 +130,5 @@ def test_it_is_a_command():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "weft.utils.collect_env"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith(f"Collecting environment information...\nWeft version: {weft.__version__}\n")
+    assert done.stdout.startswith(f"Collecting environment information...\nWeft version: {weft.version.weft}\n")
     assert done.stderr == ""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from weft.errors import MissingNameError
 
 
 def on_first_use(
@@ -18,7 +23,7 @@ def on_first_use(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise missing(package, name, names_of)
         value = getattr(import_module(module_of[name]), name)
         setattr(sys.modules[package], name, value)
         return value
@@ -27,3 +32,20 @@ def on_first_use(
         return sorted({*vars(sys.modules[package]), *modules, *module_of})
 
     return get, names_of
+
+
+def missing(module: str, name: str, names: Callable[[], Iterable[str]]) -> MissingNameError:
+    """The error for a name that a module lacks. Its text, which programs seldom read, is made when it is read."""
+    return MissingNameError(module, name, lambda: nearest(name, names()))
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that resembles this one most, if there is any."""
+    by_lower_case = {entry.lower(): entry for entry in names if not entry.startswith("_")}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1)
+    return by_lower_case[matches[0]] if matches else None
+
+
+def children(package: ModuleType) -> list[str]:
+    """The names of the modules in a package."""
+    return [entry.name for entry in pkgutil.iter_modules(getattr(package, "__path__", ()))]

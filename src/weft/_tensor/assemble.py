@@ -9,6 +9,7 @@ from typing import Any
 
 import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
+from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
 from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
@@ -179,6 +180,6 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
         try:
             return functions[name]
         except KeyError:
-            raise AttributeError(f"module 'weft.{module}' has no attribute {name!r}") from None
+            raise missing(f"weft.{module}", name, lambda: functions) from None
 
     return look_up, lambda: sorted(functions)

@@ -21,10 +21,11 @@ from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
+from weft._base.program import run_script
 from weft._comm.transport.key import job_key
-from weft.distributed._flags import USAGE, explicit_flags, flags_to_hand_on, get_args_parser, misplaced
+from weft.distributed._flags import explicit_flags, flags_to_hand_on, get_args_parser, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
-from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script
+from weft.distributed.elastic.multiprocessing._entry import RUNNER
 from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from weft.distributed.elastic.rendezvous.utils import is_ipv6, parse_rendezvous_config
@@ -37,7 +38,6 @@ from weft.errors import ArgumentError, DistError, ValueRangeError, WeftError
 _log = logging.getLogger(__name__)
 
 _MASTER_PORT = 29500
-_USAGE_OF_TOP = "       weft rpc top [flags] INIT_METHOD; weft rpc top --help lists the flags"
 _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
 
 
@@ -307,17 +307,6 @@ def _exit_code(error: ChildFailedError) -> int:
 def _end(message: str, code: int) -> NoReturn:
     print(message, file=sys.stderr, flush=True)
     sys.exit(code)
-
-
-def command() -> None:
-    """The console script `weft`: its subcommands are `run` and `rpc top`."""
-    match sys.argv[1:]:
-        case ["run", *rest]:
-            main(rest)
-        case ["rpc", "top", *rest]:
-            import_module("weft.distributed.rpc._top.top").main(rest)  # it imports what `run` does not need
-        case _:
-            _end(f"{USAGE}\n{_USAGE_OF_TOP}", 2)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class SystemEnv(NamedTuple):
 def get_env_info() -> SystemEnv:
     """Collect the information. An entry is None if its tool is missing, fails or takes too long."""
     return SystemEnv(
-        weft_version=weft.__version__,
+        weft_version=weft.version.weft,
         jax_version=jax.__version__,
         jaxlib_version=version("jaxlib"),
         numpy_version=np.__version__,

@@ -20,6 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from weft._base.program import add_script_folder, is_source
 from weft._base.signals import restore_defaults
 from weft.distributed.elastic.multiprocessing import _entry
 from weft.distributed.elastic.multiprocessing.redirects import send
@@ -33,8 +34,8 @@ def main(argv: list[str]) -> None:
     fd, modules, *program = argv
     peer = socket.socket(fileno=int(fd))
     peer.set_inheritable(False)
-    if program[0] != "-m" and _entry.is_source(program[0]):
-        _entry.add_script_folder(program[0])
+    if program[0] != "-m" and is_source(program[0]):
+        add_script_folder(program[0])
     try:
         _import(modules.split(","))
     except Exception as error:  # the workers will fail at the same import, and show the error

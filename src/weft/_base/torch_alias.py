@@ -1,0 +1,131 @@
+"""`torch` as another name of this package: an import hook, for programs and libraries that are written for PyTorch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from weft._base.exports import children, nearest
+from weft.errors import MissingNameError, SettingError
+
+ENVIRONMENT = "WEFT_AS_TORCH"
+"""Set to 1 where `torch` is this package, so that processes that are started from there do the same."""
+_PACKAGES = {"torch": "weft", "torch_xla": "weft_xla"}
+
+
+def as_torch() -> None:
+    """Let `torch`, and every module below it, be Weft in this process, whether PyTorch is installed or not.
+
+    To be called before anything imports `torch`, as in the first cell of a notebook; a script is rather run by
+    `weft script.py`. Libraries that are imported afterwards compute with Weft, too. `RuntimeError` if PyTorch has been
+    imported already.
+    """
+    if is_installed():
+        return
+    foreign = sorted(name for name in sys.modules if name.partition(".")[0] in _PACKAGES)
+    if foreign:
+        origin = getattr(sys.modules[foreign[0]], "__file__", None) or "of unknown origin"
+        raise SettingError(
+            f"{foreign[0]} has been imported already, from {origin}, so it cannot be Weft in this process; call "
+            "weft.as_torch() before anything imports it (in a notebook: restart the kernel), or run `weft script.py`"
+        )
+    sys.meta_path.insert(0, _Finder())
+    import_module("torch")
+    os.environ[ENVIRONMENT] = "1"
+
+
+def is_installed() -> bool:
+    """Whether `torch` is this package in this process."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+def install_if_inherited() -> None:
+    """Call `as_torch` if the process that has started this one did."""
+    if os.environ.get(ENVIRONMENT) == "1":
+        as_torch()
+
+
+def own_name(module: str) -> str:
+    """The name in this package of a module of PyTorch's; others as they are."""
+    first, dot, rest = module.partition(".")
+    return _PACKAGES.get(first, first) + dot + rest
+
+
+def rename_missing(error: BaseException) -> None:
+    """Let the error of a `from torch import name`, which Python itself has made, say what is missing where."""
+    if not isinstance(error, ImportError) or isinstance(error, ModuleNotFoundError):
+        return
+    module, match = sys.modules.get(error.name or ""), re.match(r"cannot import name '(\w+)'", error.msg)
+    if module is None or match is None or not _is_own(module):
+        return
+    lacking = MissingNameError(module.__name__, match[1], lambda: nearest(match[1], dir(module)))
+    error.msg = f"cannot import name {match[1]!r}: {lacking}"
+    error.name_from = None  # pyright: ignore[reportAttributeAccessIssue]  so that the interpreter names no other one
+
+
+def _is_own(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] in _PACKAGES.values()
+
+
+class _Finder(MetaPathFinder):
+    """Finds PyTorch's modules here, and its distribution, whose version says which release this package follows."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        name = own_name(fullname)
+        if name == fullname:
+            return None
+        if name in sys.modules or PathFinder.find_spec(name, path) is not None:
+            return spec_from_loader(fullname, _Loader(name))
+        caller = sys._getframe(2).f_code.co_name  # pyright: ignore[reportPrivateUsage]
+        if caller == "find_spec":  # that of importlib.util: somebody asks whether there is one
+            return None
+        parent, _, last = fullname.rpartition(".")
+        text = f"No module named {fullname!r}: Weft does not have it"
+        if near := nearest(last, children(sys.modules[parent])):
+            text += f"; the nearest module is {f'{parent}.{near}'!r}"
+        raise ModuleNotFoundError(text, name=fullname)
+
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        """PyTorch's distribution, if it is asked for."""
+        name = getattr(context, "name", None)
+        return [_Distribution()] if name is None or name.lower() == "torch" else []
+
+
+class _Loader(Loader):
+    """Loads a module of this package under another name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has given it that of the other name
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata` tells of `torch`."""
+
+    def read_text(self, filename: str) -> str | None:
+        version = import_module("weft").__version__
+        texts = {"METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n", "top_level.txt": "torch\n"}
+        return texts.get(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(__file__).parents[2] / path
