@@ -49,12 +49,14 @@ class DeviceMesh:
         ranks = mesh.numpy() if isinstance(mesh, Tensor) else np.asarray(mesh)
         if ranks.dtype.kind not in "iu" or not ranks.ndim:
             raise ValueRangeError(f"a mesh is an array of ranks with at least one dim, but got {mesh!r}")
-        require_default()
+        default = require_default()
         _require_ranks(ranks)
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
         groups = [_groups_along(ranks, dim) for dim in range(ranks.ndim)]
         self._init(device_type, ranks, names, groups)
+        if ranks.size == get_world_size():
+            self._whole = default
 
     def _init(
         self, device_type: str, ranks: np.ndarray[Any, Any], names: tuple[str, ...] | None, groups: Sequence[Any]
@@ -63,6 +65,7 @@ class DeviceMesh:
         self.mesh_dim_names = names
         self._ranks = ranks
         self._groups = list(groups)
+        self._whole: ProcessGroup | None = None  # the group of all ranks of the mesh, if there is one
         self._flattened: dict[str, DeviceMesh] = {}
         self._root: DeviceMesh | None = None  # the mesh that this one is a part of
         places = np.argwhere(ranks == get_rank())
@@ -140,6 +143,13 @@ class DeviceMesh:
             raise DistError(f"rank {get_rank()} has no place in {self!r}, so it has no group there")
         return group
 
+    def group_over(self, mesh_dims: Sequence[int]) -> ProcessGroup | None:
+        """One group of the ranks that differ from this one in these dims alone, if there is one."""
+        long = [dim for dim in mesh_dims if self.shape[dim] > 1]
+        if len(long) == 1:
+            return self.get_group(long[0])
+        return self._whole if len(long) == sum(size > 1 for size in self.shape) else None
+
     def get_all_groups(self) -> list[ProcessGroup]:
         """The groups along all dims."""
         return [self.get_group(dim) for dim in range(self.ndim)]
@@ -198,7 +208,10 @@ class DeviceMesh:
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ("flat",))
         if name not in self._flattened:
             names = (name,) if self.mesh_dim_names else None
-            self._flattened[name] = DeviceMesh(self.device_type, self._ranks.reshape(-1), mesh_dim_names=names)
+            flat = DeviceMesh(self.device_type, self._ranks.reshape(-1), mesh_dim_names=names)
+            self._flattened[name] = flat
+            if self._whole is None and flat.coordinate is not None:
+                self._whole = flat.get_group()
         return self._flattened[name]
 
     def __enter__(self) -> DeviceMesh:

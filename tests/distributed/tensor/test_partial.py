@@ -10,6 +10,7 @@ import pytest
 import weft as torch
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
+from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from weft.distributed.tensor._placements import REDUCTIONS
 from weft.distributed.tensor.debug import CommDebugMode
@@ -106,6 +107,33 @@ def test_sums_are_added_up_before_parts_are_joined():
     of_parts = 2 * part_bytes(2, 8)
     counts = {"all_reduce": 1, "all_gather_into_tensor": 1}
     assert on_mesh((2, 2), program) == [(of_parts, counts)] * 4
+
+
+def test_reductions_over_several_dims_of_a_mesh_are_one():
+    """Of values, and of gradients of what all ranks use; on part of the job there is no group for that at first."""
+
+    def program(mesh):
+        x = DTensor.from_local(torch.ones(3), mesh, [Partial()] * mesh.ndim)
+        weight = distribute_tensor(torch.ones(3), mesh).requires_grad_()
+        data = distribute_tensor(torch.ones(8, 3), mesh, [Shard(0)] * mesh.ndim)
+        with CommDebugMode() as mode:
+            assert x.full_tensor().tolist() == [mesh.size()] * 3
+            (data * weight).sum().full_tensor().backward()
+        assert weight.grad.full_tensor().tolist() == [8.0] * 3
+        return mode.get_comm_counts()["all_reduce"]
+
+    assert on_mesh((2, 2), program) == [3] * 4
+    assert on_mesh((2, 1, 2), program) == [3] * 4
+
+    def with_and_without_a_flat_mesh(job):
+        mesh = DeviceMesh("cpu", [[0, 1], [2, 3]])
+        if job.get_rank() >= mesh.size():
+            return mesh._flatten().coordinate
+        first = program(mesh)
+        mesh._flatten()
+        return first, program(mesh)
+
+    assert on_mesh((5,), with_and_without_a_flat_mesh) == [*[(6, 3)] * 4, None]
 
 
 def part_bytes(*shape):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._base.site import user_site
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand, wrap
+from weft.distributed._group import ProcessGroup
 from weft.distributed._observers import note_redistribution, observers, requested
+from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor import _transfers as transfers
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, split_order
 from weft.distributed.tensor._sharding import Sharding, labelled, local_part, relabelled, type_of, type_text
@@ -78,19 +81,25 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
     if now.mesh != sharding.mesh:
         raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
     plain, after = local_part(value), list[Value]()
-    if steps := _steps(now.placements, sharding.placements):
+    if steps := _coalesced(now, _steps(now.placements, sharding.placements)):
         if parts is None and (observers() or _log.isEnabledFor(logging.DEBUG)):
-            _announce(value, now, sharding, sends=any(_leaves(now, at) for at, _ in steps))
+            _announce(value, now, sharding, sends=any(_leaves(now, at) for dims, _ in steps for at in dims))
         with requested():
             after = _stepwise(plain, now, steps, spread, parts)
         plain = after[-1]
-    for at in spread:
-        if not isinstance(now.placements[at], Shard):
-            plain = transfers.transferred(plain, transfers.spread(now.mesh, at))
+    for group in _groups(now.mesh, [at for at in spread if not isinstance(now.placements[at], Shard)]):
+        plain = transfers.transferred(plain, transfers.spread(group))
     result = relabelled(plain, type_of(value.aval, sharding))
     if result.tape is not None and steps and not spread:
         _moves[result] = _Move(value, tuple(after))
     return result
+
+
+def _groups(mesh: DeviceMesh, mesh_dims: Sequence[int]) -> list[ProcessGroup]:
+    """The groups of the ranks along some mesh dims: one for all of them, if there is one."""
+    if len(mesh_dims) > 1 and (whole := mesh.group_over(mesh_dims)) is not None:
+        return [whole]
+    return [mesh.get_group(at) for at in mesh_dims if mesh.shape[at] > 1]
 
 
 def _gathers(source: Value, spread: Sequence[int]) -> bool:
@@ -117,16 +126,18 @@ def _announce(value: Value, now: Sharding, target: Sharding, *, sends: bool) -> 
 def _stepwise(
     plain: Value,
     now: Sharding,
-    steps: Sequence[tuple[int, Placement]],
+    steps: Sequence[Step],
     spread: Sequence[int],
     parts: Sequence[Value] | None,
 ) -> list[Value]:
     """The part after each step from the sharding `now`; nothing is sent if these were the `parts` before."""
     placements, results = list(now.placements), list[Value]()
-    for number, (at, target) in enumerate(steps):
+    for number, (dims, target) in enumerate(steps):
         past = None if parts is None else parts[number]
-        plain = _moved(plain, now.with_placements(placements), at, target, scatters=at in spread, past=past)
-        placements[at] = target
+        scatters = dims[0] in spread
+        plain = _moved(plain, now.with_placements(placements), dims, target, scatters=scatters, past=past)
+        for at in dims:
+            placements[at] = target
         results.append(plain)
     return results
 
@@ -134,6 +145,21 @@ def _stepwise(
 def _leaves(now: Sharding, at: int) -> bool:
     """Whether a move along the mesh dim `at` sends something: whoever has all of a tensor needs nothing of others."""
     return now.mesh.shape[at] > 1 and not isinstance(now.placements[at], Replicate)
+
+
+Step = tuple[tuple[int, ...], Placement]
+"""The mesh dims along which something moves at once, and their next placement."""
+
+
+def _coalesced(now: Sharding, steps: Sequence[tuple[int, Placement]]) -> list[Step]:
+    """The steps, in which reductions of one kind that follow each other are one, if one group has all their ranks."""
+    result: list[Step] = []
+    for (source, target), run in groupby(steps, lambda step: (now.placements[step[0]], step[1])):
+        dims = tuple(at for at, _ in run)
+        is_reduction = isinstance(source, Partial) and target == Replicate()
+        is_one = is_reduction and now.mesh.group_over(dims) is not None
+        result += [(dims, target)] if is_one else [((at,), target) for at in dims]
+    return result
 
 
 def _steps(now: Placements, target: Placements) -> list[tuple[int, Placement]]:
@@ -178,10 +204,13 @@ def _with(placements: Placements, at: int, placement: Placement) -> Placements:
     return (*placements[:at], placement, *placements[at + 1 :])
 
 
-def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters: bool, past: Value | None) -> Value:
-    """A step along the mesh dim `at`, or the result that it had in the `past`."""
-    mesh, source = now.mesh, now.placements[at]
-    if mesh.shape[at] == 1:
+def _moved(
+    plain: Value, now: Sharding, dims: tuple[int, ...], target: Placement, *, scatters: bool, past: Value | None
+) -> Value:
+    """A step along some mesh dims, or the result that it had in the `past`."""
+    mesh, at = now.mesh, dims[0]
+    source = now.placements[at]
+    if all(mesh.shape[dim] == 1 for dim in dims):
         return plain
     split = now if isinstance(source, Shard) else now.with_placements(_with(now.placements, at, target))
     parts = split.local_parts(at)
@@ -193,7 +222,8 @@ def _moved(plain: Value, now: Sharding, at: int, target: Placement, *, scatters:
         case Replicate(), Shard(dim=dim):
             transfer = transfers.take(mesh, at, dim, parts[dim][1])
         case Partial(reduce_op=reduce_op), Replicate():
-            transfer = transfers.all_reduce(mesh, at, reduce_op)
+            (group,) = _groups(mesh, dims)
+            transfer = transfers.all_reduce(group, reduce_op)
         case Partial(reduce_op=reduce_op), Shard(dim=dim):
             transfer = transfers.reduce_scatter(mesh, at, dim, parts[dim][1], reduce_op)
         case Replicate(), Partial(reduce_op=reduce_op):

@@ -26,6 +26,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
+from weft.distributed._group import ProcessGroup
 from weft.distributed._observers import collective
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import part
@@ -131,10 +132,9 @@ def reduce_scatter(mesh: DeviceMesh, mesh_dim: int, dim: int, size: int, reduce_
     return Transfer("reduce_scatter", run, back, "reduce_scatter_tensor")
 
 
-def all_reduce(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transfer:
+def all_reduce(group: ProcessGroup, reduce_op: str = "sum") -> Transfer:
     """The reduction of all ranks' tensors."""
-    group = mesh.get_group(mesh_dim)
-    back = {"sum": lambda: spread(mesh, mesh_dim), "avg": lambda: spread_share(mesh, mesh_dim)}.get(reduce_op)
+    back = {"sum": lambda: spread(group), "avg": lambda: spread_share(group)}.get(reduce_op)
     return Transfer("all_reduce", lambda x: collectives.all_reduce(x.clone(), reduce_op, group), back, "all_reduce")
 
 
@@ -184,15 +184,14 @@ def unreduced(mesh: DeviceMesh, mesh_dim: int, reduce_op: str = "sum") -> Transf
     return Transfer("partial", lambda x: x.clone(), averaged)
 
 
-def spread(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
+def spread(group: ProcessGroup) -> Transfer:
     """The tensor itself; the ranks' gradients of it are added up."""
-    return Transfer("replicate", None, lambda: all_reduce(mesh, mesh_dim))
+    return Transfer("replicate", None, lambda: all_reduce(group))
 
 
-def spread_share(mesh: DeviceMesh, mesh_dim: int) -> Transfer:
+def spread_share(group: ProcessGroup) -> Transfer:
     """An equal share of the tensor for each rank; the ranks' gradients of it are added up."""
-    count = mesh.shape[mesh_dim]
-    return Transfer("share", lambda x: x / count, lambda: all_reduce(mesh, mesh_dim, "avg"))
+    return Transfer("share", lambda x: x / group.size(), lambda: all_reduce(group, "avg"))
 
 
 def times(count: int) -> Transfer:
