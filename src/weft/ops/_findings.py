@@ -136,7 +136,7 @@ class Beyond:
         xp = namespace(self.values)
         if not self.values.size:
             return xp.zeros((), np.int64)
-        low, high = (xp.clip(of(self.values), -(2**31), 2**31 - 1).astype(np.int64) for of in (xp.min, xp.max))
+        low, high = (xp.clip(of(self.values).astype(np.int64), -(2**31), 2**31 - 1) for of in (xp.min, xp.max))
         return xp.where((low < 0) | (high >= self.stop), (low << 32) | (high & 0xFFFFFFFF), 0)
 
     def text(self, template: str, code: int) -> str:

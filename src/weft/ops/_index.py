@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from weft.errors import DTypeError, IndexRangeError, WeftError
@@ -56,6 +57,7 @@ def rows(dim: int, index: Array) -> tuple[Any, ...]:
 
 def outside(index: Array, size: int, location: str, *, negative: bool = False) -> Misses:
     """Indices that lie outside of `size` elements; `negative` ones may count from the end."""
+    index = index.astype(np.int64)  # in a narrow or unsigned type, a bound may be another number
     return misses(index, (index >= size) | (index < (-size if negative else 0)), location)
 
 
