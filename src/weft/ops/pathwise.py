@@ -46,14 +46,23 @@ def _integral(integrand: Callable[[Array], Array], left: Array, scale: Array) ->
 
 
 def _gamma_slope(a: Array, x: Array) -> Array:
-    """The derivative of a gamma draw, by the density `exp(a z - e**z)` of its logarithm z; d is z - log x."""
-    left = x <= jnp.maximum(a, 1)
-    scale = 1 / (jnp.abs(a - x) + jnp.sqrt(x) + jnp.where(left, 0, 1))
+    """The derivative of a gamma draw, by the density `exp(a z - e**z)` of its logarithm z; d is z - log x.
 
-    def integrand(d: Array) -> Array:
-        return jnp.exp(a * d - x * jnp.expm1(d)) * (d + jnp.log(x) - digamma(a))
+    To the right, the density falls like `exp(-v)` with v = x expm1(d), over which the integral is taken there. A draw
+    of 0, which stands for all that are too small, does not move.
+    """
+    inside = x > 0
+    x = jnp.where(inside, x, 1)
+    left = x <= a
+    width = jnp.abs(a - x) + jnp.sqrt(x)
+    scale = jnp.where(left, 1 / width, jnp.maximum(x, 1) / (width + 1))
 
-    return -x * _integral(integrand, left, scale)
+    def integrand(step: Array) -> Array:
+        d = jnp.where(left, step, jnp.log1p(step / x))
+        v = jnp.where(left, x * jnp.expm1(step), step)
+        return jnp.exp(a * d - v) * (d + jnp.log(x) - digamma(a)) / jnp.where(left, 1, x + v)
+
+    return jnp.where(inside, -x * _integral(integrand, left, scale), 0)
 
 
 def _beta_slope(x: Array, a: Array, b: Array) -> Array:
