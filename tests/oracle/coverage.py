@@ -12,7 +12,7 @@ from tests.oracle.replay import Result
 
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "build" / "oracle"
-_PAGE = _ROOT / "docs" / "coverage.md"
+PAGE = _ROOT / "docs" / "coverage.md"
 
 _HEAD = """# What is compared with PyTorch
 
@@ -72,14 +72,14 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
 
 def main() -> None:
     """Print the tables and write them to `docs/coverage.md`."""
-    from tests.oracle import modules, samples  # need torch, which noting results does not
+    from tests.oracle import modules, names, samples  # need torch, which noting results does not
     from tests.oracle.distributed import report
 
     rows, parts = _rows(), [_HEAD]
     for what, entries in (("operator", samples.entries()), ("module", modules.entries())):
         parts.append(section(what, {name: row for name, row in rows.items() if name in entries}, list(entries)))
-    text = "\n".join([*parts, report.written()])
-    _PAGE.write_text(text)
+    text = "\n".join([*parts, names.section(), report.written()])
+    PAGE.write_text(text)
     print(text)
 
 
