@@ -3,8 +3,8 @@
 from weft._devices.streams import Event as Event
 from weft._devices.streams import Stream as Stream
 from weft._devices.streams import StreamContext as StreamContext
-from weft.cuda._devices import __getattr__ as __getattr__
 from weft.cuda._devices import CudaError as CudaError
+from weft.cuda._devices import __getattr__ as __getattr__
 from weft.cuda._devices import can_device_access_peer as can_device_access_peer
 from weft.cuda._devices import clock_rate as clock_rate
 from weft.cuda._devices import cudart as cudart
