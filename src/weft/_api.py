@@ -22,7 +22,7 @@ _NAMES = {
     "weft._base.state": ("set_default_dtype", "set_default_device"),
     "weft._base.device": ("device",),
     "weft._base.size": ("Size",),
-    "weft.errors": ("OutOfMemoryError",),
+    "weft.errors": ("OutOfMemoryError",), "weft.futures": ("Future",),
     "weft._tensor.tensor": ("Tensor",),
     "weft._tensor.legacy_types": (
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",

@@ -24,7 +24,8 @@ def _gradient(
     keeps = is_grad_enabled()
     with enable_grad():
         output = convolution(input, weight, None, *options)
-    (result,) = grad(output, of, grad_output, create_graph=keeps)
+    (result,) = grad(output, of, grad_output, create_graph=keeps, materialize_grads=True)
+    assert result is not None, "it is materialized"
     return result
 
 

@@ -9,9 +9,9 @@ from weft.optim._optimizer import Optimizer as Optimizer
 from weft.optim._swap import swap_in_optimizer_params_and_state as swap_in_optimizer_params_and_state
 from weft.optim.adadelta import Adadelta as Adadelta
 from weft.optim.adagrad import Adagrad as Adagrad
+from weft.optim.adam import Adam as Adam
+from weft.optim.adam import AdamW as AdamW
 from weft.optim.adamax import Adamax as Adamax
-from weft.optim.adamw import Adam as Adam
-from weft.optim.adamw import AdamW as AdamW
 from weft.optim.asgd import ASGD as ASGD
 from weft.optim.lbfgs import LBFGS as LBFGS
 from weft.optim.nadam import NAdam as NAdam
