@@ -25,8 +25,8 @@ _NEXT = "\n## "
 _HEAD = f"""{TITLE}
 
 Written by `python -m tests.oracle.names` (and by `make oracle`). A name is counted in each public module that lists it
-in `__all__`, or, where there is no such list, that defines or re-exports it. Present is what can be imported from Weft's
-module of that name.
+in `__all__`, or, where there is no such list, that defines or re-exports it. Present is what can be imported from
+Weft's module of that name.
 """
 
 
@@ -99,8 +99,8 @@ def section() -> str:
     return "\n".join(
         [
             _HEAD,
-            f"{names - missing} of {names} names in {len(found)} modules are present: {here - lacking} of {here} in "
-            f"the {len(ours)} modules that Weft has, none of {names - here} in {len(absent)} modules that it has not.\n",
+            f"{names - missing} of {names} names in {len(found)} modules are present: {here - lacking} of {here} "
+            f"in the {len(ours)} modules that Weft has, none of the {names - here} in {len(absent)} others.\n",
             "| module | names | present | missing |",
             "|---|---|---|---|",
             *(

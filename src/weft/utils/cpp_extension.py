@@ -14,7 +14,7 @@ IS_WINDOWS = False
 def _refuse(name: str) -> NoReturn:
     raise UnsupportedCallError(
         f"utils.cpp_extension.{name}: extensions in C++ are linked with PyTorch's library, which is not there; make "
-        "the operator with `weft.from_jax` (as a Pallas kernel, or a foreign call of jax.ffi), or `weft.library.custom_op`"
+        "the operator with `weft.from_jax` (a Pallas kernel, or a foreign call by jax.ffi) or `weft.library.custom_op`"
     )
 
 
