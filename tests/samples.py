@@ -156,6 +156,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     "nonzero_static": {"input": _MATRIX, "size": 4},
     "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
+    "histogramdd_counts": {"input": numbers(4, 6, 2), "edges": [np.array([0.1, 0.3, 0.9]), np.array([0.0, 0.5])]},
+    "hash_tensor": {"input": _X, "dim": (0, 2)},
     # moved elements
     "view": {"input": _X, "shape": (8, 6)},
     "renamed": {"input": _X, "names": ("N", None, "C")},
