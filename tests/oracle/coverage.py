@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.cases import DTYPES
+from tests.oracle.known import reason_for_absence
 from tests.oracle.replay import Result
 
 _ROOT = Path(__file__).parents[2]
@@ -64,10 +65,18 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
             f"\n### Known differences of {what}s\n",
             *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
             f"\n### Entries of the {what} database without a counterpart\n",
-            ", ".join(f"`{name}`" for name in sorted(missing)) or "None.",
+            *(absence(missing) or ["None."]),
             "",
         ]
     )
+
+
+def absence(missing: list[str]) -> list[str]:
+    """The entries that have no counterpart, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for name in sorted(missing):
+        reasons.setdefault(reason_for_absence(name) or "not done", []).append(f"`{name}`")
+    return [f"- {', '.join(found)}: {reason}." for reason, found in reasons.items()]
 
 
 def main() -> None:
