@@ -81,11 +81,11 @@ def histogram(
     return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
 
 
-def _check_weight(input: Tensor, weight: Tensor | None, shape: Sequence[int], shown: Sequence[int]) -> None:
+def _check_weight(input: Tensor, weight: Tensor | None, shape: Sequence[int], sizes: Sequence[int]) -> None:
     if weight is not None and weight.shape != shape:
         raise ShapeError(
             "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
-            f"excluding its innermost dimension, but got input with shape {list(shown)} and weight with shape "
+            f"excluding its innermost dimension, but got input with shape {list(sizes)} and weight with shape "
             f"{list(weight.shape)}"
         )
     if weight is not None and weight.dtype is not input.dtype:
