@@ -130,8 +130,9 @@ def hash_tensor(input: Array, dim: Dims = (), *, keepdim: bool = False, mode: in
             "with the 'dim' argument."
         )
     wide = input.astype(jnp.float64 if category(input) == FLOAT else jnp.int64)
-    bits = jax.lax.bitcast_convert_type(wide, jnp.uint64)
-    return jnp.bitwise_xor.reduce(bits, axis=axes(dim, input.ndim), keepdims=keepdim)
+    bits, over = jax.lax.bitcast_convert_type(wide, jnp.uint64), axes(dim, input.ndim)
+    result = jax.lax.reduce(bits, jnp.uint64(0), jax.lax.bitwise_xor, over)
+    return jnp.expand_dims(result, over) if keepdim else result
 
 
 def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool = False) -> tuple[Array]:
