@@ -68,18 +68,18 @@ def _gamma_slope(a: Array, x: Array) -> Array:
 def _beta_slope(x: Array, a: Array, b: Array) -> Array:
     """The derivative of a beta draw with respect to a, divided by 1 - x.
 
-    It uses the density `s(z)**a s(-z)**b` of z = logit(x), where s is the logistic function; d is z - logit(x).
-    Towards the side with less probability, the density falls at once; if both parameters are small, away from the
-    nearer end.
+    It uses the density `s(z)**a s(-z)**b` of z = logit(x), where s is the logistic function; d is z - logit(x). The
+    integral is taken on the side of the mean of log(s) on which log(x) is, where the integrand has one sign; or on the
+    left, where the density is as good as `exp(a d)` for small x.
     """
     log_x, log_rest = jnp.log(x), jnp.log1p(-x)
-    up, down = a * (1 - x), b * x
-    left = jnp.where(jnp.maximum(up, down) < 1, x < 0.5, up > down)
+    up, down, mean = a * (1 - x), b * x, digamma(a) - digamma(a + b)
+    left = (log_x < mean) | (x * jnp.maximum(b, 1) <= up)
     scale = 1 / (jnp.abs(up - down) + jnp.sqrt((a + b) * x * (1 - x)))
 
     def integrand(d: Array) -> Array:
         log_s, log_rest_s = -jnp.logaddexp(log_x, log_rest - d), -jnp.logaddexp(log_x + d, log_rest)
-        return jnp.exp(a * log_s + b * log_rest_s) * (log_s + log_x - digamma(a) + digamma(a + b))
+        return jnp.exp(a * log_s + b * log_rest_s) * (log_s + log_x - mean)
 
     return -x * _integral(integrand, left, scale)
 
