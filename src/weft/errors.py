@@ -31,7 +31,7 @@ class DeviceError(WeftError, RuntimeError):
     """Operands live on different devices, or a device does not exist."""
 
 
-class OutOfMemoryError(WeftError, RuntimeError):
+class OutOfMemoryError(WeftError, RuntimeError, MemoryError):
     """A device or the host has no memory left for the result."""
 
 
