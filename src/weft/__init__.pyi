@@ -66,6 +66,7 @@ from weft import serialization as serialization
 from weft import signal as signal
 from weft import special as special
 from weft import testing as testing
+from weft import torch_version as torch_version
 from weft import types as types
 from weft import utils as utils
 from weft import version as version
@@ -103,6 +104,7 @@ from weft._assertions import _check_type as _check_type
 from weft._assertions import _check_value as _check_value
 from weft._switches import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from weft._tensor.convert import as_tensor as as_tensor
+from weft._base.torch_alias import as_torch as as_torch
 from weft._tensor.protocols import asarray as asarray
 from weft.amp.autocast_mode import autocast as autocast
 from weft.amp._state import autocast_decrement_nesting as autocast_decrement_nesting
