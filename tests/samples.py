@@ -156,6 +156,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     "nonzero_static": {"input": _MATRIX, "size": 4},
     "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
+    "histogramdd_counts": {"input": numbers(4, 6, 2), "edges": [np.array([0.1, 0.3, 0.9]), np.array([0.0, 0.5])]},
+    "hash_tensor": {"input": _X, "dim": (0, 2)},
     # moved elements
     "view": {"input": _X, "shape": (8, 6)},
     "renamed": {"input": _X, "names": ("N", None, "C")},
@@ -196,7 +198,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         "scales": None,
     },
     "fft_c2c": _transform("complex", -1, -1),
-    "fft_r2c": _transform("float", 3, 5),
+    "fft_r2c": {**_transform("float", 3, 5), "onesided": True},
     "fft_c2r": _transform("complex", -1, 7),
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import weft as torch
@@ -91,3 +92,22 @@ def test_names_that_have_nothing_to_do():
     torch._dynamo.mark_dynamic(torch.ones(2), 0)
     torch._dynamo.graph_break()
     assert torch._dynamo.disable is compiler.disable
+
+
+def test_functions_of_arrays_become_functions_of_tensors():
+    @compiler.wrap_numpy
+    def both(a, b):
+        return {"sum": np.add(a, b), "largest": a.max()}
+
+    result = both(torch.tensor([1.0, 5.0]), torch.tensor([2.0, 3.0]))
+    assert (result["sum"].tolist(), result["largest"].item()) == ([3, 8], 5)
+
+
+def test_names_of_pytorchs_guards_and_backends():
+    assert compiler.skip_all_guards_unsafe([object(), object()]) == [True, True]
+    compiler.set_default_backend("inductor")
+    assert compiler.get_default_backend() == "inductor"
+    compiler.set_default_backend(None)
+    assert compiler.get_default_backend() == "xla"
+    region = compiler.nested_compile_region(lambda x: x * 2)
+    assert torch.compile(lambda x: region(x) + 1)(torch.ones(1)).tolist() == [3]

@@ -71,9 +71,87 @@ def test_all_devices_draw_the_same():
 
 
 def test_what_there_is_not_is_told():
-    assert not hasattr(cuda, "CUDAGraph")
-    with pytest.raises(AttributeError, match=r"'CUDAGraph': graphs, captures and allocators are XLA's own affair"):
-        _ = cuda.CUDAGraph
+    assert not hasattr(cuda, "MemPool")
+    with pytest.raises(AttributeError, match=r"'MemPool': graphs, captures and allocators are XLA's own affair"):
+        _ = cuda.MemPool  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (cuda.CUDAGraph, "CUDAGraph: XLA captures the programs that it compiles by itself"),
+        (lambda: cuda.graph(None), "graph: XLA captures"),
+        (cuda.utilization, "cuda.utilization: jax does not tell it"),
+        (cuda.cudart, "cuda.cudart: XLA calls CUDA's runtime by itself"),
+        (cuda.nccl.version, "cuda.nccl.version: XLA calls NCCL by itself"),
+        (cuda.memory.memory_snapshot, "memory_snapshot: XLA's allocator does not list its blocks"),
+    ],
+)
+def test_what_is_xlas_is_refused(call, text):
+    with pytest.raises(NotImplementedError, match=f"^{text}"):
+        call()
+
+
+def test_memory_is_xlas_to_decide():
+    with pytest.raises(RuntimeError, match=r"set XLA_PYTHON_CLIENT_MEM_FRACTION=0\.5 in the environment"):
+        cuda.set_per_process_memory_fraction(0.5)
+    function = weft.nn.Linear(2, 2)
+    assert cuda.make_graphed_callables(function, (weft.ones(1, 2),)) is function
+
+
+def test_older_classes_tell_devices_apart():
+    x = weft.ones(2)
+    assert isinstance(x, weft.FloatTensor)
+    assert not isinstance(x, (cuda.FloatTensor, weft.DoubleTensor))
+
+
+@without
+def test_older_classes_need_the_device():
+    with pytest.raises(RuntimeError, match="this machine has no cuda device that jax can use"):
+        cuda.FloatTensor(2)
+
+
+def test_ranges_nest():
+    assert [cuda.nvtx.range_push("outer"), cuda.nvtx.range_push("inner")] == [0, 1]
+    assert [cuda.nvtx.range_pop(), cuda.nvtx.range_pop(), cuda.nvtx.range_pop()] == [1, 0, -1]
+
+    @cuda.nvtx.range("step {}", 3)
+    def step(x):
+        cuda.nvtx.mark("within")
+        return x + 1
+
+    assert step(1) == 2
+    cuda.nvtx.range_end(cuda.nvtx.range_start("from here to there"))
+
+
+def test_copies_between_devices():
+    x = weft.arange(6.0)
+    assert [part.tolist() for part in cuda.comm.scatter(x, ["cpu", "cpu"])] == [[0, 1, 2], [3, 4, 5]]
+    parts = cuda.comm.scatter(x, ["cpu", "cpu"], chunk_sizes=[4, 2])
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5]]
+    assert cuda.comm.gather(parts, destination="cpu").tolist() == x.tolist()
+    assert cuda.comm.reduce_add([x, x, x]).tolist() == (3 * x).tolist()
+    assert [t.tolist() for t in cuda.comm.reduce_add_coalesced([[x, x], [x, 2 * x]])] == [
+        (2 * x).tolist(),
+        (3 * x).tolist(),
+    ]
+    out = [weft.zeros(6), weft.zeros(6)]
+    assert all(a is b for a, b in zip(cuda.comm.broadcast(x, out=out), out, strict=True))
+    assert out[1].tolist() == x.tolist()
+    with pytest.raises(RuntimeError, match="Exactly one of 'devices' and 'out'"):
+        cuda.comm.broadcast(x)
+    with pytest.raises(RuntimeError, match=r"input 1 has invalid size: got \(2,\), but expected \(6,\)"):
+        cuda.comm.reduce_add([x, x[:2]])
+
+
+def test_too_large_results_say_so():
+    x = weft.ones(1 << 24, 1) * weft.ones(1, 1 << 24)  # 1 PiB, more than addresses reach
+    with pytest.raises(
+        weft.OutOfMemoryError, match=r"^CPU out of memory\. DefaultCPUAllocator: can't allocate memory: "
+    ):
+        x[0, 0].item()
+    with pytest.raises(cuda.OutOfMemoryError):  # which is the same class
+        x.sum().item()
 
 
 @needs_cuda

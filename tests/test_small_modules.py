@@ -141,3 +141,68 @@ def test_warnings_may_come_each_time():
         torch.set_warn_always(False)
     with pytest.raises(RuntimeError, match=r"expects a bool, but got int$"):
         torch.set_warn_always(1)
+
+
+def test_sobol_points_are_joe_and_kuos():
+    engine = torch.quasirandom.SobolEngine(3)
+    first = [[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.75, 0.25, 0.25], [0.25, 0.75, 0.75]]
+    assert engine.draw(2).tolist() == first[:2]
+    assert engine.draw(2, dtype=torch.float64).tolist() == first[2:]
+    assert engine.reset().fast_forward(3).draw().tolist() == first[3:]
+    assert engine.draw_base2(2).shape == (4, 3)
+    with pytest.raises(ValueError, match="8 points have been previously generated, then: n=8\\+2\\*\\*1=10"):
+        engine.draw_base2(1)
+    with pytest.raises(ValueError, match=r"dimensionality for SobolEngine is \[1, 21201\], got 0"):
+        torch.quasirandom.SobolEngine(0)
+
+
+def test_scrambled_sobol_points_follow_the_seed():
+    torch.manual_seed(0)
+    first = torch.quasirandom.SobolEngine(2, scramble=True).draw(8)
+    torch.manual_seed(0)
+    assert torch.quasirandom.SobolEngine(2, scramble=True).draw(8).tolist() == first.tolist()
+    assert torch.quasirandom.SobolEngine(2, scramble=True).draw(8).tolist() != first.tolist()
+    assert sorted((first[:, 0] * 8).int().tolist()) == list(range(8))  # still one in each eighth
+    assert repr(torch.quasirandom.SobolEngine(2, True, 7)) == "SobolEngine(dimension=2, scramble=True, seed=7)"
+
+
+def test_older_paths_lead_to_the_same_objects():
+    from weft.autograd.variable import Variable
+    from weft.distributed.fsdp.api import ShardingStrategy
+    from weft.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel
+    from weft.distributed.tensor.parallel.style import ColwiseParallel
+    from weft.functional import einsum
+    from weft.nn.common_types import _size_2_t
+    from weft.nn.parallel.replicate import replicate
+    from weft.nn.parallel.scatter_gather import scatter_kwargs
+    from weft.optim.adamw import AdamW
+
+    assert Variable is torch.autograd.Variable
+    assert ShardingStrategy is torch.distributed.fsdp.ShardingStrategy
+    assert FullyShardedDataParallel is torch.distributed.fsdp.FullyShardedDataParallel
+    assert ColwiseParallel is torch.distributed.tensor.parallel.ColwiseParallel
+    assert einsum is torch.einsum
+    assert replicate is nn.parallel.replicate
+    assert AdamW is torch.optim.AdamW
+    assert _size_2_t == int | tuple[int, int]
+    assert scatter_kwargs((torch.arange(2),), {"scale": 3}, ["cpu", "cpu"])[1] == ({"scale": 3}, {"scale": 3})
+
+
+def test_variables_are_tensors():
+    x = torch.ones(2)
+    v = torch.autograd.Variable(x, requires_grad=True)
+    assert isinstance(x, torch.autograd.Variable)
+    assert not isinstance(2, torch.autograd.Variable)
+    (v * 3).sum().backward()
+    assert (v.grad.tolist(), x.requires_grad, torch.autograd.Variable().shape) == ([3, 3], False, (0,))
+    with pytest.raises(TypeError, match=r"^Variable data has to be a tensor, but got list"):
+        torch.autograd.Variable([1.0])
+
+
+def test_extensions_in_cpp_are_refused_when_they_are_built():
+    from weft.utils.cpp_extension import CUDA_HOME, BuildExtension, CUDAExtension, load
+
+    assert CUDA_HOME is None
+    for call in (lambda: load("name", ["a.cpp"]), lambda: CUDAExtension("name", []), BuildExtension):
+        with pytest.raises(NotImplementedError, match="make the operator with `weft"):
+            call()

@@ -7,9 +7,9 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
-    "torch_version", "types", "utils", "version", "xla", "xpu",
+    "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "monitor", "mps",
+    "mtia", "multiprocessing", "nn", "optim", "quasirandom", "random", "return_types", "serialization", "signal",
+    "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
@@ -22,6 +22,7 @@ _NAMES = {
     "weft._base.state": ("set_default_dtype", "set_default_device"),
     "weft._base.device": ("device",),
     "weft._base.size": ("Size",),
+    "weft.errors": ("OutOfMemoryError",), "weft.futures": ("Future",),
     "weft._tensor.tensor": ("Tensor",),
     "weft._tensor.legacy_types": (
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
@@ -78,7 +79,7 @@ _NAMES = {
 _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
-    "get_default_dtype": ("weft._base.state", "default_dtype"),
+    "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip

@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from weft._base.state import ambient
 from weft._tensor.compile import Compiled, functions
 from weft._tensor.compile import compile as compile
 from weft._tensor.compile import set_stance as set_stance
+from weft._tensor.convert import tensor
+from weft._tensor.tensor import Tensor
+from weft.utils._pytree import tree_map
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -94,3 +99,77 @@ def save_cache_artifacts() -> None:
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:
     """None, as in PyTorch where nothing could be loaded."""
+
+
+def nested_compile_region(fn: Any = None, **options: Any) -> Any:
+    """The function itself, or a decorator: repeated regions of a recorded graph share one program in any case."""
+    del options
+    return (lambda function: function) if fn is None else fn
+
+
+def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Function], Function]:
+    """A decorator that changes nothing: a capture runs the original function."""
+    del original_fn, options
+    return lambda function: function
+
+
+def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy arrays as one of tensors, which reads its arguments; without gradients."""
+
+    @wraps(fn)
+    def of_tensors(*args: Any, **kwargs: Any) -> Any:
+        inner = tree_map(_to_array, (args, kwargs))
+        return tree_map(_to_tensor, fn(*inner[0], **inner[1]))
+
+    return of_tensors
+
+
+def _to_array(x: Any) -> Any:
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+
+
+def _to_tensor(x: Any) -> Any:
+    return tensor(x) if isinstance(x, np.ndarray | np.generic) else x
+
+
+# --- the default compiler, whose name is stored -----------------------------------------------------------------
+
+
+class _Default:
+    backend: Any = "xla"
+
+
+def get_default_backend() -> Any:
+    """What `set_default_backend` has stored: "xla" at first. `compile` takes XLA in any case."""
+    return _Default.backend
+
+
+def set_default_backend(backend: Any) -> None:
+    """Store the name of a compiler, or None for "xla"."""
+    _Default.backend = "xla" if backend is None else backend
+
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """False, and no effect: ranks do not agree on captures."""
+    del enabled
+    return False
+
+
+# --- guards, of which there are none: a replay is valid while what the function can reach is unchanged ------------
+
+
+def _guards(name: str) -> Callable[..., list[bool]]:
+    def keep(guard_entries: Sequence[Any], *args: Any, **kwargs: Any) -> list[bool]:
+        return [True for _ in guard_entries]
+
+    keep.__name__ = keep.__qualname__ = name
+    keep.__doc__ = "True for each guard: `compile` has none that could be left out."
+    return keep
+
+
+skip_guard_on_inbuilt_nn_modules_unsafe = _guards("skip_guard_on_inbuilt_nn_modules_unsafe")
+skip_guard_on_all_nn_modules_unsafe = _guards("skip_guard_on_all_nn_modules_unsafe")
+skip_guard_on_globals_unsafe = _guards("skip_guard_on_globals_unsafe")
+skip_all_guards_unsafe = _guards("skip_all_guards_unsafe")
+keep_tensor_guards_unsafe = _guards("keep_tensor_guards_unsafe")
+keep_portable_guards_unsafe = _guards("keep_portable_guards_unsafe")

@@ -31,6 +31,10 @@ class DeviceError(WeftError, RuntimeError):
     """Operands live on different devices, or a device does not exist."""
 
 
+class OutOfMemoryError(WeftError, RuntimeError, MemoryError):
+    """A device or the host has no memory left for the result."""
+
+
 class NoDeviceError(DeviceError, AssertionError):
     """There is no device of this kind, where PyTorch asserts that there is one."""
 

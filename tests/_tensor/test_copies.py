@@ -128,3 +128,16 @@ def test_as_subclass_shares_elements():
     assert type(y) is Mine
     y.zero_()
     assert x.tolist() == [0, 0]
+
+
+def test_layouts_are_given_by_the_order_of_dims():
+    x = weft.empty_permuted((2, 3, 4), (0, 2, 1), dtype=weft.int32)
+    assert (x.shape, x.stride(), x.dtype) == ((2, 3, 4), (12, 1, 3), weft.int32)
+    assert x.new_empty_strided((2, 2), (1, 2)).stride() == (1, 2)
+    for order, text in (
+        ((0, 0, 1), "Duplicate dim not allowed"),
+        ((0,), "does not match the length"),
+        ((0, 1, 3), "3"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            weft.empty_permuted((2, 3, 4), order)

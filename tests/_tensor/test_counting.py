@@ -145,3 +145,43 @@ def test_numbers_that_scale_keep_their_types():
         [2, 2]
     ]
     assert weft.ones(2, dtype=weft.bool).add(weft.ones(2, dtype=weft.bool), alpha=True).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_histograms_of_points(density):
+    points, weight = RNG.standard_normal((50, 3)), RNG.uniform(size=50)
+    edges = [np.array([-1.0, 0.0, 0.5, 2.0]), np.array([-2.0, 2.0]), np.array([-1.0, 0.0, 1.0])]
+    expected, _ = np.histogramdd(points, edges, weights=weight, density=density)
+    hist, given = weft.histogramdd(
+        weft.tensor(points), [weft.tensor(e) for e in edges], weight=weft.tensor(weight), density=density
+    )
+    np.testing.assert_allclose(hist.numpy(), expected)
+    assert [e.tolist() for e in given] == [e.tolist() for e in edges]
+    expected, bounds = np.histogramdd(points, [2, 3, 1], range=[(-1, 1), (0, 2), (-3, 3)])
+    result = weft.histogramdd(weft.tensor(points), [2, 3, 1], range=[-1.0, 1.0, 0.0, 2.0, -3.0, 3.0])
+    np.testing.assert_array_equal(result.hist.numpy(), expected)
+    np.testing.assert_allclose(result.bin_edges[1].numpy(), bounds[1])
+    assert weft.histogramdd(weft.tensor(points), 4).hist.sum().item() == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((weft.ones(3), [2]), "input tensor should have at least 2 dimensions"),
+        ((weft.ones(3, 2), [2]), "The size of bins must be equal to the innermost dimension"),
+        ((weft.ones(3, 2), [2, 0]), "bins must be > 0, but got 0 for dimension 1"),
+    ],
+)
+def test_histograms_of_points_are_refused(arguments, text):
+    with pytest.raises(RuntimeError, match=text):
+        weft.histogramdd(*arguments)
+
+
+def test_hashes_are_bits_combined_by_exclusive_or():
+    x = np.array([[1.5, 2.5], [-3.0, 0.0]])
+    bits = np.bitwise_xor.reduce(x.view(np.uint64), axis=0)
+    assert weft.hash_tensor(weft.tensor(x), 0).tolist() == bits.tolist()
+    assert weft.hash_tensor(weft.tensor(x).float(), 0, keepdim=True).tolist() == [bits.tolist()]
+    assert weft.hash_tensor(weft.tensor([3, -1], dtype=weft.int8)).item() == 2**64 - 4
+    with pytest.raises(RuntimeError, match="Unknown hash_tensor mode: 1"):
+        weft.hash_tensor(weft.tensor(x), mode=1)

@@ -50,3 +50,21 @@ def test_known_slopes():
     x = weft.tensor([0.1, 1.0, 5.0], dtype=weft.float64)
     slope = weft._standard_gamma_grad(weft.ones_like(x), x)
     np.testing.assert_allclose(slope.numpy(), [0.289273116616, 1.17356302722, 2.35707575362], rtol=1e-8)
+
+
+def test_small_parameters_and_draws_of_zero():
+    """By the derivative of the incomplete gamma function, computed with 60 digits; what underflows does not move."""
+    a = weft.tensor([1e-4, 1e-3, 1e-2, 1e-3, 1e-3], dtype=weft.float64)
+    x = weft.tensor([0.5, 0.05, 0.9, 3.0, 0.0], dtype=weft.float64)
+    expected = [4615.090326332, 129.7964263828, 58.40705735553, 787.9148858831, 0]
+    np.testing.assert_allclose(weft._standard_gamma_grad(a, x).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(weft._standard_gamma_grad(a.float(), x.float()).numpy(), expected, rtol=1e-5)
+
+
+def test_small_parameters_of_beta_draws():
+    """By the derivative of the incomplete beta function, computed with 50 digits."""
+    a, b, x = weft.tensor([[1e-4, 1e-3, 1e-2, 1e-3], [0.1, 10.0, 1.0, 1e-3], [0.3, 0.02, 0.9, 0.5]], dtype=weft.float64)
+    expected = [33336.77496465, 30.77014620779, 94.82446409204, 250346.8134775]
+    np.testing.assert_allclose(weft._dirichlet_grad(x, a, a + b).numpy(), expected, rtol=1e-6)
+    narrow = weft._dirichlet_grad(x.float(), a.float(), (a + b).float())
+    np.testing.assert_allclose(narrow.numpy(), expected, rtol=1e-4)

@@ -86,7 +86,7 @@ def test_degrees_of_polynomials(name):
 
 
 _ULP = {
-    "float32": {"airy_ai": 40_000, "gammaln": 800, "log_softmax": 2e6, "chebyshev_polynomial_w": 4_000},
+    "float32": {"log_softmax": 2e6, "chebyshev_polynomial_w": 4_000},
     "float64": {"airy_ai": 4_000, "gammaln": 800, "log_softmax": 3e6, "chebyshev_polynomial_w": 8_000},
 }
 """Bounds above the usual one: near zeros of the functions relative errors are large, in any framework."""
@@ -115,6 +115,8 @@ _EXACT = [
     "xlog1py",
 ]
 """Functions that are within a few ulp everywhere."""
+_ROUNDED = ["airy_ai", "gammainc", "gammaincc", "gammaln", "multigammaln", "polygamma", "zeta"]
+"""Functions of which float32 results are computed in float64 and rounded once."""
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -122,7 +124,19 @@ _EXACT = [
 def test_errors_in_ulp(name, dtype):
     function = FUNCTIONS[name].thinned(17)
     values = function(special, *(weft.tensor(x) for x in function.inputs(dtype))).numpy()
-    assert np.nanmax(errors(function, dtype, values)) <= (5 if name in _EXACT else _ULP[dtype].get(name, _USUAL))
+    bound = 5 if name in _EXACT else _ULP[dtype].get(name, _USUAL)
+    assert np.nanmax(errors(function, dtype, values)) <= bound
+
+
+@pytest.mark.parametrize("name", _ROUNDED)
+def test_float32_results_are_rounded_once(name):
+    function = FUNCTIONS[name].thinned(17)
+    values = function(special, *(weft.tensor(x) for x in function.inputs("float32"))).numpy()
+    assert np.nanmax(errors(function, "float32", values)) <= 0.501
+
+
+def test_zeros_of_gammaln_have_no_sign():
+    assert np.signbit(special.gammaln(weft.tensor([1.0, 2.0])).numpy()).tolist() == [False, False]
 
 
 def _slope(name: str, *points: float) -> list[float]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.cases import DTYPES
+from tests.oracle.known import reason_for_absence
 from tests.oracle.replay import Result
 
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "build" / "oracle"
-_PAGE = _ROOT / "docs" / "coverage.md"
+PAGE = _ROOT / "docs" / "coverage.md"
 
 _HEAD = """# What is compared with PyTorch
 
@@ -64,22 +65,30 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
             f"\n### Known differences of {what}s\n",
             *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
             f"\n### Entries of the {what} database without a counterpart\n",
-            ", ".join(f"`{name}`" for name in sorted(missing)) or "None.",
+            *(absence(missing) or ["None."]),
             "",
         ]
     )
 
 
+def absence(missing: list[str]) -> list[str]:
+    """The entries that have no counterpart, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for name in sorted(missing):
+        reasons.setdefault(reason_for_absence(name) or "not done", []).append(f"`{name}`")
+    return [f"- {', '.join(found)}: {reason}." for reason, found in reasons.items()]
+
+
 def main() -> None:
     """Print the tables and write them to `docs/coverage.md`."""
-    from tests.oracle import modules, samples  # need torch, which noting results does not
+    from tests.oracle import modules, names, samples  # need torch, which noting results does not
     from tests.oracle.distributed import report
 
     rows, parts = _rows(), [_HEAD]
     for what, entries in (("operator", samples.entries()), ("module", modules.entries())):
         parts.append(section(what, {name: row for name, row in rows.items() if name in entries}, list(entries)))
-    text = "\n".join([*parts, report.written()])
-    _PAGE.write_text(text)
+    text = "\n".join([*parts, names.section(), report.written()])
+    PAGE.write_text(text)
     print(text)
 
 

@@ -134,6 +134,42 @@ def reason_for(case: Case, fault: str) -> str:
     return ""
 
 
+_INTERNAL = "an internal function of ATen"
+_OTHER_TYPE = "an element type that is not there"
+_MASKED = "masked tensors"
+_SPARSE = "sparse tensors"
+
+ABSENT: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "_batch_norm_with_update", "_chunk_cat", "_native_batch_norm_legit", "_softmax_backward_data",
+            "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "max_pool2d_with_indices_backward",
+            "native_dropout_backward", "slice", "torch_ops_aten__efficient_attention_forward",
+            "torch_ops_aten__flash_attention_forward", "torch_ops_aten__safe_softmax_default",
+        ),
+        _INTERNAL,
+    ),
+    **dict.fromkeys(("chalf", "torch__scaled_mm", "torch__scaled_mm_v2"), _OTHER_TYPE),
+    **dict.fromkeys(("sparse_mm_reduce", "sparse_sampled_addmm", "to_sparse"), _SPARSE),
+    **dict.fromkeys(
+        ("linalg_lstsq_grad_oriented", "linalg_pinv_singular", "pca_lowrank", "svd_lowrank"),
+        "the entry calls a function on something computed from its samples; the function is there",
+    ),
+    **dict.fromkeys(
+        ("_segment_reduce_lengths", "_segment_reduce_offsets"), "a prototype of PyTorch's; `scatter_reduce` does it"
+    ),
+    "_upsample_bilinear2d_aa": "an internal function of ATen; `interpolate` has `antialias`",
+}  # fmt: skip
+"""Entries of the database without a counterpart here, and why; those of one family by their prefix, below."""
+_ABSENT_FAMILIES = {"masked_": _MASKED, "jiterator_": "kernels in CUDA's C++, which PyTorch has on no other device"}
+
+
+def reason_for_absence(name: str) -> str:
+    """Why an entry of the database has no counterpart; empty when that is not known."""
+    family = next((reason for prefix, reason in _ABSENT_FAMILIES.items() if name.startswith(prefix)), "")
+    return ABSENT.get(name, family)
+
+
 @dataclass(frozen=True)
 class KnownRefusal:
     """A wrong call that is refused otherwise, or not at all: of an operator, where the fault's text has `part`."""

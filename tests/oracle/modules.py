@@ -61,8 +61,8 @@ _NAMESPACES = (
 
 
 def _named(x: Any) -> Any:
-    """Weft's object of the same name, for a function, class or dtype of PyTorch's."""
-    name = str(x).removeprefix("torch.") if isinstance(x, torch.dtype) else x.__name__
+    """Weft's object of the same name, for a function, class, dtype or layout of PyTorch's."""
+    name = str(x).removeprefix("torch.") if isinstance(x, torch.dtype | torch.layout) else x.__name__
     for there, here in _NAMESPACES:
         if getattr(there, name, None) is x and hasattr(here, name):
             return getattr(here, name)

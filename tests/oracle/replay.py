@@ -16,6 +16,7 @@ from tests.oracle.cases import Case, Tree, cotangent, decode
 from tests.oracle.compare import difference
 from tests.oracle.known import SIGN_FREE, reason_for
 from weft import Tensor
+from weft._api import LOCATIONS
 from weft._tensor.assemble import PUBLIC
 from weft.nn import functional
 
@@ -44,6 +45,8 @@ def public(path: str) -> Any:
     module, _, name = path.rpartition(".")
     if module == "nn.functional":  # which also names functions of the package
         return getattr(functional, name, None)
+    if not module and name in LOCATIONS:
+        return getattr(weft, name)
     return PUBLIC.get(module, {}).get(name)
 
 

@@ -26,17 +26,14 @@ MISSING = {
     "Reducer",
     "ProcessGroupNCCL",
     "ProcessGroupMPI",
-    # for programs that are not there yet
-    "DeviceMesh",
-    "init_device_mesh",
-    "record_comm",
+    "record_comm",  # of PyTorch's compiler
     # what the package itself has imported or needs
     "RankType",
     "config",
     "log",
     "timedelta",
 }
-INNER = {"init_process_group": {"_ranks"}}
+INNER = {"init_process_group": {"_ranks"}, "init_device_mesh": {"backend_override"}}
 MORE = {"rendezvous"}  # `timeout` has a name of its own
 
 

@@ -208,6 +208,10 @@ def _is_known(name: str, dtype: str, case: tuple[Any, ...]) -> bool:
         return abs(first / case[1]) > 1e30
     if name == "ldexp":  # its powers of two may be denormal
         return first != 0 and case[1] <= -127
+    if name == "i0":  # it multiplies infinity by 0
+        return abs(first) == np.inf
+    if name == "_standard_gamma_grad":  # its approximations are off by up to a fifth; other parameters have no draws
+        return not first > 0 or not case[1] <= 0
     return name in ("igamma", "igammac")  # it gives numbers for NaN, and accuracy is that of a series
 
 

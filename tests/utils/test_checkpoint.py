@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 import weft
 from weft._base.state import ambient
 from weft._lazy import realize
-from weft.utils.checkpoint import checkpoint, checkpoint_sequential
+from weft.utils.checkpoint import (
+    CheckpointFunction,
+    check_backward_validity,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+    detach_variable,
+    get_device_states,
+)
 
 
 def leaf(*numbers):
@@ -101,3 +111,33 @@ def test_a_chain_in_segments(segments):
 
     expected = gradients(lambda x, weight: (x * weight).sin().exp().tanh())
     assert gradients(run)[1] == pytest.approx(expected[1], rel=1e-14)
+
+
+def test_functions_run_in_the_first_context():
+    entered = []
+
+    @contextmanager
+    def around(name):
+        entered.append(name)
+        yield
+
+    x = leaf(1.0, 2.0)
+    y = checkpoint(weft.exp, x, use_reentrant=False, context_fn=lambda: (around("forward"), around("again")))
+    y.sum().backward()
+    assert entered == ["forward"]
+    assert weft.allclose(x.grad, x.exp())
+    selective = partial(create_selective_checkpoint_contexts, [weft.exp])
+    assert checkpoint(weft.exp, x, context_fn=selective, debug=True, early_stop=False).requires_grad
+
+
+def test_what_programs_with_checkpoints_of_their_own_call():
+    x = leaf(1.0)
+    (copied, number) = detach_variable((x * 2, 3))
+    assert (copied.is_leaf, copied.requires_grad, number) == (True, True, 3)
+    with pytest.raises(RuntimeError, match="Only tuple of tensors is supported"):
+        detach_variable([x])
+    with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
+        check_backward_validity([x.detach()])
+    assert get_device_states(x) == ([], [])
+    CheckpointFunction.apply(weft.exp, True, x).backward()
+    assert x.grad is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,9 @@ from weft._base.device import device as Device
 from weft._devices.streams import Stream, StreamContext
 from weft._devices.streams import synchronize as finish_all
 from weft._lazy.runtime import jax_device, memory_of
-from weft._tensor.generator import default_generator
+from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor
-from weft.errors import DeviceError, ValueRangeError
+from weft.errors import DeviceError, SettingError, ValueRangeError
 from weft.random import get_rng_state, manual_seed, set_rng_state
 
 
@@ -126,6 +127,17 @@ class DeviceType:
         held = self.held(self.index_of(device, optional=True))
         return DeviceProperties(held.device_kind, memory_of(held)[1], *self.get_device_capability(device))
 
+    def can_device_access_peer(self, device: DeviceLike, peer_device: DeviceLike) -> bool:
+        """Whether devices copy to each other without the host; False, since jax does not tell it."""
+        for one in (device, peer_device):
+            self.held(self.index_of(one))
+        return False
+
+    @property
+    def default_generators(self) -> tuple[Generator, ...]:
+        """The default generator, once for each device."""
+        return (default_generator,) * self.device_count()
+
     # --- memory ---
 
     def empty_cache(self) -> None:
@@ -161,6 +173,18 @@ class DeviceType:
 
     def reset_peak_memory_stats(self, device: DeviceLike | None = None) -> None:
         """Does nothing: XLA's allocator counts its peak from the start of the process."""
+
+    reset_accumulated_memory_stats = reset_peak_memory_stats
+
+    def get_per_process_memory_fraction(self, device: DeviceLike | None = None) -> float:
+        """The part of the memory that XLA's allocator may take, by `XLA_PYTHON_CLIENT_MEM_FRACTION`."""
+        self.held(self.index_of(device, optional=True))
+        return float(os.environ.get(_FRACTION, "0.75"))
+
+    def set_per_process_memory_fraction(self, fraction: float, device: DeviceLike | None = None) -> None:
+        """Refused with `RuntimeError`: XLA decides it when it starts."""
+        self.index_of(device, optional=True)
+        raise SettingError(f"XLA decides on its memory when it starts: set {_FRACTION}={fraction} in the environment")
 
     # --- random numbers, which are the same on every device ---
 
@@ -219,6 +243,7 @@ class DeviceType:
         return self.index if target.index is None else target.index
 
 
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _INTERNAL = ("index", "index_of", "held")
 _NAMES: dict[str, str] = {
     "bytes_in_use": "allocated_bytes.all.current",

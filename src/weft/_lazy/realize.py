@@ -22,7 +22,7 @@ from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
-from weft._lazy.runtime import tier_of
+from weft._lazy.runtime import memory_error, tier_of
 from weft._lazy.value import Absent, Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
@@ -313,9 +313,11 @@ def _run(batch: Batch, pending: Pending) -> None:
     batch.arrays = []
     try:
         results = execute(batch.program, batch.graph, arrays)
-    except BaseException:
+    except BaseException as error:
         for value in outputs:  # still pending, so that a later read tries again
             value.array = None
+        if (exhausted := memory_error(error, outputs[0].aval.device)) is not None:
+            raise exhausted from error
         raise
     else:
         doubts = batch.doubts

@@ -22,7 +22,7 @@ from weft._base import config
 from weft._base.device import CPU, device
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
-from weft.errors import DeviceError, DistBackendError, NoDeviceError
+from weft.errors import DeviceError, DistBackendError, NoDeviceError, OutOfMemoryError
 from weft.ops._jax import device_put, live_arrays, update_config
 
 # mallopt's parameters, from glibc's <malloc.h>
@@ -89,6 +89,18 @@ def jax_device(target: device) -> Any:
     if index >= len(devices):
         raise DeviceError(f"{target}: this machine has {len(devices)} {target.type} device(s), counted from 0")
     return devices[index]
+
+
+def memory_error(error: BaseException, target: device) -> OutOfMemoryError | None:
+    """The error to raise where a computation on a device has failed for want of memory; None where it has not."""
+    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+        return None
+    allocator = "DefaultCPUAllocator: can't allocate memory: " if target.type == "cpu" else ""
+    text = str(error).partition("\n")[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+    return OutOfMemoryError(
+        f"{target.type.upper()} out of memory. {allocator}{text}; compute less at a time, or `del` tensors that are no "
+        "longer needed"
+    )
 
 
 class _Started:

@@ -315,9 +315,11 @@ def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
     return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
-def scalar_tensor(value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None) -> Tensor:
+def scalar_tensor(
+    value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """A zero-dim tensor, by default of the default float type."""
-    return tensor(value, dtype=dtype or default_dtype(), device=device)
+    return tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def moved(source: Tensor, target: device_class) -> Tensor:

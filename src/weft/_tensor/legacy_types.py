@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._base.device import CPU, DeviceLike
+from weft._base.device import DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.composite.convert import TYPE_NAMES
@@ -30,9 +30,10 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
 
 
 class _LegacyType(type):
-    """A class whose instances are the CPU tensors of one element type."""
+    """A class whose instances are the tensors of one element type on devices of one type."""
 
     dtype: DType
+    home: str
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         if bases:
@@ -40,19 +41,23 @@ class _LegacyType(type):
         return super().__new__(cls, name, bases, namespace)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == "cpu"
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls.home
 
     def __call__(cls, *args: Any, device: DeviceLike | None = None) -> Tensor:
-        return tensor_of(cls.dtype, CPU, args, device)
+        return tensor_of(cls.dtype, canonical(cls.home), args, device)
 
 
-CLASSES = {
-    path.removeprefix("torch."): _LegacyType(
-        path.removeprefix("torch."), (), {"dtype": dtype, "__module__": "torch", "__doc__": f"Tensors of `{dtype}`."}
-    )
-    for path, dtype in TYPE_NAMES.items()
-}
-"""The classes by name. A class called with sizes or elements creates a tensor of its type."""
+def classes_of(home: str, module: str) -> dict[str, type]:
+    """The classes of a module, by name. A class called with sizes or elements creates a tensor of its type."""
+    return {
+        name: _LegacyType(
+            name, (), {"dtype": dtype, "home": home, "__module__": module, "__doc__": f"Tensors of `{dtype}`."}
+        )
+        for name, dtype in ((path.removeprefix("torch."), dtype) for path, dtype in TYPE_NAMES.items())
+    }
+
+
+CLASSES = classes_of("cpu", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -17,3 +17,4 @@ from weft.autograd._modes import is_inference_mode_enabled as is_inference_mode_
 from weft.autograd._modes import no_grad as no_grad
 from weft.autograd._modes import set_detect_anomaly as set_detect_anomaly
 from weft.autograd._modes import set_grad_enabled as set_grad_enabled
+from weft.autograd.variable import Variable as Variable

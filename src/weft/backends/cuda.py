@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from weft import _switches
+from weft._tensor.tensor import Tensor
 from weft.backends import _sdp
 from weft.backends._sdp import SDPBackend as SDPBackend
 from weft.backends._sdp import allow_fp16_bf16_reduction_math_sdp as allow_fp16_bf16_reduction_math_sdp
@@ -201,3 +202,36 @@ def sdp_kernel(
         SDPBackend.CUDNN_ATTENTION: enable_cudnn,
     }
     return sdpa_kernel([backend for backend, is_on in chosen.items() if is_on])
+
+
+@dataclass
+class SDPAParams:
+    """The arguments of an attention, for the questions below."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool = False
+
+
+def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """False: there is one implementation, which XLA fuses."""
+    return False
+
+
+def can_use_efficient_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """False: there is one implementation, which XLA fuses."""
+    return False
+
+
+def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """False: there is one implementation, which XLA fuses."""
+    return False
+
+
+def is_ck_sdpa_available() -> bool:
+    """False: there is one implementation, which XLA fuses."""
+    return False

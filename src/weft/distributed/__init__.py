@@ -14,6 +14,7 @@ __getattr__, __dir__ = _on_first_use(
         "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "QueueEmptyError"),
         "weft.distributed._reduce_op": ("ReduceOp", "reduce_op", "supports_complex", "_make_nccl_premul_sum"),
         "weft.distributed._work": ("Work",),
+        "weft.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
         "weft.distributed.remote_device": ("_remote_device",),
         "weft.distributed._group": ("ProcessGroup",),
         "weft.distributed._group_gloo": ("ProcessGroupGloo",),

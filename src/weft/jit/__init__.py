@@ -3,6 +3,7 @@
 from typing import Final as Final
 
 from weft.compiler import is_tracing as is_tracing
+from weft.futures import Future as Future
 from weft.jit._annotations import Attribute as Attribute
 from weft.jit._annotations import annotate as annotate
 from weft.jit._annotations import export as export

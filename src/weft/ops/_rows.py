@@ -79,6 +79,11 @@ def in_float32(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Ar
     return function(*(a.astype(jnp.float32 if narrow else dtype) for a in arrays)).astype(dtype)
 
 
+def in_float64(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
+    """Call a function whose steps cancel digits in float64, and round once to the type of its first array."""
+    return function(*(a.astype(jnp.float64) for a in arrays)).astype(arrays[0].dtype)
+
+
 @jax.custom_jvp
 def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     """`a / b` for arrays of one type, rounded once.

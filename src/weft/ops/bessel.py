@@ -14,7 +14,7 @@ from functools import partial
 import jax.numpy as jnp
 
 from weft.ops import _fits as fits
-from weft.ops._rows import function_row
+from weft.ops._rows import function_row, in_float64
 from weft.ops._smooth import fitted, minus, polynomial, with_slope
 from weft.ops._table import Array
 
@@ -178,8 +178,8 @@ def _airy_wave(order: int, x: Array) -> Array:
     return scale * (cosine * (cos + sin) + sine * (sin - cos))
 
 
-airy = with_slope(lambda x: _airy(0, x), lambda x: airy_slope(x))
-airy_slope = with_slope(lambda x: _airy(1, x), lambda x: x * airy(x))
+airy = with_slope(lambda x: in_float64(partial(_airy, 0), x), lambda x: airy_slope(x))
+airy_slope = with_slope(lambda x: in_float64(partial(_airy, 1), x), lambda x: x * airy(x))
 
 # ---- rows
 

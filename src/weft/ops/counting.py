@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
-from weft.ops._table import OTHER_OUT, Array, Operand, Promote, defop
+from weft.ops._table import OTHER_OUT, Array, Arrays, Operand, Promote, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -51,12 +52,34 @@ def histogram_counts(input: Array, edges: Array, weight: Array | None = None, *,
 
     With `density` the result is divided by the widths and by its sum, so that its integral is one.
     """
-    require(input, "histogramdd", FLOAT)
-    flat = input.reshape(-1)
-    bins = edges.shape[0] - 1
-    place = jnp.searchsorted(edges, flat, side="right") - 1
-    place = jnp.where(flat == edges[-1], bins - 1, place)
-    kept = (flat >= edges[0]) & (flat <= edges[-1])
-    worth = jnp.ones_like(flat) if weight is None else weight.reshape(-1).astype(flat.dtype)
-    counts = jnp.zeros(bins, flat.dtype).at[jnp.where(kept, place, bins)].add(worth, mode="drop")
-    return counts / counts.sum() / jnp.diff(edges) if density else counts
+    return _counts(input.reshape(-1, 1), [edges], weight, density)
+
+
+def _cells(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    return fresh(shapes[0][-1])(shapes, static)
+
+
+@defop(dims=_cells, differentiable=False, function=False, method=False)
+def histogramdd_counts(input: Array, edges: Arrays, weight: Array | None = None, *, density: bool = False) -> Array:
+    """As `histogram_counts`, of the vectors in the innermost dim, in the cells of a grid."""
+    return _counts(input.reshape(-1, len(edges)), edges, weight, density)
+
+
+def _counts(points: Array, edges: Sequence[Array], weight: Array | None, density: bool) -> Array:
+    require(points, "histogramdd", FLOAT)
+    shape = tuple(bounds.shape[0] - 1 for bounds in edges)
+    cell, kept = jnp.zeros(points.shape[0], jnp.int64), jnp.ones(points.shape[0], bool)
+    for column, bounds, bins in zip(points.T, edges, shape, strict=True):
+        place = jnp.searchsorted(bounds, column, side="right") - 1
+        place = jnp.where(column == bounds[-1], bins - 1, place)
+        kept &= (column >= bounds[0]) & (column <= bounds[-1])
+        cell = cell * bins + place
+    cells = math.prod(shape)
+    worth = jnp.ones(len(points), points.dtype) if weight is None else weight.reshape(-1).astype(points.dtype)
+    counts = jnp.zeros(cells, points.dtype).at[jnp.where(kept, cell, cells)].add(worth, mode="drop").reshape(shape)
+    if not density:
+        return counts
+    counts = counts / counts.sum()
+    for dim, bounds in enumerate(edges):
+        counts = counts / jnp.diff(bounds).reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    return counts

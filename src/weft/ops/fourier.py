@@ -64,9 +64,7 @@ def _complex(x: Array, dims: Sequence[int], forward: bool) -> Array:
     return x
 
 
-@_transform_row()
-def fft_c2c(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool) -> Array:
-    """The transform of complex numbers along several dims, or its inverse."""
+def _whole(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool) -> Array:
     x = _resized(input, dim, sizes)
     counts = [x.shape[d] for d in dim]
     _check(counts)
@@ -74,8 +72,18 @@ def fft_c2c(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: st
 
 
 @_transform_row()
-def fft_r2c(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool) -> Array:
-    """The half of the transform of real numbers along several dims, or of its inverse, that determines the other."""
+def fft_c2c(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool) -> Array:
+    """The transform of complex numbers along several dims, or its inverse."""
+    return _whole(input, dim, sizes, norm, forward)
+
+
+@_transform_row(saves=True)
+def fft_r2c(
+    input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool, onesided: bool
+) -> Array:
+    """The transform of real numbers along several dims, or its inverse; `onesided`, the half that determines it."""
+    if not onesided:
+        return _whole(input.astype(jnp.result_type(input.dtype, jnp.complex64)), dim, sizes, norm, forward)
     x = _resized(input, dim, sizes)
     counts = [x.shape[d] for d in dim]
     _check(counts)

@@ -17,7 +17,7 @@ from weft.errors import DTypeError
 from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
 from weft.ops._error import erfc, erfinv
-from weft.ops._rows import alias, category, function_row, in_float32, refuse_complex, require
+from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
 from weft.ops._smooth import fitted, minus
 from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
 
@@ -61,7 +61,8 @@ def _lgamma(x: Array) -> Array:
     """Of `lax`, but near its zeros at 1 and 2."""
     near = jnp.abs(x - 1.5) < 1
     between = jnp.where(near, x, 1.5)
-    return jnp.where(near, (between - 1) * (between - 2) * fitted(fits.LOG_GAMMA, between), lax.lgamma(x))
+    value = jnp.where(near, (between - 1) * (between - 2) * fitted(fits.LOG_GAMMA, between), lax.lgamma(x))
+    return jnp.where(x == 1, 0, value)  # not -0
 
 
 def _exp2(x: Array) -> Array:
@@ -150,7 +151,7 @@ _function(
 )
 _function(
     "lgamma",
-    _lgamma,
+    partial(in_float64, _lgamma),
     "Logarithm of `|gamma(input)|`.",
     lambda y, x: _digamma(x),
     real="lgamma_vml_cpu",
@@ -215,7 +216,7 @@ def polygamma(n: int, input: Array) -> Array:
     if n < 0:
         raise DTypeError("polygamma(n, x) does not support negative n.")
     require(input, "polygamma", FLOAT)
-    return in_float32(partial(_polygamma, n), input)
+    return in_float64(partial(_polygamma, n), input)
 
 
 @defop(dims=pointwise, promote=Promote.FLOAT, inplace=True, also=f"{_SPECIAL}.multigammaln")
@@ -226,4 +227,4 @@ def mvlgamma(input: Array, p: int) -> Array:
     require(input, "mvlgamma", FLOAT)
     constant = p * (p - 1) / 4 * math.log(math.pi)
     rest = range(1, p)
-    return in_float32(lambda x: sum((_lgamma(x - j / 2) for j in rest), _lgamma(x) + constant), input)
+    return in_float64(lambda x: sum((_lgamma(x - j / 2) for j in rest), _lgamma(x) + constant), input)

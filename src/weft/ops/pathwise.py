@@ -46,31 +46,40 @@ def _integral(integrand: Callable[[Array], Array], left: Array, scale: Array) ->
 
 
 def _gamma_slope(a: Array, x: Array) -> Array:
-    """The derivative of a gamma draw, by the density `exp(a z - e**z)` of its logarithm z; d is z - log x."""
-    left = x <= jnp.maximum(a, 1)
-    scale = 1 / (jnp.abs(a - x) + jnp.sqrt(x) + jnp.where(left, 0, 1))
+    """The derivative of a gamma draw, by the density `exp(a z - e**z)` of its logarithm z; d is z - log x.
 
-    def integrand(d: Array) -> Array:
-        return jnp.exp(a * d - x * jnp.expm1(d)) * (d + jnp.log(x) - digamma(a))
+    To the right, the density falls like `exp(-v)` with v = x expm1(d), over which the integral is taken there. A draw
+    of 0, which stands for all that are too small, does not move.
+    """
+    inside = x > 0
+    x = jnp.where(inside, x, 1)
+    left = x <= a
+    width = jnp.abs(a - x) + jnp.sqrt(x)
+    scale = jnp.where(left, 1 / width, jnp.maximum(x, 1) / (width + 1))
 
-    return -x * _integral(integrand, left, scale)
+    def integrand(step: Array) -> Array:
+        d = jnp.where(left, step, jnp.log1p(step / x))
+        v = jnp.where(left, x * jnp.expm1(step), step)
+        return jnp.exp(a * d - v) * (d + jnp.log(x) - digamma(a)) / jnp.where(left, 1, x + v)
+
+    return jnp.where(inside, -x * _integral(integrand, left, scale), 0)
 
 
 def _beta_slope(x: Array, a: Array, b: Array) -> Array:
     """The derivative of a beta draw with respect to a, divided by 1 - x.
 
-    It uses the density `s(z)**a s(-z)**b` of z = logit(x), where s is the logistic function; d is z - logit(x).
-    Towards the side with less probability, the density falls at once; if both parameters are small, away from the
-    nearer end.
+    It uses the density `s(z)**a s(-z)**b` of z = logit(x), where s is the logistic function; d is z - logit(x). The
+    integral is taken on the side of the mean of log(s) on which log(x) is, where the integrand has one sign; or on the
+    left, where the density is as good as `exp(a d)` for small x.
     """
     log_x, log_rest = jnp.log(x), jnp.log1p(-x)
-    up, down = a * (1 - x), b * x
-    left = jnp.where(jnp.maximum(up, down) < 1, x < 0.5, up > down)
+    up, down, mean = a * (1 - x), b * x, digamma(a) - digamma(a + b)
+    left = (log_x < mean) | (x * jnp.maximum(b, 1) <= up)
     scale = 1 / (jnp.abs(up - down) + jnp.sqrt((a + b) * x * (1 - x)))
 
     def integrand(d: Array) -> Array:
         log_s, log_rest_s = -jnp.logaddexp(log_x, log_rest - d), -jnp.logaddexp(log_x + d, log_rest)
-        return jnp.exp(a * log_s + b * log_rest_s) * (log_s + log_x - digamma(a) + digamma(a + b))
+        return jnp.exp(a * log_s + b * log_rest_s) * (log_s + log_x - mean)
 
     return -x * _integral(integrand, left, scale)
 

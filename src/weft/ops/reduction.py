@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import BOOL, FLOAT, INTEGER
-from weft.errors import DimError, DTypeError, ShapeError
+from weft.errors import DimError, DTypeError, OptionError, ShapeError
 from weft.ops._dims import Factors, along, reduces
 from weft.ops._reduce import (
     axes,
@@ -25,7 +25,7 @@ from weft.ops._reduce import (
     to_dtype,
     wide,
 )
-from weft.ops._rows import quotient, require
+from weft.ops._rows import category, quotient, require
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._type_names import scalar_name
 
@@ -116,6 +116,23 @@ def all_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
 def count_nonzero(input: Array, dim: Dims = None) -> Array:
     """How many elements along `dim` are not zero; int64."""
     return jnp.sum(input != 0, axis=axes(dim, input.ndim), dtype=jnp.int64)
+
+
+@defop(dims=reduces, differentiable=False)
+def hash_tensor(input: Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0) -> Array:
+    """The bits of the elements along `dim`, as float64 or int64, combined by exclusive or; uint64."""
+    if mode:
+        raise OptionError(f"Unknown hash_tensor mode: {mode}")
+    require(input, "xor_sum_cpu", BOOL, INTEGER, FLOAT)
+    if not input.size and dim == ():
+        raise ShapeError(
+            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+            "with the 'dim' argument."
+        )
+    wide = input.astype(jnp.float64 if category(input) == FLOAT else jnp.int64)
+    bits, over = jax.lax.bitcast_convert_type(wide, jnp.uint64), axes(dim, input.ndim)
+    result = jax.lax.reduce(bits, jnp.uint64(0), jax.lax.bitwise_xor, over)
+    return jnp.expand_dims(result, over) if keepdim else result
 
 
 def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool = False) -> tuple[Array]:

@@ -13,7 +13,7 @@ from jax.scipy import special
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._error import erfc, erfcx, exp_of_square
-from weft.ops._rows import function_row, in_float32, require, unbroadcast
+from weft.ops._rows import function_row, in_float64, require, unbroadcast
 from weft.ops._smooth import by_first, with_slope
 from weft.ops._table import Array, Operand, Promote, defop
 from weft.ops.functions import log1p
@@ -130,4 +130,4 @@ _slope_by_sum = by_first(lambda x, q: jax.jvp(lambda x: _zeta_by_sum(x, q), (x,)
 def zeta(input: Operand, other: Operand) -> Array:
     """Hurwitz's zeta function: the sum of `(other + k) ** -input` over all k >= 0."""
     require(input, "zeta_cpu", FLOAT)
-    return in_float32(_zeta, *jnp.broadcast_arrays(input, other))
+    return in_float64(_zeta, *jnp.broadcast_arrays(input, other))

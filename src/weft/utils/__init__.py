@@ -6,5 +6,7 @@ from weft.utils import data as data
 from weft.utils import dlpack as dlpack
 
 __getattr__, __dir__ = _on_first_use(
-    __name__, {}, ("_pytree", "backcompat", "benchmark", "collect_env", "deterministic", "hooks", "weak")
+    __name__,
+    {},
+    ("_pytree", "backcompat", "benchmark", "collect_env", "cpp_extension", "deterministic", "hooks", "weak"),
 )

@@ -13,6 +13,7 @@ from tests.distributed.tensor.test_dtensor import Language
 from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft import nn
 from weft.distributed.fsdp import fully_shard
+from weft.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from weft.distributed.tensor import Replicate, Shard
 from weft.distributed.tensor.debug import CommDebugMode
 from weft.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -83,3 +84,20 @@ def test_parameters_are_split_twice_and_sent_once():
         assert block.n1.weight.placements == (Shard(0),)
 
     on_mesh((2, 2), program, ("dp", "tp"))
+
+
+def test_all_ranks_skip_a_step_if_one_has_an_infinite_gradient():
+    def program(mesh):
+        model = fully_shard(nn.Linear(4, 4), mesh=mesh)
+        before = [p.full_tensor().tolist() for p in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = ShardedGradScaler("cpu", init_scale=4.0)
+        for weight in (float("inf"), 1.0):  # of the last row, which is one rank's
+            scaler.scale((model(torch.ones(2, 4)) * torch.tensor([1.0, 1.0, 1.0, weight])).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            same = before == [p.full_tensor().tolist() for p in model.parameters()]
+            assert (same, scaler.get_scale()) == (weight != 1, 2)
+
+    on_mesh((2,), program)

@@ -68,7 +68,9 @@ WHOLE = {
     **dict.fromkeys(("nonzero_static", "put", "masked_scatter", "index_put", "limit_rows", "combinations"), _POSITIONS),
     **dict.fromkeys(("strided", "flipud", "fliplr", "diag", "diagflat", "block_diag", "kron", "vander"), _POSITIONS),
     "affine_grid_generator": "its argument `size` has that of the batch",
-    **dict.fromkeys(("histc", "histogram_counts", "median_all", "nanmedian_all", "dist", "trace"), _ALL),
+    **dict.fromkeys(
+        ("histc", "histogram_counts", "histogramdd_counts", "median_all", "nanmedian_all", "dist", "trace"), _ALL
+    ),
     **dict.fromkeys(("cov", "corrcoef", "lbfgs_step"), _ALL),
     **dict.fromkeys(("poisson", "binomial", "_standard_gamma", "_sample_dirichlet"), _DRAWS),
     "updated_scale": _SCALARS,

@@ -60,6 +60,41 @@ def empty_strided(
     return view._require_grad(True) if requires_grad else view
 
 
+@composite(function=False)
+def new_empty_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`empty_strided` with this tensor's type and device."""
+    return empty_strided(
+        size, stride, dtype=dtype or input.dtype, device=options.pop("device", input.device), **options
+    )
+
+
+@composite()
+def empty_permuted(
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Zeros with these sizes, of which the dims in `physical_layout` are those in memory from the outermost on."""
+    ndim = len(size)
+    if len(physical_layout) != ndim:
+        raise ShapeError(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {ndim} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    for at, dim in enumerate(physical_layout):
+        if not 0 <= dim < ndim:
+            raise ShapeError(
+                f"Dimension out of range (expected to be between 0 and {ndim - 1}, but got {dim} at index {at}).  NB: "
+                "negative dims not currently supported; file an issue if you want it."
+            )
+    if len(set(physical_layout)) != ndim:
+        raise ShapeError("Duplicate dim not allowed")
+    strides, step = [0] * ndim, 1
+    for dim in reversed(physical_layout):
+        strides[dim], step = step, step * max(size[dim], 1)
+    return empty_strided(size, strides, dtype=dtype, **options)
+
+
 @composite("as_strided_", function=True)
 def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """`as_strided` in place: the tensor shows other elements of its storage."""

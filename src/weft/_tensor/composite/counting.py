@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from collections.abc import Sequence
 from math import floor, isfinite
@@ -21,10 +22,10 @@ from weft.ops._type_names import c_name
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
 
-def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
+def _edges(input: Tensor, bins: int, range: Any, dim: int = 0) -> Tensor:
     """The edges of equal bins over a range, by default that of the elements, which it waits for."""
     if bins <= 0:
-        raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+        raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension {dim}")
     if range is None and not input.numel():
         low, high = 0.0, 1.0
     elif range is None:
@@ -32,34 +33,34 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
     else:
         low, high = range
     if not (isfinite(low) and isfinite(high)):
-        raise OutOfRangeError(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
+        raise OutOfRangeError(f"torch.histogramdd: dimension {dim}'s range [{low:g}, {high:g}] is not finite")
     if low > high:
         raise OutOfRangeError(
-            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension 0"
+            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension {dim}"
         )
     if low == high:
         low, high = low - 0.5, high + 0.5
     return op.linspace((bins + 1,), low, high, dtype=input.dtype).to(input.device)
 
 
-def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
+def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tensor:
     """The user's edges; there must be no range then."""
     if range is not None:
-        raise combination("histogram", input, bins, range)
+        raise combination("histogramdd" if dim else "histogram", input, bins, range)
     if bins.ndim > 1:
         raise ShapeError(
             f"torch.histogramdd: bins tensor should have one dimension, but got {bins.ndim} dimensions in the bins "
-            "tensor for dimension 0"
+            f"tensor for dimension {dim}"
         )
     if not bins.numel():
         raise ShapeError(
             "torch.histogramdd: bins tensor should have at least 1 element, but got 0 elements in the bins tensor for "
-            "dimension 0"
+            f"dimension {dim}"
         )
     if bins.dtype is not input.dtype:
         raise DTypeError(
             "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
-            f"{c_name(input.dtype)} and bins for dimension 0 with dtype {c_name(bins.dtype)}"
+            f"{c_name(input.dtype)} and bins for dimension {dim} with dtype {c_name(bins.dtype)}"
         )
     return op.reshape(bins, (-1,))
 
@@ -75,10 +76,16 @@ def histogram(
     `bins` is the number of equal bins over `range` (by default from the smallest element to the largest), or their
     edges.
     """
-    if weight is not None and weight.shape != input.shape:
+    _check_weight(input, weight, input.shape, [input.numel(), 1])
+    edges = _given_edges(input, bins, range) if isinstance(bins, Tensor) else _edges(input, bins, range)
+    return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
+
+
+def _check_weight(input: Tensor, weight: Tensor | None, shape: Sequence[int], sizes: Sequence[int]) -> None:
+    if weight is not None and weight.shape != shape:
         raise ShapeError(
             "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
-            f"excluding its innermost dimension, but got input with shape {[input.numel(), 1]} and weight with shape "
+            f"excluding its innermost dimension, but got input with shape {list(sizes)} and weight with shape "
             f"{list(weight.shape)}"
         )
     if weight is not None and weight.dtype is not input.dtype:
@@ -86,8 +93,44 @@ def histogram(
             "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same "
             f"dtype, but got input({c_name(input.dtype)}), and weight({c_name(weight.dtype)})"
         )
-    edges = _given_edges(input, bins, range) if isinstance(bins, Tensor) else _edges(input, bins, range)
-    return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
+
+
+_Histograms = named_result("histogramdd", ("hist", "bin_edges"))
+
+
+@composite()
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    """The number of points in each cell of a grid, or the sum of their weights, and for each dim the edges of its bins.
+
+    The points are the vectors in the innermost dim. `bins` is one number for all dims, a number for each, or the edges
+    for each; `range` has the lowest and the highest edge of each dim.
+    """
+    if input.ndim < 2:
+        raise ShapeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+    count = input.shape[-1]
+    each = [bins] * count if isinstance(bins, int) else list(bins)
+    if len(each) != count:
+        raise ShapeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    if range is not None and len(range) != 2 * count:
+        raise ShapeError(
+            f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got "
+            f"{len(range)}"
+        )
+    _check_weight(input, weight, input.shape[:-1], input.shape)
+    columns = [select(input, -1, at) for at in builtins.range(count)]
+    bounds = [None if range is None else range[2 * at : 2 * at + 2] for at in builtins.range(count)]
+    edges = tuple(
+        _given_edges(column, part, range, dim) if isinstance(part, Tensor) else _edges(column, part, bound, dim)
+        for dim, (column, part, bound) in enumerate(zip(columns, each, bounds, strict=True))
+    )
+    return _Histograms(op.histogramdd_counts(input, list(edges), weight, density=density), edges)
 
 
 # ---- differences

@@ -36,16 +36,23 @@ def _norm(norm: str | None) -> str:
     return norm or "backward"
 
 
+def _wrapped(dim: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Dims counted from the front; a tensor without dims has none."""
+    if dim and not ndim:
+        raise DimError(f"Dimension specified as {dim[0]} but tensor has no dimensions")
+    return tuple(wrap_dim(d, ndim) for d in dim)
+
+
 def _along(input: Tensor, dim: Any, sizes: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Dims, counted from the front, and sizes; -1 for one that is not given."""
     ndim = input.ndim
-    if sizes is not None and dim is not None and len(sizes) != len(dim):
+    dims = None if dim is None else _wrapped(dim, ndim)
+    if sizes is not None and dims is not None and len(sizes) != len(dims):
         raise ShapeError("When given, dim and shape arguments must have the same length")
     if sizes is not None and len(sizes) > ndim:
         raise ShapeError(f"Got shape with {len(sizes)} values but input tensor only has {ndim} dimensions.")
-    if dim is None:
-        dim = range(ndim if sizes is None else -len(sizes), 0) if sizes is not None else range(ndim)
-    dims = tuple(wrap_dim(d, ndim) for d in dim)
+    if dims is None:
+        dims = tuple(range(0 if sizes is None else ndim - len(sizes), ndim))
     if len(set(dims)) != len(dims):
         raise ShapeError("FFT dims must be unique")
     sizes = (-1,) * len(dims) if sizes is None else tuple(sizes)
@@ -67,10 +74,18 @@ class _Transform:
     def out_text(self, name: str) -> str:
         return f"{name} expects {_KINDS[self.row]} output tensor, but got {{1}}"
 
-    def of(self, input: Tensor, dims: tuple[int, ...], sizes: tuple[int, ...], norm: str | None) -> Tensor:
-        mode = _norm(norm)
-        x = _floating(input, self.row != "fft_r2c")
-        return getattr(op, self.row)(x, dims, sizes, mode, self.forward) if dims else x
+    def of(
+        self, input: Tensor, dims: tuple[int, ...], sizes: tuple[int, ...], norm: str | None, several: bool
+    ) -> Tensor:
+        """The transform along `dims`. Real numbers become complex before they are transformed along several dims."""
+        mode, onesided = _norm(norm), self.row == "fft_r2c"
+        from_real = onesided or (self.row == "fft_c2c" and not several and not input.is_complex())
+        x = _floating(input, not from_real)
+        if not dims:
+            return x
+        if from_real:
+            return op.fft_r2c(x, dims, sizes, mode, self.forward, onesided)
+        return getattr(op, self.row)(x, dims, sizes, mode, self.forward)
 
     def refuse_complex(self, input: Tensor, name: str, several: bool) -> None:
         if self.row != "fft_r2c" or not input.is_complex():
@@ -85,13 +100,12 @@ def _one_dim(transform: _Transform, doc: str) -> None:
     name = transform.name
 
     @composite(name, doc=f"{doc} along `dim`.", module=_FFT, out=transform.out_text(name))
-    def along(input: Tensor, n: int | None = None, dim: Dim = -1, norm: str | None = None) -> Tensor:
+    def transform_along(input: Tensor, n: int | None = None, dim: Dim = -1, norm: str | None = None) -> Tensor:
         transform.refuse_complex(input, name, False)
-        if not input.ndim:
-            raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
+        along = _along(input, (dim,), None if n is None else (n,))
         if n is not None and n < 1:
             raise ShapeError(f"Invalid number of data points ({n}) specified")
-        return transform.of(input, *_along(input, (dim,), None if n is None else (n,)), norm)
+        return transform.of(input, *along, norm, False)
 
 
 def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Any, norm: str | None) -> Tensor:
@@ -99,7 +113,7 @@ def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Any
     dims, sizes = _along(input, *((x,) if isinstance(x, int) else x for x in (dim, s)))
     if not dims and transform.row != "fft_c2c":
         raise ShapeError(f"{name} must transform at least one axis")
-    return transform.of(input, dims, sizes, norm)
+    return transform.of(input, dims, sizes, norm, True)
 
 
 def _several_dims(transform: _Transform, doc: str) -> None:

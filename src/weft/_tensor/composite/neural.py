@@ -156,7 +156,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     return dropped("alpha_dropout_train", input, p, training, inplace, input.ndim - 2)
 
 
-def _normalised(
+def normalised(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *rest: Any, per_instance: bool
 ) -> Tensor:
     """Normalise by the statistics of the batch, and update the running ones in place."""
@@ -183,7 +183,7 @@ def batch_norm(
         wanted = "positive during training" if training else "non-negative"
         raise ValueRangeError(f"batch_norm eps must be {wanted}, but got {eps}")
     if training:
-        return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=False)
+        return normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=False)
     for name, buffer in (("running_mean", running_mean), ("running_var", running_var)):
         if buffer is None:
             raise ShapeError(f"{name} must be defined in evaluation mode")
@@ -203,7 +203,7 @@ def instance_norm(
 ) -> Tensor:
     """Each channel of each sample normalised over its spatial dims, or by the running statistics."""
     if use_input_stats:
-        return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=True)
+        return normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=True)
     if running_mean is None or running_var is None:
         raise ShapeError("Expected running_mean and running_var to be defined when use_input_stats is false")
     return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)

@@ -41,6 +41,9 @@ def reflected_division(input: Tensor, dividend: Any) -> Any:
     return op.reciprocal(input).__mul__(dividend)
 
 
+composite("__rdiv__", function=False)(reflected_division)
+
+
 def _absolute(name: str) -> None:
     """Define an in-place form of `abs`, which refuses complex numbers."""
 

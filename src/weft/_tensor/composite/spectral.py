@@ -93,10 +93,11 @@ def stft(
         x = op.constant_pad(x, (margin, n_fft - length - margin), 0)
     frames = op.window(x, x.ndim - 1, n_fft, hop) * frame_window
     sizes, norm = ((frames.ndim - 1,), (-1,)), "ortho" if normalized else "backward"
-    if _is_one_sided(onesided, input, frame_window):
-        spectra = op.fft_r2c(frames, *sizes, norm, True)
+    one_sided = _is_one_sided(onesided, input, frame_window)
+    if frames.is_complex():
+        spectra = op.fft_c2c(frames, *sizes, norm, True)
     else:
-        spectra = op.fft_c2c(frames.to(frames.dtype.to_complex()), *sizes, norm, True)
+        spectra = op.fft_r2c(frames, *sizes, norm, True, one_sided)
     result = op.transpose(spectra, -2, -1)
     return op.view_as_real(result) if return_complex is False else result
 

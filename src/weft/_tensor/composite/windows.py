@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft._base.dtype import DType, float32, float64
+from weft._base.layout import strided
 from weft._base.state import default_dtype
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import create
@@ -16,11 +17,13 @@ from weft.errors import ArgumentError, ValueRangeError
 _WINDOWS = "signal.windows"
 
 
-def _checked(name: str, M: int, dtype: DType | None) -> DType:
-    """The type of the window; `ValueError` for one that it cannot have, and for a negative length."""
+def _checked(name: str, M: int, dtype: DType | None, options: dict[str, Any]) -> DType:
+    """The type of the window; `ValueError` for a type or layout that it cannot have, and for a negative length."""
     settled = dtype or default_dtype()
     if M < 0:
         raise ValueRangeError(f"{name} requires non-negative window length, got M={M}")
+    if options.get("layout", strided) is not strided:
+        raise ValueRangeError(f"{name} is implemented for strided tensors only, got: {options['layout']}")
     if settled not in (float32, float64):
         raise ValueRangeError(f"{name} expects float32 or float64 dtypes, got: {settled}")
     return settled
@@ -49,7 +52,7 @@ def exponential(
     **options: Any,
 ) -> Tensor:
     """`exp(-abs(n - center) / tau)`; the center, by default the middle, may only be given if not `sym`."""
-    settled = _checked("exponential", M, dtype)
+    settled = _checked("exponential", M, dtype, options)
     if tau <= 0:
         raise ValueRangeError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -61,14 +64,14 @@ def exponential(
 @composite(module=_WINDOWS)
 def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """Half a period of the sine; no point is 0."""
-    settled = _checked("cosine", M, dtype)
+    settled = _checked("cosine", M, dtype, options)
     return _curve(M, lambda n: op.sin((n + 0.5) * (math.pi / (_span(M, sym) + 1))), settled, options)
 
 
 @composite(module=_WINDOWS)
 def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """`exp(-(n - middle)**2 / (2 std**2))`."""
-    settled = _checked("gaussian", M, dtype)
+    settled = _checked("gaussian", M, dtype, options)
     if std <= 0:
         raise ValueRangeError(f"Standard deviation must be positive, got: {std} instead.")
     return _curve(M, lambda n: op.exp(-op.square((n - _span(M, sym) / 2) / std) / 2), settled, options)
@@ -77,7 +80,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None 
 @composite(module=_WINDOWS)
 def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
-    settled = _checked("kaiser", M, dtype)
+    settled = _checked("kaiser", M, dtype, options)
     if beta < 0:
         raise ValueRangeError(f"beta must be non-negative, got: {beta} instead.")
     return create("kaiser_window", (M,), not sym, float(beta), dtype=settled, options=options)
@@ -86,12 +89,12 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
 @composite(module=_WINDOWS)
 def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """A rise and a fall in straight lines."""
-    return create("bartlett_window", (M,), not sym, dtype=_checked("bartlett", M, dtype), options=options)
+    return create("bartlett_window", (M,), not sym, dtype=_checked("bartlett", M, dtype, options), options=options)
 
 
 def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | None, options: dict[str, Any]) -> Tensor:
     """`a[0] - a[1] cos(x) + a[2] cos(2 x) - …` with x from 0 to 2 pi."""
-    settled = _checked(name, M, dtype)
+    settled = _checked(name, M, dtype, options)
     signed = tuple(float(-weight if k % 2 else weight) for k, weight in enumerate(a))
     if not signed:
         raise ValueRangeError("Coefficients cannot be empty")

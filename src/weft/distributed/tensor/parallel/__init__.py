@@ -1,11 +1,11 @@
 """Tensor parallelism: styles in which the parameters and inputs of modules are distributed, and losses."""
 
 from weft.distributed.tensor._split_classes import loss_parallel as loss_parallel
-from weft.distributed.tensor.parallel._parallelize import parallelize_module as parallelize_module
-from weft.distributed.tensor.parallel._styles import ColwiseParallel as ColwiseParallel
-from weft.distributed.tensor.parallel._styles import ParallelStyle as ParallelStyle
-from weft.distributed.tensor.parallel._styles import PrepareModuleInput as PrepareModuleInput
-from weft.distributed.tensor.parallel._styles import PrepareModuleInputOutput as PrepareModuleInputOutput
-from weft.distributed.tensor.parallel._styles import PrepareModuleOutput as PrepareModuleOutput
-from weft.distributed.tensor.parallel._styles import RowwiseParallel as RowwiseParallel
-from weft.distributed.tensor.parallel._styles import SequenceParallel as SequenceParallel
+from weft.distributed.tensor.parallel.api import parallelize_module as parallelize_module
+from weft.distributed.tensor.parallel.style import ColwiseParallel as ColwiseParallel
+from weft.distributed.tensor.parallel.style import ParallelStyle as ParallelStyle
+from weft.distributed.tensor.parallel.style import PrepareModuleInput as PrepareModuleInput
+from weft.distributed.tensor.parallel.style import PrepareModuleInputOutput as PrepareModuleInputOutput
+from weft.distributed.tensor.parallel.style import PrepareModuleOutput as PrepareModuleOutput
+from weft.distributed.tensor.parallel.style import RowwiseParallel as RowwiseParallel
+from weft.distributed.tensor.parallel.style import SequenceParallel as SequenceParallel

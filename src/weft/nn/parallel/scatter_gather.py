@@ -10,7 +10,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
-from weft.nn.parallel._data_parallel import require_one
+from weft.nn.parallel.data_parallel import require_one
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -31,6 +31,18 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
         kind = type(inputs)
         return [kind(*one) if hasattr(kind, "_fields") else kind(one) for one in _each(inputs, target_gpus, dim)]
     return [inputs for _ in target_gpus]
+
+
+def scatter_kwargs(
+    inputs: Any, kwargs: dict[str, Any] | None, target_gpus: Sequence[Any], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    """Scattered arguments: for each device a tuple and a dict, which are empty where there is nothing for it."""
+    parts = list(scatter(inputs, target_gpus, dim)) if inputs else []
+    named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
+    count = max(len(parts), len(named))
+    parts += [()] * (count - len(parts))
+    named += [{}] * (count - len(named))
+    return tuple(parts), tuple(named)
 
 
 def _each(items: Any, devices: Sequence[Any], dim: int) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
-from weft.distributed.tensor.parallel._styles import ParallelStyle
+from weft.distributed.tensor.parallel.style import ParallelStyle
 from weft.errors import ArgumentError, DistError
 from weft.nn import Module
 

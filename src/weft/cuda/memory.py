@@ -1,0 +1,58 @@
+"""Memory of CUDA devices, in bytes, as XLA tells it. What would change the allocator is refused: it is XLA's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.device import DeviceLike
+from weft.cuda._devices import cuda
+from weft.errors import UnsupportedCallError
+
+empty_cache = cuda.empty_cache
+get_per_process_memory_fraction = cuda.get_per_process_memory_fraction
+max_memory_allocated = cuda.max_memory_allocated
+max_memory_reserved = cuda.max_memory_reserved
+mem_get_info = cuda.mem_get_info
+memory_allocated = cuda.memory_allocated
+memory_reserved = cuda.memory_reserved
+memory_stats = cuda.memory_stats
+reset_accumulated_memory_stats = cuda.reset_accumulated_memory_stats
+reset_peak_memory_stats = cuda.reset_peak_memory_stats
+set_per_process_memory_fraction = cuda.set_per_process_memory_fraction
+
+# what these were called before
+max_memory_cached = cuda.max_memory_reserved
+memory_cached = cuda.memory_reserved
+reset_max_memory_allocated = cuda.reset_peak_memory_stats
+reset_max_memory_cached = cuda.reset_peak_memory_stats
+
+
+def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
+    """XLA's figures of a device's memory, a line for each."""
+    del abbreviated
+    return "\n".join(f"{name:<32} {value:>16,}" for name, value in memory_stats(device).items())
+
+
+def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
+    """`memory_stats` as dicts within dicts, by the parts of the names."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *path, last = name.split(".")
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested
+
+
+def get_allocator_backend() -> str:
+    """The name of the allocator: "xla"."""
+    return "xla"
+
+
+def memory_snapshot(*args: Any, **kwargs: Any) -> Any:
+    """Refused: XLA's allocator does not list its blocks."""
+    raise UnsupportedCallError(
+        "memory_snapshot: XLA's allocator does not list its blocks; `memory_stats` gives its figures, and "
+        "`jax.profiler.save_device_memory_profile` writes what holds memory"
+    )

@@ -1,0 +1,3 @@
+"""Exported programs."""
+
+from weft.export._program import ExportedProgram as ExportedProgram

@@ -1,0 +1,3 @@
+"""Adam with decoupled weight decay."""
+
+from weft.optim.adam import AdamW as AdamW
