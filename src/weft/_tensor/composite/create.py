@@ -60,7 +60,7 @@ def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, opt
             options["generator"] = PartOfDraws(options.get("generator"), first, size)
         return getattr(op, row)(own, *args, **options)
 
-    return wrap(sharding.created(size, create)).requires_grad_(requires_grad)
+    return wrap(sharding.created(size, create, row)).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:
