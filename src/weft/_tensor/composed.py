@@ -91,11 +91,11 @@ class Form:
         del args, kwargs
         raise self.refusal(op.name)
 
-    def refusal(self, name: str) -> UnsupportedCallError:
-        """The error for an operator without a rule."""
+    def refusal(self, name: str, why: str = "") -> UnsupportedCallError:
+        """The error for an operator without a rule, with what prevents one."""
         return UnsupportedCallError(
             f"Could not run 'aten::{name}' with arguments from the '{self.kind}{self.values.device.type.upper()}' "
-            f"backend: there is no rule for {name}() on tensors with layout {self.layout!r}; {self.advice}"
+            f"backend: there is no rule for {name}() on tensors with layout {self.layout!r}{why}; {self.advice}"
         )
 
     # --- what the layers below ask of a sharding ------------------------------------------------------------------
@@ -128,9 +128,10 @@ class Form:
         return value
 
     def created(self, size: Sequence[int], create: Callable[[Any, int], Tensor], row: str = "") -> Value:
-        """A new value, as by `zeros_like`, which is made by a factory row."""
-        del size, create
-        raise self.refusal(f"{row}_like")
+        """A new value, as by `zeros_like`, which is made by a factory row: by default one with new values."""
+        if tuple(size) != tuple(self.size):
+            raise self.refusal(f"new_{row}")
+        return self.with_values(create(tuple(self.values.shape), 0))._read()
 
     def to_sharding(self, value: Value, sharding: Any) -> Value:
         """A value that is written to a tensor with another form; `RuntimeError` for a layout that differs."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft._base.dtype import DType
+from weft._base.dtype import DType, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
@@ -48,6 +48,10 @@ class Compressed(Sparse):
         """The sizes of a block."""
         rows, columns = self.values.shape[1:3] if self.blocked else (1, 1)
         return rows, columns
+
+    def empty(self, size: Sequence[int], like: Tensor) -> Tensor:
+        """A matrix that stores nothing."""
+        return empty_compressed(self.layout, size, like, self.block)
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
@@ -114,6 +118,17 @@ def compressed(layout: layout, size: Sequence[int], compressed: Tensor, plain: T
     """A matrix of this size in a compressed layout."""
     kind: Any = FORMS[layout]
     return composed(kind(size_of(tuple(size)), values, compressed, plain))
+
+
+def empty_compressed(layout: layout, size: Sequence[int], like: Tensor, block: tuple[int, int] = (1, 1)) -> Tensor:
+    """A matrix in a compressed layout that stores nothing, of the type and on the device of `like`."""
+    kind: Any = FORMS[layout]
+    if len(size) != 2:
+        raise UnsupportedShapeError(f"{layout!r} is for matrices here, but got size {list(size)}; use torch.sparse_coo")
+    count = size[0] // block[0] if kind.by_row else size[1] // block[1]
+    starts, plain = (rows.zeros((n,), dtype=int64, device=like.device) for n in (count + 1, 0))
+    values = rows.zeros((0, *block) if kind.blocked else (0,), dtype=like.dtype, device=like.device)
+    return compressed(layout, size, starts, plain, values)
 
 
 def _long_index(form: Any) -> tuple[Tensor, Tensor]:

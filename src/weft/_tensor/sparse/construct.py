@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType, as_dtype, int32, int64
-from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
+from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import FORMS, form_of
 from weft._tensor.convert import tensor
-from weft._tensor.sparse.compressed import compressed
-from weft._tensor.sparse.coo import Coo, coo
+from weft._tensor.sparse.compressed import compressed, empty_compressed
+from weft._tensor.sparse.coo import coo, empty_coo
+from weft._tensor.sparse.form import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError
 
@@ -160,6 +161,18 @@ def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | N
         flat = np.ravel_multi_index(tuple(where), tuple(size[: where.shape[0]]))
         if (np.diff(flat) <= 0).any():
             raise LayoutError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
+
+
+def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: dict[str, Any]) -> Tensor:
+    """The result of a factory row in a sparse layout: only of `zeros`, since all that is not stored is zero."""
+    if row != "zeros" or layout not in FORMS or not issubclass(FORMS[layout], Sparse):
+        raise LayoutError(
+            f"{row}(...) is not implemented for sparse layout {layout!r}; make a dense tensor and use to_sparse()"
+        )
+    require_positive(size)
+    like = op.zeros((0,), dtype=dtype, device=options.get("device"))
+    result = empty_coo(size, len(size), like) if layout is sparse_coo else empty_compressed(layout, size, like)
+    return _as_leaf(result, bool(options.get("requires_grad")))
 
 
 def made_of_compressed(

@@ -51,6 +51,10 @@ class Coo(Sparse):
         """The sizes of the sparse dims."""
         return tuple(self.size[: self.sparse_dim])
 
+    def empty(self, size: Sequence[int], like: Tensor) -> Tensor:
+        """A tensor that stores nothing, with as many dense dims."""
+        return empty_coo(tuple(size), max(len(size) - (len(self.size) - self.sparse_dim), 0), like)
+
     def unique(self, x: Tensor) -> Tensor:
         """`x` with each index once."""
         return coalesced(x)

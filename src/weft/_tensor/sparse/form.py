@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import NO_AUTOCAST, Pending, using
+from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import Form, form_of
 from weft._tensor.tensor import Tensor, operand
-from weft.errors import UnsupportedCallError
 from weft.ops._dims import pointwise
 from weft.ops._table import OpDef
 
@@ -30,12 +30,20 @@ class Sparse(Form):
         at = tensors[0]
         others = tuple([number_of(x) for i, x in enumerate(args) if i != at])
         if not _keeps_zero(op.name, args[at].dtype, at, _typed(others), tuple(_typed(keywords.items()))):
-            raise UnsupportedCallError(
-                f"{self.refusal(op.name)}: of zero, which is not stored, it makes other numbers than zero"
-            )
+            raise self.refusal(op.name, ", since it makes other numbers of zeros, which are not stored")
         form = form_of(args[at] if op.linear else self.unique(args[at]))
         call = getattr(rows, op.name)
         return form.with_values(call(*others[:at], form.values, *others[at:], **keywords))
+
+    def created(self, size: Sequence[int], create: Callable[[Any, int], Tensor], row: str = "") -> Value:
+        """A new value without stored elements, as by `zeros_like`."""
+        if row != "zeros":
+            raise self.refusal(f"{row}_like", ", since not all elements are zero")
+        return self.empty(size, create((0,), 0))._read()
+
+    def empty(self, size: Sequence[int], like: Tensor) -> Tensor:
+        """A tensor with this layout that stores nothing, of the type and on the device of `like`."""
+        raise NotImplementedError
 
     def unique(self, x: Tensor) -> Tensor:
         """The same tensor, in which no index is stored twice."""

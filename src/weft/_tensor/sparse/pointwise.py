@@ -39,8 +39,8 @@ def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
     dense, sparse = (other, input) if is_sparse(input) else (input, other)
     if is_number(dense) or dense.shape != sparse.shape:
         raise UnsupportedShapeError(
-            "add(sparse, dense) is not supported. Use add(dense, sparse) instead: got sizes "
-            f"{list(input.shape)} and {list(other.shape)}, and only tensors of one size can be added"
+            "add(sparse, dense) is not supported for a number, or for a dense tensor of another size: got sizes "
+            f"{list(input.shape)} and {list(other.shape)}; use x.to_dense() first"
         )
     whole = dense_of(sparse)
     return op.add(whole, dense, alpha=alpha) if sparse is input else op.add(dense, whole, alpha=alpha)

@@ -142,8 +142,8 @@ def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) 
 
 
 @rule(Coo, "static_slice")
-def _static_slice(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    return _sliced(input, wrap_dim(dim, input.ndim), start, length)
+def _static_slice(input: Tensor, dim: int, start: int, length: int, step: int = 1) -> Tensor:
+    return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
 
 
 def _selected(x: Tensor, dim: int, index: Any) -> Tensor:

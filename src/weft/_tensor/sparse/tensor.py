@@ -198,6 +198,10 @@ class SparseTensor(ComposedTensor):
         del memory_format
         return False
 
+    def stride(self, dim: int | None = None) -> Any:
+        """Zeros: elements have no order in memory."""
+        return (0,) * self.ndim if dim is None else 0
+
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """Raises: elements have no order in memory."""
         raise self._form.refusal("contiguous")
