@@ -70,6 +70,10 @@ class Form:
         """A tensor that differs in its elements only."""
         return composed(replace(self, values=values))
 
+    def gradient(self, values: Tensor) -> Tensor:
+        """The gradient of the tensor, from that of its values."""
+        return self.with_values(values)
+
     def each_part(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """The tensor that consists of the results of a function of each part."""
         return composed(replace(self, **{name: function(part) for name, part in self.parts().items()}))
@@ -109,7 +113,7 @@ class Form:
 
     def of_gradient(self, gradient: Value) -> Value:
         """The gradient of such a tensor, from that of its values."""
-        return self.with_values(wrap(gradient))._read()
+        return self.gradient(wrap(gradient))._read()
 
     def to_cotangent(self, gradient: Value, text: str) -> NoReturn:
         """Refuses gradients for outputs with this form; `x.backward(gradient)` takes them."""
@@ -247,7 +251,7 @@ class ComposedTensor(Tensor):
     def grad(self) -> Tensor | None:
         """The gradient of the elements that are stored, with the same form; or None."""
         gradient = self._form.values.grad
-        return None if gradient is None else self._form.with_values(gradient)
+        return None if gradient is None else self._form.gradient(gradient)
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
@@ -286,7 +290,7 @@ class ComposedTensor(Tensor):
         form = self._form
 
         def on_values(grad: Tensor) -> Tensor | None:
-            result = hook(form.with_values(grad))
+            result = hook(form.gradient(grad))
             return None if result is None else self._values_like(result, "the hook's result")
 
         return form.values.register_hook(on_values)

@@ -13,6 +13,7 @@ from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, inplace_of, op
+from weft._tensor.sparse.gradients import has_sparse_gradient, require_no_scale, rows_of
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
@@ -67,8 +68,10 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of `weight` at the indices; `max_norm` first limits them in place. Gradients are dense."""
-    del sparse
+    """Rows of `weight` at the indices; `max_norm` first limits them in place.
+
+    With `sparse`, the gradient of a weight that is a leaf is sparse: it stores a row for each index.
+    """
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:
             raise PreconditionError("Padding_idx must be within num_embeddings")
@@ -76,6 +79,9 @@ def embedding(
     if max_norm is not None:
         with using(grad=False):
             write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
+    if sparse and has_sparse_gradient(weight):
+        require_no_scale(scale_grad_by_freq)
+        return rows_of(weight, input, padding_idx)
     return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
 
 

@@ -55,6 +55,16 @@ class Coo(Sparse):
         """A tensor that stores nothing, with as many dense dims."""
         return empty_coo(tuple(size), max(len(size) - (len(self.size) - self.sparse_dim), 0), like)
 
+    def gradient(self, values: Tensor) -> Tensor:
+        """The gradient: what is stored several times has one, which is that of each time."""
+        if self.is_coalesced:
+            return self.with_values(values)
+        unique, first = np.unique(host_index(self.indices, self.sizes), return_index=True)
+        if len(unique) == self.count:
+            return self.with_values(values)
+        indices = unflat(unique, self.sizes, self.indices)
+        return coo(self.size, indices, values.index_select(0, on_device(first, values)), coalesced=True)
+
     def unique(self, x: Tensor) -> Tensor:
         """`x` with each index once."""
         return coalesced(x)
