@@ -70,6 +70,10 @@ class Form:
         """A tensor that differs in its elements only."""
         return composed(replace(self, values=values))
 
+    def whole_array(self) -> Tensor:
+        """A dense tensor with the same elements."""
+        raise self.refusal("to_dense")
+
     def gradient(self, values: Tensor) -> Tensor:
         """The gradient of the tensor, from that of its values."""
         return self.with_values(values)
@@ -82,6 +86,7 @@ class Form:
 
     def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Compute a row on inputs of which one has this form, by its rule."""
+        depends_on(f"a tensor with layout {self.layout!r}")
         args, kwargs = _arguments(call, inputs)
         rule = self.rules.get(call.op.name)
         result = NotImplemented if rule is None else rule(*args, **kwargs)
@@ -140,6 +145,8 @@ class Form:
     def to_sharding(self, value: Value, sharding: Any) -> Value:
         """A value that is written to a tensor with another form; `RuntimeError` for a layout that differs."""
         own = value.aval.sharding
+        if sharding is None and own is self:
+            return self.whole_array()._read()
         if own is None or sharding is None or own.layout is not sharding.layout:
             target, source = (_layout_of(x) for x in (sharding, own))
             raise UnsupportedCallError(
@@ -344,10 +351,10 @@ class ComposedTensor(Tensor):
         detached = self.detach()
         assert isinstance(detached, ComposedTensor), "it has the same form"
         form = detached._form
-        return _rebuilt, (form.layout, form.facts(), form.parts(), self.requires_grad)
+        return rebuilt, (form.layout, form.facts(), form.parts(), self.requires_grad)
 
 
-def _rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor], requires_grad: bool) -> Tensor:
+def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor], requires_grad: bool) -> Tensor:
     """The tensor that a pickle describes."""
     return composed(FORMS[layout](**facts, **parts)).requires_grad_(requires_grad)
 

@@ -41,6 +41,7 @@ def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **opti
     values = [g if form is None else form.values for g, form in zip(grads, forms, strict=True)]
     arguments = [parts(x) if is_column and x else x for x, is_column in zip(rest, columns, strict=True)]
     new = getattr(op, name)(parts(params), values, *arguments, **options)
+    new = (new,) if isinstance(new, Tensor) else new
     targets = [*params, *[x for own, is_column in zip(rest, columns, strict=True) if is_column for x in own]]
     merged = []
     for at, (target, result) in enumerate(zip(targets, new, strict=False)):

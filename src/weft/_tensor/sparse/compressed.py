@@ -53,6 +53,10 @@ class Compressed(Sparse):
         """A matrix that stores nothing."""
         return empty_compressed(self.layout, size, like, self.block)
 
+    def whole_array(self) -> Tensor:
+        """All elements, zero where none is stored."""
+        return form_of(coordinates_of(composed(self))).whole_array()
+
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
         if op.name not in Coo.rules:
@@ -62,7 +66,9 @@ class Compressed(Sparse):
         if result is NotImplemented:
             return super().derived(op, args, kwargs)
         if isinstance(result, Tensor) and is_sparse(result):
-            if self.blocked or result.ndim != 2:
+            if result.ndim != 2:
+                return result
+            if self.blocked:
                 raise self.refusal(op.name)
             return compressed_of(result, self.layout)
         return result
@@ -187,7 +193,7 @@ def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
 # --- rules that keep the layout --------------------------------------------------------------------------------
 
 
-@rule(COMPRESSED, "transpose", "t", "swapaxes", "swapdims")
+@rule(COMPRESSED, "transpose", "t", "T", "mT", "swapaxes", "swapdims")
 def _transpose(input: Tensor, dim0: int = 0, dim1: int = 1) -> Tensor:
     form = form_of(input)
     if wrap_dim(dim0, 2) == wrap_dim(dim1, 2):
@@ -213,12 +219,10 @@ def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
 
 
 @rule(COMPRESSED, "sum")
-def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
-    form = form_of(input)
-    if dim not in (None, (), (0, 1)):
-        raise form.refusal("sum over some dims")
-    result = rows.sum(form.values, dtype=dtype)
-    return result.reshape((1, 1)) if keepdim else result
+def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
+    if keepdim or dim not in (None, (), (0, 1)):
+        return NotImplemented
+    return rows.sum(form_of(input).values, dtype=dtype)
 
 
 def masked_by(x: Tensor, mask: Tensor) -> Tensor:

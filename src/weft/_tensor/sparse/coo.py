@@ -55,6 +55,11 @@ class Coo(Sparse):
         """A tensor that stores nothing, with as many dense dims."""
         return empty_coo(tuple(size), max(len(size) - (len(self.size) - self.sparse_dim), 0), like)
 
+    def whole_array(self) -> Tensor:
+        """All elements, zero where none is stored."""
+        whole = summed_at(self.values, flat_index(self.indices, self.sizes), prod(self.sizes))
+        return whole.reshape(tuple(self.size))
+
     def gradient(self, values: Tensor) -> Tensor:
         """The gradient: what is stored several times has one, which is that of each time."""
         if self.is_coalesced:
@@ -136,14 +141,6 @@ def coalesced(x: Tensor) -> Tensor:
     else:
         values = summed_at(form.values, on_device(inverse, form.indices), len(unique))
     return coo(form.size, unflat(unique, sizes, form.indices), values, coalesced=True)
-
-
-def dense_of(x: Tensor) -> Tensor:
-    """The elements as a dense tensor, zero where none is stored."""
-    form = form_of(x)
-    sizes = form.sizes
-    whole = summed_at(form.values, flat_index(form.indices, sizes), prod(sizes))
-    return whole.reshape(tuple(form.size))
 
 
 def taken(x: Tensor, indices: Tensor, sparse_dim: int) -> Tensor:

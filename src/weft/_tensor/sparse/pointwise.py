@@ -9,10 +9,11 @@ import numpy as np
 from weft._base.dtype import DType
 from weft._tensor.codegen import op
 from weft._tensor.composed import form_of, rule
-from weft._tensor.sparse.coo import Coo, coalesced, coo, dense_of, empty_coo, host_index, masked, on_device
+from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, host_index, masked, on_device
 from weft._tensor.sparse.form import is_number, is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
+from weft.ops._dims import broadcast_shapes
 
 
 @rule(Coo, "add")
@@ -42,7 +43,7 @@ def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
             "add(sparse, dense) is not supported for a number, or for a dense tensor of another size: got sizes "
             f"{list(input.shape)} and {list(other.shape)}; use x.to_dense() first"
         )
-    whole = dense_of(sparse)
+    whole = form_of(sparse).whole_array()
     return op.add(whole, dense, alpha=alpha) if sparse is input else op.add(dense, whole, alpha=alpha)
 
 
@@ -67,6 +68,11 @@ def _mul(input: Tensor, other: Tensor) -> Any:
         return NotImplemented
     if not other.ndim:
         return form.with_values(op.mul(form.values, other))
+    if broadcast_shapes(tuple(input.shape), tuple(other.shape)) != tuple(input.shape):
+        raise ShapeError(
+            f"mul: a sparse tensor of size {list(input.shape)} does not broadcast to that of a dense one, "
+            f"{list(other.shape)}; use x.to_dense() first"
+        )
     other = other.expand(tuple(form.size))
     return form.with_values(op.mul(form.values, form_of(masked(other, input)).values))
 

@@ -9,7 +9,7 @@ import numpy as np
 from weft._base.dtype import DType
 from weft._tensor.codegen import op
 from weft._tensor.composed import form_of, rule
-from weft._tensor.sparse.coo import Coo, coalesced, coo, dense_of, host_index, on_device, summed_at
+from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
 from weft._tensor.sparse.form import is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import UnsupportedCallError, ValueRangeError

@@ -41,7 +41,7 @@ def _transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return permuted(input, dims)
 
 
-@rule(Coo, "t")
+@rule(Coo, "t", "T", "mT")
 def _t(input: Tensor) -> Tensor:
     form = form_of(input)
     if form.sparse_dim > 2 or input.ndim > 2:

@@ -12,7 +12,7 @@ from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor, form_of
 from weft._tensor.convert import moved
 from weft._tensor.sparse.compressed import Compressed, compressed_of, coordinates_of, masked_by
-from weft._tensor.sparse.coo import Coo, coalesced, coo, dense_of, empty_coo, masked
+from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, masked
 from weft._tensor.sparse.form import Sparse, is_sparse
 from weft._tensor.sparse.show import show
 from weft._tensor.tensor import Tensor
@@ -116,10 +116,7 @@ class SparseTensor(ComposedTensor):
         del masked_grad  # what is not stored has no place for a gradient
         if dtype is not None:
             raise LayoutError("dtype argument is not supported by sparse_to_dense")
-        form = self._form
-        if isinstance(form, Compressed):
-            return dense_of(coordinates_of(self))
-        return dense_of(self)
+        return self._form.whole_array()
 
     def to_sparse(self, *args: Any, layout: layout | None = None, blocksize: Any = None, dense_dim: Any = None) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
