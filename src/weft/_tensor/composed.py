@@ -58,6 +58,16 @@ class Form:
     def __repr__(self) -> str:
         return f"layout {self.layout!r}"
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes as ints."""
+        return tuple(self.size)
+
+    @classmethod
+    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Form:
+        """The form with these facts and parts."""
+        return cls(**facts, **parts)
+
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
         return {field.name: x for field in fields(self) if isinstance(x := getattr(self, field.name), Tensor)}
@@ -202,7 +212,7 @@ class Composed(Value):
         values = form.values._read().aval
         self.origin = None
         self.inputs = ()
-        self.aval = Aval(tuple(form.size), values.dtype, False, values.device, values.inference, None, form)
+        self.aval = Aval(form.shape, values.dtype, False, values.device, values.inference, None, form)
         self.array = None
         self.extras = None
         self.num = -1
@@ -356,5 +366,5 @@ class ComposedTensor(Tensor):
 
 def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor], requires_grad: bool) -> Tensor:
     """The tensor that a pickle describes."""
-    return composed(FORMS[layout](**facts, **parts)).requires_grad_(requires_grad)
+    return composed(FORMS[layout].restored(facts, parts)).requires_grad_(requires_grad)
 
