@@ -8,8 +8,8 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nested", "nn", "optim", "random", "return_types", "serialization", "signal", "sparse", "special", "testing",
-    "types", "utils", "version", "xla", "xpu",
+    "multiprocessing", "nested", "nn", "optim", "random", "return_types", "serialization", "signal", "sparse",
+    "special", "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 

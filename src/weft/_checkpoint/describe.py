@@ -65,7 +65,12 @@ class Describer:
         detached: Any = x.detach()
         form = detached._form
         described = {"layout": str(form.layout), "grad": x.requires_grad}
-        return {"is": "composed", **described, "facts": self.describe(form.facts(), path), "parts": self.describe(form.parts(), path)}
+        return {
+            "is": "composed",
+            **described,
+            "facts": self.describe(form.facts(), path),
+            "parts": self.describe(form.parts(), path),
+        }
 
     def _container(self, x: Any, path: str) -> Any:
         if id(x) in self._open:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 from weft._base.layout import layout
 from weft._base.size import Size
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, Sharding
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
 from weft._lazy.tape import Tape
-from weft._lazy.value import Value, tick
+from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, GradientError, UnsupportedCallError
@@ -66,7 +66,7 @@ class Form:
     @classmethod
     def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Form:
         """The form with these facts and parts."""
-        return cls(**facts, **parts)
+        return cls(**{**facts, **parts})
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
@@ -157,8 +157,8 @@ class Form:
         own = value.aval.sharding
         if sharding is None and own is self:
             return self.whole_array()._read()
-        if own is None or sharding is None or own.layout is not sharding.layout:
-            target, source = (_layout_of(x) for x in (sharding, own))
+        target, source = _layout_of(sharding), _layout_of(own)
+        if target != source:
             raise UnsupportedCallError(
                 f"cannot write a tensor with layout {source} to one with layout {target}; assign the result instead"
             )
@@ -209,10 +209,10 @@ class Composed(Value):
     __slots__ = ()
 
     def __init__(self, form: Form) -> None:
-        values = form.values._read().aval
+        values, sharding = form.values._read().aval, cast("Sharding", form)
         self.origin = None
         self.inputs = ()
-        self.aval = Aval(form.shape, values.dtype, False, values.device, values.inference, None, form)
+        self.aval = Aval(form.shape, values.dtype, False, values.device, values.inference, None, sharding)
         self.array = None
         self.extras = None
         self.num = -1
@@ -224,12 +224,12 @@ class Composed(Value):
         return form.values._read()
 
     @property
-    def tape(self) -> Tape | None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+    def tape(self) -> Tape | None:
         """How the values take part in differentiation."""
         return self._values.tape
 
     @tape.setter
-    def tape(self, tape: Tape | None) -> None:
+    def tape(self, tape: Tape | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
         form: Any = self.aval.sharding
         form.values._read().tape = form.values._tape = tape
 
@@ -357,7 +357,7 @@ class ComposedTensor(Tensor):
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
-    def __reduce_ex__(self, protocol: int) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  narrower
+    def __reduce_ex__(self, protocol: int) -> Any:
         detached = self.detach()
         assert isinstance(detached, ComposedTensor), "it has the same form"
         form = detached._form
@@ -367,4 +367,3 @@ class ComposedTensor(Tensor):
 def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor], requires_grad: bool) -> Tensor:
     """The tensor that a pickle describes."""
     return composed(FORMS[layout].restored(facts, parts)).requires_grad_(requires_grad)
-

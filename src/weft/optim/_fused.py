@@ -44,7 +44,9 @@ class FusedOptimizer(Optimizer):
     _columns: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[tuple[str, str, int | None], ...]]  # name in the row; name of the option; index in it
     _switches: ClassVar[tuple[str, ...]]
-    _sparse_refusal: ClassVar[str] = ""  # what PyTorch calls an optimizer that refuses sparse gradients, if not its name
+    _sparse_refusal: ClassVar[str] = (
+        ""  # what PyTorch calls an optimizer that refuses sparse gradients, if not its name
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -49,7 +49,6 @@ class SparseAdam(FusedOptimizer):
         groups = enumerate(self.param_groups)
         return [[i, j] for i, group in groups for j, p in enumerate(group["params"]) if test(p)]
 
-
     def _kind(self, param: Tensor) -> None:
         if param.grad is not None and not is_sparse(param.grad):
             raise OptionError("SparseAdam does not support dense gradients, please consider Adam instead")

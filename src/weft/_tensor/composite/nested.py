@@ -87,9 +87,7 @@ def nested_tensor(
 
 
 @composite(module="nested")
-def as_nested_tensor(
-    ts: Any, dtype: DType | None = None, device: Any = None, layout: layout | None = None
-) -> Tensor:
+def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: layout | None = None) -> Tensor:
     """A nested tensor of components, to which gradients flow: a list, or the slices of a tensor."""
     if isinstance(ts, Tensor):
         if is_nested(ts):
@@ -144,7 +142,8 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: layout = s
         raise LayoutError(f"nested.narrow: dim must be 1, but got {dim}")
     count = tensor.shape[0]
     starts, spans = (
-        np.broadcast_to(np.asarray(x.detach()._host() if isinstance(x, Tensor) else x), (count,)) for x in (start, length)
+        np.broadcast_to(np.asarray(x.detach()._host() if isinstance(x, Tensor) else x), (count,))
+        for x in (start, length)
     )
     parts = [tensor[at].narrow(0, int(a), int(n)) for at, (a, n) in enumerate(zip(starts, spans, strict=True))]
     return _nested(parts, layout)

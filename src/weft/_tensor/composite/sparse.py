@@ -59,9 +59,7 @@ def sparse_coo_tensor(
         return result.requires_grad_() if requires_grad else result
     if indices is None or values is None:
         raise ArgumentError("sparse_coo_tensor() takes indices and values, or a size alone")
-    return made_of_coordinates(
-        indices, values, size, dtype, device, requires_grad, check_invariants, is_coalesced
-    )
+    return made_of_coordinates(indices, values, size, dtype, device, requires_grad, check_invariants, is_coalesced)
 
 
 @composite()
@@ -114,9 +112,7 @@ def _compressed_factory(target: layout, doc: str) -> None:
         if layout not in (None, target):
             raise LayoutError(f"{name}: expected layout {target!r}, but got {layout!r}")
         indices = (compressed_indices, plain_indices)
-        return made_of_compressed(
-            name, target, indices, values, size, dtype, device, requires_grad, check_invariants
-        )
+        return made_of_compressed(name, target, indices, values, size, dtype, device, requires_grad, check_invariants)
 
 
 _PLACES = "`{0}` (size {1}s + 1) says where each {1}'s {2} start in `{3}` and `values`, which has the {4} of each."
@@ -163,7 +159,9 @@ def to_sparse(
     if layout is strided:
         return input
     if dense_dim:
-        raise UnsupportedCallError(f"dense_to_sparse: {layout!r} with dense dims is not supported; use torch.sparse_coo")
+        raise UnsupportedCallError(
+            f"dense_to_sparse: {layout!r} with dense dims is not supported; use torch.sparse_coo"
+        )
     blocks = layout in (sparse_bsr, sparse_bsc)
     if blocks is (blocksize is None):
         kind = FORMS[layout].kind
@@ -217,7 +215,7 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def _for_sparse(name: str, what: str) -> None:
-    @composite(name, doc=f"Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", function=False)
+    @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", function=False)
     def refuse(input: Tensor) -> Any:
         raise LayoutError(f"{name} expected sparse {what}tensor layout but got Strided; use to_sparse() first")
 
@@ -267,7 +265,12 @@ def sum_(input: Tensor, dim: Dims | None = None, dtype: DType | None = None) -> 
 
 
 def _softmax(name: str, what: str) -> None:
-    @composite(name, doc=f"{what} along `dim` over the stored elements; what is not stored is ignored.", module="sparse", over=True)
+    @composite(
+        name,
+        doc=f"{what} along `dim` over the stored elements; what is not stored is ignored.",
+        module="sparse",
+        over=True,
+    )
     def function(input: Tensor, dim: Dim, *, dtype: DType | None = None) -> Tensor:
         require_sparse(input, name)
         x = input if dtype is None else input.to(dtype)
@@ -308,9 +311,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
     if rows.ndim != 2 or len(size) != 2:
         raise ShapeError("Diagonals must be vector or matrix, and the output shape must be of 2 sizes")
     if rows.shape[0] != len(places):
-        raise ShapeError(
-            f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({len(places)})"
-        )
+        raise ShapeError(f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({len(places)})")
     if len(set(places.tolist())) != len(places):
         raise LayoutError("Offset tensor contains duplicate values")
     if layout not in (None, sparse_coo, sparse_csr, sparse_csc):
@@ -333,9 +334,7 @@ def as_sparse_gradcheck(gradcheck: Any) -> Any:
         originals = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
 
         def on_values(*values: Tensor) -> Any:
-            given = [
-                form_of(x).with_values(v) if is_sparse(x) else v for x, v in zip(originals, values, strict=True)
-            ]
+            given = [form_of(x).with_values(v) if is_sparse(x) else v for x, v in zip(originals, values, strict=True)]
             results = func(*given)
             several = results if isinstance(results, (tuple, list)) else (results,)
             dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in several])

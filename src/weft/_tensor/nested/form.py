@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -115,8 +115,14 @@ def _component(x: Any, at: int) -> Any:
     return form_of(x).components()[at] if is_nested(x) else x
 
 
-def replaced(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """An argument with the result of a function in the place of each nested tensor."""
-    if isinstance(x, list):
-        return [replaced(part, function) for part in x]
-    return function(x) if is_nested(x) else x
+def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call reduces all dims to one number."""
+    if op.dims is not reduces and op.name not in ("any", "all"):
+        return False
+    arguments = arguments_of(op, args, kwargs)
+    return arguments.get("dim") in (None, ()) and not arguments.get("keepdim")
+
+
+def arguments_of(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a row by name."""
+    return dict(zip([p.name for p in op.params if not p.keyword_only], args, strict=True)) | kwargs

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from weft._base.layout import jagged
-from weft._base.size import Size, size_of
+from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, form_of, rule
-from weft._tensor.nested.form import Nested, is_nested, nested_among, replaced
+from weft._tensor.nested.form import Nested, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.coo import on_device, summed_at
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
-from weft.ops._dims import along, pointwise, reduces, shared_letter
-from weft.ops._table import OpDef
+from weft.ops._dims import along, pointwise, shared_letter
+from weft.ops._table import Kind, OpDef
 
 
 class RaggedSize:
@@ -104,7 +104,7 @@ class Jagged(Nested):
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
-        if op.dims is reduces and _reduces_all(op, args, kwargs):
+        if reduces_all(op, args, kwargs):
             values = form_of(contiguous(composed(self))).values
             return getattr(rows, op.name)(values, *args[1:], **kwargs)
         positional, keywords = self.row_on(op, args, kwargs)
@@ -139,7 +139,7 @@ class Jagged(Nested):
             return [self._on_values(op, part) for part in x]
         if is_nested(x):
             return form_of(x).values
-        if not isinstance(x, Tensor) or x.ndim < len(self.shape):
+        if not isinstance(x, Tensor) or x.ndim < len(self.shape) or not (op.dims is pointwise or op.name == "matmul"):
             return x
         if op.dims is not pointwise or x.ndim > len(self.shape) or x.shape[self.ragged] != 1:
             raise UnsupportedShapeError(
@@ -153,7 +153,7 @@ class Jagged(Nested):
                 f"{op.name}(): the first dims of a nested tensor of size {_text(self.size)} and of a dense one of size "
                 f"{list(x.shape)} differ"
             )
-        return x.squeeze(self.ragged).index_select(0, self.owners()).movedim(0, self.ragged - 1)
+        return x.squeeze(self.ragged).index_select(0, self.owners()).movedim((0,), (self.ragged - 1,))
 
     def _place_in_result(
         self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any], nested: Sequence[Any], named: dict[str, Any]
@@ -164,13 +164,14 @@ class Jagged(Nested):
         static: dict[str, Any] = {}
         pairs = zip((*args, *kwargs.values()), (*nested, *named.values()), strict=True)
         names = [p.name for p in op.params if not p.keyword_only][: len(args)] + list(kwargs)
+        kinds = {p.name: p.kind for p in op.params}
         for name, (x, before) in zip(names, pairs, strict=True):
             several = x if isinstance(x, list) else [x]
             if not all(isinstance(part, Tensor) for part in several):
-                static[name] = x
+                static[name] = (x,) if kinds[name] is Kind.DIMS and isinstance(x, int) else x
                 continue
             originals = before if isinstance(before, list) else [before]
-            flat += [(part, is_nested(own)) for part, own in zip(several, originals, strict=True)]
+            flat += [(part, part is not own) for part, own in zip(several, originals, strict=True)]
         factors = op.dims([tuple(x.shape) for x, _ in flat], static)
         letters = [dims[form_place(self, x)] for dims, (x, own) in zip(factors.ins, flat, strict=True) if own]
         letter = shared_letter(letters[0])
@@ -196,12 +197,6 @@ def form_place(form: Jagged, values: Tensor) -> int:
 
 def _text(size: Sequence[Any]) -> str:
     return f"({', '.join(map(str, size))})"
-
-
-def _reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    names = [p.name for p in op.params if not p.keyword_only]
-    arguments = dict(zip(names, args, strict=True)) | kwargs
-    return arguments.get("dim") in (None, ()) and not arguments.get("keepdim")
 
 
 # --- construction -----------------------------------------------------------------------------------------------
@@ -246,14 +241,16 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
     length = target[form.ragged]
     places = spans[:, :1] + np.arange(length)
     inside = places < spans[:, 1:]
-    source = form.values.movedim(form.ragged - 1, 0)
+    source = form.values.movedim((form.ragged - 1,), (0,))
     at = on_device(np.where(inside, places, 0).reshape(-1), form.offsets)
-    picked = source.index_select(0, at) if source.shape[0] else rows.zeros(
-        (at.shape[0], *source.shape[1:]), dtype=x.dtype, device=x.device
+    picked = (
+        source.index_select(0, at)
+        if source.shape[0]
+        else rows.zeros((at.shape[0], *source.shape[1:]), dtype=x.dtype, device=x.device)
     )
     mask = on_device(inside.reshape(-1), form.offsets).bool().reshape((-1, *[1] * (source.ndim - 1)))
     filled = rows.where(mask, picked, rows.full((), padding, dtype=x.dtype, device=x.device))
-    return filled.reshape((form.shape[0], length, *source.shape[1:])).movedim(1, form.ragged)
+    return filled.reshape((form.shape[0], length, *source.shape[1:])).movedim((1,), (form.ragged,))
 
 
 # --- rules ------------------------------------------------------------------------------------------------------
@@ -287,12 +284,12 @@ def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any
     if 0 in dims:
         result = function(form.values, tuple([d - 1 for d in dims if d]), keepdim, dtype=dtype)
         return result.unsqueeze(0) if keepdim else result
-    total = summed_at(form.values.movedim(form.ragged - 1, 0), form.owners(), form.shape[0])
+    total = summed_at(form.values.movedim((form.ragged - 1,), (0,)), form.owners(), form.shape[0])
     if mean:
         spans = form.spans()
         counts = on_device(spans[:, 1] - spans[:, 0], form.offsets)
         total = total / counts.reshape((-1, *[1] * (total.ndim - 1)))
-    total = total.unsqueeze(1).movedim(1, form.ragged)
+    total = total.unsqueeze(1).movedim((1,), (form.ragged,))
     others = tuple([d for d in dims if d != form.ragged])
     result = function(total, others, True, dtype=dtype) if others else total
     if dtype is not None:
@@ -336,9 +333,11 @@ def _clone(input: Tensor) -> Tensor:
 @rule(Jagged, "reshape", "view")
 def _reshape(input: Tensor, shape: Sequence[Any]) -> Tensor:
     form = form_of(input)
-    same = len(shape) > form.ragged and shape[0] == form.shape[0] and tuple(shape[1 : form.ragged]) == form.shape[
-        1 : form.ragged
-    ]
+    same = (
+        len(shape) > form.ragged
+        and shape[0] == form.shape[0]
+        and tuple(shape[1 : form.ragged]) == form.shape[1 : form.ragged]
+    )
     if not same or shape[form.ragged] != -1:
         raise form.refusal("view", " that changes the dims up to the ragged one, which is given as -1")
     lead = tuple(form.values.shape[: form.ragged])

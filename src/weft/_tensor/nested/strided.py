@@ -11,7 +11,7 @@ from weft._base.layout import strided
 from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, form_of, rule
-from weft._tensor.nested.form import Nested, is_nested, nested_among
+from weft._tensor.nested.form import Nested, arguments_of, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.form import is_number
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError
@@ -51,26 +51,25 @@ class Strided(Nested):
         others = nested_among(args, kwargs)
         if any(not isinstance(form := form_of(x), Strided) or len(form.sizes) != len(self.sizes) for x in others):
             raise ShapeError(f"{op.name}(): nested tensors must have the same layout and number of components")
-        if op.dims is reduces:
-            require_keepdim(op, args, kwargs)
+        if reduces_all(op, args, kwargs):
+            return getattr(rows, op.name)(self.values, *args[1:], **kwargs)
+        if op.dims is reduces and not arguments_of(op, args, kwargs).get("keepdim"):
+            raise LayoutError(f"{op.name}(): NestedTensor always requires keepdim=True for now.")
         if op.dims is pointwise:
             if not all(is_nested(x) or is_number(x) or not x.ndim for x in tensors):
-                raise LayoutError("Expected both self and other to be nested, but got a nested self and non-nested other")
+                raise LayoutError(
+                    "Expected both self and other to be nested, but got a nested self and non-nested other"
+                )
             if any(form_of(x).sizes != self.sizes for x in others):
-                raise ShapeError(f"{op.name}(): for nested tensors with the strided layout, components must have the same sizes")
+                raise ShapeError(
+                    f"{op.name}(): for nested tensors with the strided layout, components must have the same sizes"
+                )
         positional, keywords = self.row_on(op, args, kwargs)
         if op.dims is not pointwise:
             return strided_from(self.row_of_components(op, positional, keywords))
         flat = [form_of(x).values if is_nested(x) else x for x in positional]
         named = {name: form_of(x).values if is_nested(x) else x for name, x in keywords.items()}
         return self.with_values(getattr(rows, op.name)(*flat, **named))
-
-
-def require_keepdim(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raise for a reduction that would leave fewer dims."""
-    names = [p.name for p in op.params if not p.keyword_only]
-    if not (dict(zip(names, args, strict=True)) | kwargs).get("keepdim"):
-        raise LayoutError(f"{op.name}(): NestedTensor always requires keepdim=True for now.")
 
 
 def strided_of(values: Tensor, sizes: Sequence[Sizes]) -> Tensor:
@@ -90,8 +89,10 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
     form = form_of(x)
     least = [max(n) for n in zip(*form.sizes, strict=True)]
     target = least if output_size is None else list(output_size)[1:]
-    if len(target) != len(least) or any(a < b for a, b in zip(target, least, strict=True)) or (
-        output_size is not None and output_size[0] != len(form.sizes)
+    if (
+        len(target) != len(least)
+        or any(a < b for a, b in zip(target, least, strict=True))
+        or (output_size is not None and output_size[0] != len(form.sizes))
     ):
         raise ShapeError(
             "Value in output_size is less than NestedTensor padded size. Truncation is not supported: got "

@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 
 from weft._base.size import Size
 from weft._tensor.codegen import op
-from weft._tensor.composed import ComposedTensor, form_of
+from weft._tensor.composed import ComposedTensor
 from weft._tensor.display import place_in_graph
 from weft._tensor.nested import jagged, strided
 from weft._tensor.nested.form import Nested
-from weft._tensor.nested.jagged import Jagged, RaggedSize
+from weft._tensor.nested.jagged import Jagged
 from weft._tensor.nested.strided import Strided
 from weft._tensor.tensor import Tensor
-from weft.errors import LacksAttributeError, LayoutError, ShapeError
+from weft.errors import IndexRangeError, LacksAttributeError, LayoutError
 from weft.ops._dims import wrap_dim
 
 
@@ -69,11 +69,36 @@ class NestedTensor(ComposedTensor):
         form = self._form
         assert isinstance(form, Nested), "only such have this class"
         if wrap_dim(dim, len(form.shape)):
-            raise LayoutError(f"unbind(): NestedTensor can only be unbound along dimension 0, got dimension {dim} instead.")
+            raise LayoutError(
+                f"unbind(): NestedTensor can only be unbound along dimension 0, got dimension {dim} instead."
+            )
         return form.components()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.unbind())
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """A component, or a part of one; after `:`, the same part of all, with all of the ragged dim."""
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if first is Ellipsis:
+            first, rest = slice(None), [Ellipsis, *rest]
+        form = self._form
+        assert isinstance(form, Nested), "only such have this class"
+        if isinstance(first, int):
+            if not -len(self) <= first < len(self):
+                raise IndexRangeError(f"index {first} is out of bounds for dimension 0 with size {len(self)}")
+            component = form.components()[first]
+            return component[(*rest,)] if rest else component
+        if first != slice(None):
+            raise LayoutError(f"slice(): not supported for NestedTensor on dim=0; {form.advice}")
+        parts = [x[(*rest,)] for x in form.components()]
+        if isinstance(form, Strided):
+            return strided.strided_from(parts)
+        assert isinstance(form, Jagged), "there are two layouts"
+        before = [x.shape[form.ragged - 1] for x in form.components()]
+        if any(x.ndim < form.ragged for x in parts) or [x.shape[form.ragged - 1] for x in parts] != before:
+            raise form.refusal("slice", " along the ragged dim")
+        return form.joined(parts)
 
     def __len__(self) -> int:
         return self._form.shape[0]

@@ -14,7 +14,7 @@ from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import FORMS, composed, form_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
-from weft._tensor.sparse.form import Sparse, is_number, is_sparse
+from weft._tensor.sparse.form import Sparse, is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
@@ -162,7 +162,7 @@ def compressed_of(x: Tensor, layout: layout) -> Tensor:
     kind: Any = FORMS[layout]
     if kind.blocked:
         raise UnsupportedCallError(
-            f"a matrix with layout {x.layout!r} cannot get {layout!r}; use x.to_dense().to_sparse(layout=…, blocksize=…)"
+            f"a matrix with layout {x.layout!r} cannot get {layout!r}; make blocks of x.to_dense()"
         )
     form = form_of(coalesced(x if kind.by_row else rows.t(x)))
     if x.ndim != 2 or form.sparse_dim != 2:
@@ -184,7 +184,9 @@ def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
     (height, width), (m, n) = block, x.shape
     if m % height or n % width:
         name = f"dense_to_{repr(layout).removeprefix('torch.')}"
-        raise ShapeError(f"{name}: tensor sparse size ({m},{n}) must be divisible by given blocksize ({height},{width})")
+        raise ShapeError(
+            f"{name}: tensor sparse size ({m},{n}) must be divisible by given blocksize ({height},{width})"
+        )
     order = (0, 2, 1, 3) if kind.by_row else (2, 0, 1, 3)
     form = form_of(stored(x.reshape((m // height, height, n // width, width)).permute(order), 2))
     return compressed(layout, x.shape, *_starts(form, form.size[0]), form.values)

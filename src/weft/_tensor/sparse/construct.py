@@ -114,10 +114,8 @@ def made_of_coordinates(
             f"{elements.shape[0]}"
         )
     sparse_dim, dense_dim = where.shape[0], elements.ndim - 1
-    if size is None:
-        whole = (*_least_sizes(where), *elements.shape[1:])
-    else:
-        whole = sizes(size, "size", "sparse_coo_tensor")
+    least = (*_least_sizes(where), *elements.shape[1:]) if size is None else size
+    whole = sizes(least, "size", "sparse_coo_tensor")
     if len(whole) != sparse_dim + dense_dim:
         raise LayoutError(
             f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(whole)}, sparse_dim = "
@@ -196,12 +194,12 @@ def made_of_compressed(
     lead, other = kind.names
     if first.ndim != 1 or second.ndim != 1:
         raise LayoutError(
-            f"{name}: batches are not supported, but {lead} has {first.ndim} and {other} {second.ndim} dims; make a list "
-            "of matrices, or use sparse_coo_tensor"
+            f"{name}: batches are not supported, but {lead} has {first.ndim} and {other} {second.ndim} dims; use "
+            "sparse_coo_tensor"
         )
     if elements.ndim != 1 + 2 * kind.blocked:
         raise LayoutError(
-            f"{name}: values must have {1 + 2 * kind.blocked} dims (dense dims are not supported), but have {elements.ndim}"
+            f"{name}: values must have {1 + 2 * kind.blocked} dims, without dense dims, but have {elements.ndim}"
         )
     height, width = elements.shape[1:] if kind.blocked else (1, 1)
     if size is None:
@@ -232,7 +230,9 @@ def _require_compressed(
             f"{lead}.shape[-1] must be equal to the number of {lines}s + 1 (={count + 1}), but got {starts.shape[0]}"
         )
     if plain.shape[0] != values.shape[0]:
-        raise LayoutError(f"number of {other} ({plain.shape[0]}) must be equal to the number of values ({values.shape[0]})")
+        raise LayoutError(
+            f"number of {other} ({plain.shape[0]}) must be equal to the number of values ({values.shape[0]})"
+        )
     first, second = starts._host(), plain._host()
     steps = np.diff(first)
     short = {"row": "row", "column": "col"}[across]
@@ -252,6 +252,6 @@ def _require_compressed(
     starting[first[:-1][first[:-1] < len(second)]] = True
     if (np.diff(second)[~starting[1:]] <= 0).any():
         raise LayoutError(
-            f"`{other}[..., {lead}[..., i - 1]:{lead}[..., i]] for all i = 1, ..., n{lines[:3]}s are sorted and distinct "
-            "along the last dimension values` is not satisfied."
+            f"`{other}[..., {lead}[..., i - 1]:{lead}[..., i]] for all i = 1, ..., n{lines[:3]}s are sorted and "
+            "distinct along the last dimension values` is not satisfied."
         )

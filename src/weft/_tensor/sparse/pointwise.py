@@ -22,9 +22,7 @@ def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
         return _beside_dense(input, other, alpha)
     a, b = form_of(input), form_of(other)
     if a.size != b.size:
-        raise ShapeError(
-            f"add: expected sizes of 'self' and 'other' to match, but {list(a.size)} != {list(b.size)}"
-        )
+        raise ShapeError(f"add: expected sizes of 'self' and 'other' to match, but {list(a.size)} != {list(b.size)}")
     if a.sparse_dim != b.sparse_dim:
         raise ShapeError(
             "add: expected 'self' and 'other' to have same number of sparse dimensions, but "
@@ -132,7 +130,9 @@ def _copy(input: Tensor, src: Tensor) -> Tensor:
             "layouts; use to_sparse() or to_dense()"
         )
     if input.shape != src.shape:
-        raise ShapeError(f"copy_: sizes {list(input.shape)} and {list(src.shape)} differ, and sparse tensors do not expand")
+        raise ShapeError(
+            f"copy_: sizes {list(input.shape)} and {list(src.shape)} differ, and sparse tensors do not expand"
+        )
     return _to_dtype(_clone(src), input.dtype)
 
 

@@ -24,8 +24,8 @@ def _require(name: str, a: Tensor, b: Tensor, dims: tuple[int, int]) -> None:
         form = form_of(x)
         if form is not None and form.sparse_dim != x.ndim:
             raise UnsupportedShapeError(
-                f"{name}: a factor has {form.sparse_dim} sparse and {x.ndim - form.sparse_dim} dense dims; products take "
-                "tensors without dense dims, such as x.to_dense().to_sparse()"
+                f"{name}: a factor has {form.sparse_dim} sparse and {x.ndim - form.sparse_dim} dense dims; products "
+                "take tensors without dense dims, such as x.to_dense().to_sparse()"
             )
     inner = -1 if dims[1] == 1 else -2
     if a.shape[-1] != b.shape[inner] or a.shape[:-2] != b.shape[:-2]:
@@ -33,7 +33,8 @@ def _require(name: str, a: Tensor, b: Tensor, dims: tuple[int, int]) -> None:
         raise ShapeError(f"{name}: mat1 and mat2 shapes cannot be multiplied ({sizes})")
     if a.dtype is not b.dtype:
         raise DTypeError(
-            f"{name}: expected m1 and m2 to have the same dtype, but got: {scalar_name(a.dtype)} != {scalar_name(b.dtype)}"
+            f"{name}: expected m1 and m2 to have the same dtype, but got: {scalar_name(a.dtype)} != "
+            f"{scalar_name(b.dtype)}"
         )
 
 

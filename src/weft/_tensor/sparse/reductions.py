@@ -12,7 +12,7 @@ from weft._tensor.composed import form_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
 from weft._tensor.sparse.form import is_sparse
 from weft._tensor.tensor import Tensor
-from weft.errors import UnsupportedCallError, ValueRangeError
+from weft.errors import UnsupportedCallError
 from weft.ops._dims import wrap_dim
 
 

@@ -25,7 +25,9 @@ def permuted(x: Tensor, dims: Sequence[int]) -> Tensor:
     sparse, dense = dims[: form.sparse_dim], dims[form.sparse_dim :]
     if any(d >= form.sparse_dim for d in sparse):
         raise UnsupportedShapeError("transpose: transposed dims must be either both sparse or both dense dimensions.")
-    indices = form.indices.index_select(0, on_device(np.array(sparse, np.int64), form.indices)) if sparse else form.indices
+    indices = (
+        form.indices.index_select(0, on_device(np.array(sparse, np.int64), form.indices)) if sparse else form.indices
+    )
     values = form.values
     if tuple(dense) != tuple(range(form.sparse_dim, x.ndim)):
         values = values.permute(0, *(d - form.sparse_dim + 1 for d in dense))
@@ -180,8 +182,8 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if x.ndim != ndim or form.sparse_dim != first.sparse_dim or any(a != b for a, b in others):
             raise ShapeError(
                 "All tensors must have the same shape: "
-                f"{list(tensors[0].shape)} (except in the concatenating dimension), but found shape: {list(x.shape)} at "
-                f"position {place}"
+                f"{list(tensors[0].shape)} (except in the concatenating dimension), but found shape: {list(x.shape)} "
+                f"at position {place}"
             )
     size = [*tensors[0].shape[:at], sum(x.shape[at] for x in tensors), *tensors[0].shape[at + 1 :]]
     if at >= first.sparse_dim:

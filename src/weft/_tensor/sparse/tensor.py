@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from weft._base.layout import layout, sparse_coo, sparse_csr
-from weft._base.size import size_of
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor, form_of
 from weft._tensor.convert import moved
@@ -118,11 +116,22 @@ class SparseTensor(ComposedTensor):
             raise LayoutError("dtype argument is not supported by sparse_to_dense")
         return self._form.whole_array()
 
-    def to_sparse(self, *args: Any, layout: layout | None = None, blocksize: Any = None, dense_dim: Any = None) -> Tensor:
+    def to_sparse(
+        self,
+        sparse_dim: int | None = None,
+        *,
+        layout: layout | None = None,
+        blocksize: Any = None,
+        dense_dim: int | None = None,
+    ) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
-        del args
         target = sparse_coo if layout is None else layout
-        own = self._form
+        own: Any = self._form
+        if sparse_dim not in (None, own.sparse_dim):
+            raise UnsupportedCallError(
+                f"to_sparse: the number of sparse dims stays {own.sparse_dim}, but got sparse_dim={sparse_dim}; use "
+                "x.to_dense().to_sparse(sparse_dim)"
+            )
         if target is own.layout:
             return self
         if blocksize is not None or dense_dim:
@@ -185,9 +194,9 @@ class SparseTensor(ComposedTensor):
     def nbytes(self) -> int:
         """Raises: add up the bytes of indices and values."""
         raise LayoutError(
-            "nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the nbytes "
-            "of the indices and values.  If you want the size of the  equivalent dense tensor, multiply numel() by "
-            "element_size()"
+            "nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the "
+            "nbytes of the indices and values.  If you want the size of the  equivalent dense tensor, multiply numel() "
+            "by element_size()"
         )
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
@@ -234,5 +243,7 @@ def require_dims(name: str, size: Sequence[int], sparse_dim: int, dense_dim: int
 def masked_to(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of a dense tensor where `mask` stores some."""
     if not is_sparse(mask):
-        raise LayoutError(f"sparse_mask(): the mask must be sparse, but has layout {mask.layout!r}; use mask.to_sparse()")
+        raise LayoutError(
+            f"sparse_mask(): the mask must be sparse, but has layout {mask.layout!r}; use mask.to_sparse()"
+        )
     return masked_by(x, mask) if isinstance(form_of(mask), Compressed) else masked(x, mask)

@@ -93,9 +93,7 @@ class Sharding:
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
         return labelled(value, self.replicated_of(size))
 
-    def created(
-        self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str = ""
-    ) -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str = "") -> Value:
         """A new value of this size, placed as values of this sharding are, or whole if they have another size.
 
         `create` gets the size of this process's part, and the position of its first element.
