@@ -26,10 +26,10 @@ def _components(tensor_list: Any, dtype: DType | None, device: Any) -> list[Tens
     """The entries of a list, each as a tensor."""
     if not isinstance(tensor_list, (list, tuple)):
         raise ArgumentError("Only lists (List[Tensor] and List[List...[Scalar]]) are accepted in nested_tensor")
-    made = [x if isinstance(x, Tensor) else tensor(x, dtype=dtype, device=device) for x in tensor_list]
+    components = [x if isinstance(x, Tensor) else tensor(x, dtype=dtype, device=device) for x in tensor_list]
     if dtype is not None or device is not None:
-        made = [x.to(device=device, dtype=dtype) if device is not None else x.to(dtype) for x in made]
-    return made
+        components = [x.to(device=device, dtype=dtype) if device is not None else x.to(dtype) for x in components]
+    return components
 
 
 def _nested(components: list[Tensor], target: layout | None) -> Tensor:

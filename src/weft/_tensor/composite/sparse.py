@@ -18,7 +18,7 @@ from weft._tensor.sparse import products as _products
 from weft._tensor.sparse import structure as _structure
 from weft._tensor.sparse.compressed import Csr, blocks_of, compressed_of, coordinates_of
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates, require_positive
-from weft._tensor.sparse.coo import Coo, coo, empty_coo, on_device, stored, taken
+from weft._tensor.sparse.coo import Coo, coo, elements_at, empty_coo, on_device, stored
 from weft._tensor.sparse.form import is_sparse
 from weft._tensor.sparse.reductions import require_sparse, softmax_of
 from weft._tensor.sparse.tensor import masked_to
@@ -165,8 +165,8 @@ def to_sparse(
     blocks = layout in (sparse_bsr, sparse_bsc)
     if blocks is (blocksize is None):
         kind = FORMS[layout].kind
-        given = "without blocksize argument given" if blocks else "with blocksize argument given"
-        raise LayoutError(f"dense_to_sparse: conversion from Strided to {kind} {given} is not supported")
+        option = "without blocksize argument given" if blocks else "with blocksize argument given"
+        raise LayoutError(f"dense_to_sparse: conversion from Strided to {kind} {option} is not supported")
     if input.ndim != 2:
         raise UnsupportedShapeError(
             f"dense_to_sparse: {layout!r} is for matrices here, but the tensor has {input.ndim} dims; use to_sparse()"
@@ -320,7 +320,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
     row = column - places[which]
     inside = np.nonzero((row >= 0) & (row < size[0]))[0]
     indices = on_device(np.stack([row[inside], column[inside]]), rows)
-    values = taken(rows, on_device(np.stack([which[inside], column[inside]]), rows), 2)
+    values = elements_at(rows, on_device(np.stack([which[inside], column[inside]]), rows), 2)
     result = coo(size, indices, values)
     return result if layout in (None, sparse_coo) else compressed_of(result, layout)
 
@@ -334,10 +334,11 @@ def as_sparse_gradcheck(gradcheck: Any) -> Any:
         originals = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
 
         def on_values(*values: Tensor) -> Any:
-            given = [form_of(x).with_values(v) if is_sparse(x) else v for x, v in zip(originals, values, strict=True)]
-            results = func(*given)
-            several = results if isinstance(results, (tuple, list)) else (results,)
-            dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in several])
+            several = zip(originals, values, strict=True)
+            arguments = [form_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
+            results = func(*arguments)
+            outputs = results if isinstance(results, (tuple, list)) else (results,)
+            dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in outputs])
             return dense if isinstance(results, (tuple, list)) else dense[0]
 
         parts = [form_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]

@@ -99,22 +99,22 @@ def made_of_coordinates(
 ) -> Tensor:
     """A tensor in coordinate format, as the function `sparse_coo_tensor` makes it."""
     elements = _elements(values, dtype, device)
-    where = _index(indices, elements)
-    if where.ndim == 1 and where.shape[0] == 0:
-        where = where.reshape((0, 0) if size is None else (len(size), 0))
-    if where.ndim == 1:
-        where = where.reshape((where.shape[0], 1))  # of one element
-    if where.ndim != 2:
-        raise LayoutError(f"indices must be sparse_dim x nnz, but got: {list(where.shape)}")
+    index = _index(indices, elements)
+    if index.ndim == 1 and index.shape[0] == 0:
+        index = index.reshape((0, 0) if size is None else (len(size), 0))
+    if index.ndim == 1:
+        index = index.reshape((index.shape[0], 1))  # of one element
+    if index.ndim != 2:
+        raise LayoutError(f"indices must be sparse_dim x nnz, but got: {list(index.shape)}")
     if not elements.ndim:
         elements = elements.reshape((1,))
-    if where.shape[1] != elements.shape[0]:
+    if index.shape[1] != elements.shape[0]:
         raise LayoutError(
-            f"indices and values must have same nnz, but got nnz from indices: {where.shape[1]}, nnz from values: "
+            f"indices and values must have same nnz, but got nnz from indices: {index.shape[1]}, nnz from values: "
             f"{elements.shape[0]}"
         )
-    sparse_dim, dense_dim = where.shape[0], elements.ndim - 1
-    least = (*_least_sizes(where), *elements.shape[1:]) if size is None else size
+    sparse_dim, dense_dim = index.shape[0], elements.ndim - 1
+    least = (*_least_sizes(index), *elements.shape[1:]) if size is None else size
     whole = sizes(least, "size", "sparse_coo_tensor")
     if len(whole) != sparse_dim + dense_dim:
         raise LayoutError(
@@ -123,12 +123,12 @@ def made_of_coordinates(
         )
     if tuple(whole[sparse_dim:]) != tuple(elements.shape[1:]):
         raise LayoutError(
-            f"values has incorrect size, expected {[where.shape[1], *whole[sparse_dim:]]}, got {list(elements.shape)}"
+            f"values has incorrect size, expected {[index.shape[1], *whole[sparse_dim:]]}, got {list(elements.shape)}"
         )
     require_positive(whole)
     if _checks(check_invariants):
-        _require_inside(where, whole, is_coalesced)
-    return _as_leaf(coo(whole, where, elements, coalesced=bool(is_coalesced)), requires_grad)
+        _require_inside(index, whole, is_coalesced)
+    return _as_leaf(coo(whole, index, elements, coalesced=bool(is_coalesced)), requires_grad)
 
 
 def require_positive(size: Sequence[int]) -> None:
@@ -139,24 +139,24 @@ def require_positive(size: Sequence[int]) -> None:
 
 def _least_sizes(indices: Tensor) -> list[int]:
     """The sizes of dims that have room for all indices."""
-    where = indices._host()
-    if where.size and where.min() < 0:
-        dim, _ = np.argwhere(where < 0)[0]
-        raise LayoutError(f"found negative index {where.min()} for dim {dim}")
-    return [int(row.max(initial=-1)) + 1 for row in where]
+    index = indices._host()
+    if index.size and index.min() < 0:
+        dim, _ = np.argwhere(index < 0)[0]
+        raise LayoutError(f"found negative index {index.min()} for dim {dim}")
+    return [int(row.max(initial=-1)) + 1 for row in index]
 
 
 def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | None) -> None:
-    where = indices._host()
-    for dim, row in enumerate(where):
+    index = indices._host()
+    for dim, row in enumerate(index):
         if row.size and row.min() < 0:
             raise LayoutError(f"found negative index {row.min()} for dim {dim}")
         if row.size and row.max() >= size[dim]:
             raise LayoutError(
                 f"size is inconsistent with indices: for dim {dim}, size is {size[dim]} but found index {row.max()}"
             )
-    if is_coalesced and where.shape[1] > 1:
-        flat = np.ravel_multi_index(tuple(where), tuple(size[: where.shape[0]]))
+    if is_coalesced and index.shape[1] > 1:
+        flat = np.ravel_multi_index(tuple(index), tuple(size[: index.shape[0]]))
         if (np.diff(flat) <= 0).any():
             raise LayoutError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
 
@@ -186,8 +186,8 @@ def made_of_compressed(
 ) -> Tensor:
     """A matrix in a compressed layout, as the function `name` makes it."""
     if target not in (sparse_csr, sparse_csc, sparse_bsr, sparse_bsc):
-        given = "none" if target is None else repr(target)
-        raise LayoutError(f"{name} expected sparse compressed tensor layout but got {given}")
+        layout_name = "none" if target is None else repr(target)
+        raise LayoutError(f"{name} expected sparse compressed tensor layout but got {layout_name}")
     elements = _elements(values, dtype, device)
     first, second = (_index(x, elements, narrow=True) for x in indices)
     kind: Any = FORMS[target]

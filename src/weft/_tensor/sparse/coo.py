@@ -143,7 +143,7 @@ def coalesced(x: Tensor) -> Tensor:
     return coo(form.size, unflat(unique, sizes, form.indices), values, coalesced=True)
 
 
-def taken(x: Tensor, indices: Tensor, sparse_dim: int) -> Tensor:
+def elements_at(x: Tensor, indices: Tensor, sparse_dim: int) -> Tensor:
     """The elements of a dense tensor at indices of its first dims: (indices, *sizes of the other dims)."""
     sizes = x.shape[:sparse_dim]
     return x.reshape((prod(sizes), *x.shape[sparse_dim:])).index_select(0, flat_index(indices, sizes))
@@ -157,7 +157,7 @@ def masked(x: Tensor, mask: Tensor) -> Tensor:
             "sparse_mask(): operands have incompatible sizes; self has size "
             f"{list(x.shape)} but mask has size {list(mask.shape)}"
         )
-    return composed(replace(form, values=taken(x, form.indices, form.sparse_dim)))
+    return composed(replace(form, values=elements_at(x, form.indices, form.sparse_dim)))
 
 
 def stored(x: Tensor, sparse_dim: int) -> Tensor:
@@ -165,4 +165,4 @@ def stored(x: Tensor, sparse_dim: int) -> Tensor:
     nonzero = x.detach()._host() != 0
     nonzero = nonzero.reshape((*x.shape[:sparse_dim], -1)).any(-1)
     indices = on_device(np.stack(np.nonzero(nonzero)) if sparse_dim else np.zeros((0, 1)), x)
-    return coo(x.shape, indices, taken(x, indices, sparse_dim), coalesced=True)
+    return coo(x.shape, indices, elements_at(x, indices, sparse_dim), coalesced=True)

@@ -42,9 +42,9 @@ def _by_dense(sparse: Tensor, dense: Tensor) -> Tensor:
     """(..., m, k) sparse by (..., k, n) dense: each stored element adds a multiple of a row."""
     form = form_of(sparse)
     *batch, m, k = sparse.shape
-    where = form.indices
-    rows = flat_index(where[:-1], (*batch, m))
-    columns = flat_index(op.cat([where[:-2], where[-1:]]), (*batch, k))
+    indices = form.indices
+    rows = flat_index(indices[:-1], (*batch, m))
+    columns = flat_index(op.cat([indices[:-2], indices[-1:]]), (*batch, k))
     parts = dense.reshape((prod(batch) * k, dense.shape[-1])).index_select(0, columns) * form.values[:, None]
     return summed_at(parts, rows, prod(batch) * m).reshape((*batch, m, dense.shape[-1]))
 

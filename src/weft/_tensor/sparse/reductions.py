@@ -70,9 +70,9 @@ def softmax_of(x: Tensor, dim: int, *, log: bool) -> Tensor:
         groups = np.zeros(form.count, np.int64)
     count, group = int(groups.max(initial=-1)) + 1, on_device(groups, indices)
     values = form.values.detach()
-    where = group.reshape((-1, *[1] * (values.ndim - 1))).expand(tuple(values.shape))
+    places = group.reshape((-1, *[1] * (values.ndim - 1))).expand(tuple(values.shape))
     lowest = op.full((count, *values.shape[1:]), -float("inf"), dtype=x.dtype, device=x.device)
-    peak = lowest.scatter_reduce(0, where, values, "amax").index_select(0, group)
+    peak = lowest.scatter_reduce(0, places, values, "amax").index_select(0, group)
     shifted = form.values - peak
     total = summed_at(shifted.exp(), group, count).index_select(0, group)
     return form.with_values(shifted - total.log() if log else shifted.exp() / total)
