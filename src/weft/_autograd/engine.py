@@ -354,6 +354,8 @@ class BackwardPass:
                 self._arrived(key)
 
     def _add(self, key: VertexKey, grad: Value) -> None:
+        if grad.aval.sharding is not None and not isinstance(key, Tape):  # only leaves have sparse gradients
+            grad = grad.aval.sharding.to_sharding(grad, None)
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 

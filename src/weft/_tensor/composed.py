@@ -19,7 +19,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.tensor import Tensor, wrap
-from weft.errors import ArgumentError, GradientError, UnsupportedCallError
+from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._table import Kind, Many, OpDef
 
 FORMS: dict[layout, type[Form]] = {}
@@ -123,7 +123,7 @@ class Form:
         """Refuses parameters and buffers."""
         raise UnsupportedCallError(
             f"{kind.__name__}(): a tensor with layout {self.layout!r} cannot be a {kind.__name__.lower()} of a module; "
-            "keep it in an attribute, or use x.to_dense()"
+            f"keep it in an attribute, or {self.advice}"
         )
 
     def of_gradient(self, gradient: Value) -> Value:
@@ -213,10 +213,15 @@ class Composed(Value):
         self.origin = None
         self.inputs = ()
         self.aval = Aval(form.shape, values.dtype, False, values.device, values.inference, None, sharding)
-        self.array = None
         self.extras = None
         self.num = -1
         depends_on(f"a tensor with layout {form.layout!r}")
+
+    @property
+    def array(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]  there is none
+        """Raises: there is no single array."""
+        form: Any = self.aval.sharding
+        raise LayoutError(f"a tensor with layout {form.layout!r} has no single array; {form.advice}")
 
     @property
     def _values(self) -> Value:

@@ -70,3 +70,13 @@ def _adagrad(*arguments: Any, **options: Any) -> Any:
 @rule(Coo, "sparse_adam_step")
 def _sparse_adam(*arguments: Any, **options: Any) -> Any:
     return _step_on_rows("sparse_adam_step", *arguments, **options)
+
+
+@rule(Coo, "unscale_gradients")
+def _unscaled(grads: Tensors, found_inf: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    """Of sparse gradients, what is stored counts, once equal indices are added up."""
+    forms = [form_of(coalesced(g)) if is_sparse(g) else None for g in grads]
+    values = [g if form is None else form.values for g, form in zip(grads, forms, strict=True)]
+    *scaled, infinite = op.unscale_gradients(values, found_inf, scale)
+    several = zip(scaled, forms, strict=True)
+    return (*[x if form is None else form.with_values(x) for x, form in several], infinite)

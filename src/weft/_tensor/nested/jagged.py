@@ -18,7 +18,7 @@ from weft._tensor.nested.form import Nested, is_nested, nested_among, reduces_al
 from weft._tensor.sparse.coo import on_device, summed_at
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
-from weft.ops._dims import along, pointwise, shared_letter
+from weft.ops._dims import along, pointwise, reduces, shared_letter
 from weft.ops._table import Kind, OpDef
 
 
@@ -113,9 +113,10 @@ class Jagged(Nested):
         named = {name: self._on_values(op, x) for name, x in keywords.items()}
         at = self._place_in_result(op, on_values, named, positional, keywords)
         if at is None:
-            if op.dims is not along:
+            if op.dims not in (along, reduces):
                 raise self.refusal(op.name, f" that combines elements along the ragged dim {self.ragged}")
-            return self.joined(self.row_of_components(op, positional, keywords))
+            results = self.row_of_components(op, positional, keywords)
+            return self.joined(results) if op.dims is along else rows.stack(results)
         result = getattr(rows, op.name)(*on_values, **named)
         if isinstance(result, tuple):
             return tuple([self.like(x, at + 1) for x in result])

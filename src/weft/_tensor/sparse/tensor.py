@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from weft._base.layout import layout, sparse_coo, sparse_csr
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor, form_of
-from weft._tensor.convert import moved
 from weft._tensor.sparse.compressed import Compressed, compressed_of, coordinates_of, masked_by
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, masked
 from weft._tensor.sparse.form import Sparse, is_sparse
@@ -183,9 +182,6 @@ class SparseTensor(ComposedTensor):
         return self
 
     # --- what has another meaning than for arrays -----------------------------------------------------------------
-
-    def _moved(self, device: Any) -> Tensor:
-        return self._form.each_part(lambda part: moved(part, device))
 
     def __repr__(self) -> str:
         return show(self)
