@@ -137,8 +137,6 @@ def test_numpy_objects(kinds):
 
 REFUSED = {
     "quantized": (PickleError, r"it holds a quantized tensor; save x.dequantize\(\)"),
-    "sparse": (PickleError, r"it holds a sparse tensor; save x.to_dense\(\)"),
-    "nested": (PickleError, r"it holds a nested tensor; save x.to_padded_tensor\(0.0\) or x.unbind\(\)"),
     "meta": (PickleError, "it holds a tensor on the meta device, which has no elements"),
     "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
     "storage": (PickleError, "it holds a storage by itself; save a tensor of its elements"),
