@@ -34,12 +34,15 @@ class RaggedSize:
         return self._name
 
 
-_sizes: weakref.WeakKeyDictionary[Tensor, RaggedSize] = weakref.WeakKeyDictionary()
+_sizes: dict[int, tuple[weakref.ref[Tensor], RaggedSize]] = {}
 
 
 def ragged_size_of(offsets: Tensor) -> RaggedSize:
-    """The size that belongs to an offsets tensor."""
-    return _sizes.setdefault(offsets, RaggedSize()) if offsets not in _sizes else _sizes[offsets]
+    """The size that belongs to an offsets tensor, as long as that lives."""
+    key = id(offsets)
+    if key not in _sizes:
+        _sizes[key] = weakref.ref(offsets, lambda _: _sizes.pop(key, None)), RaggedSize()
+    return _sizes[key][1]
 
 
 @dataclass(eq=False, repr=False)

@@ -25,7 +25,7 @@ class Sparse(Form):
         """The result of a pointwise row of one sparse tensor and numbers, if it is zero where the tensor is."""
         tensors = [at for at, x in enumerate(args) if isinstance(x, Tensor) and not is_number(x)]
         keywords = {name: number_of(x) for name, x in kwargs.items()}
-        if op.dims is not pointwise or len(tensors) != 1 or any(isinstance(x, list) for x in args):
+        if op.dims is not pointwise or len(tensors) != 1 or any(isinstance(x, list) for x in (*args, *kwargs.values())):
             raise self.refusal(op.name)
         at = tensors[0]
         others = tuple([number_of(x) for i, x in enumerate(args) if i != at])

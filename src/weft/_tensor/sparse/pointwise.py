@@ -113,7 +113,7 @@ def _clone(input: Tensor) -> Tensor:
 
 @rule(Coo, "to_dtype")
 def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
-    form = form_of(input)
+    form = form_of(input if dtype.is_differentiable else coalesced(input))  # integers are not sums of cut numbers
     return form.with_values(op.to_dtype(form.values, dtype))
 
 
