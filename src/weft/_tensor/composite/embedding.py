@@ -7,7 +7,7 @@ import warnings
 from weft._base.state import using
 from weft._tensor.codegen import composite, op
 from weft._tensor.sparse.coo import counted
-from weft._tensor.sparse.gradients import has_sparse_gradient, require_no_scale, rows_of
+from weft._tensor.sparse.gradients import embedded, has_sparse_gradient
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import UnsupportedDTypeError, ValueRangeError
@@ -79,25 +79,24 @@ def embedding_bag(
         )
     last = include_last_offset and offsets is not None
     if sparse and has_sparse_gradient(weight):
-        require_no_scale(scale_grad_by_freq)
-        return _of_rows_that_are_read(input, weight, offsets, per_sample_weights, mode, last, padding_idx)
+        padding = None if padding_idx is None else padding_idx % weight.shape[0]
+        rows = embedded(input.reshape((-1,)), weight, padding, scale_grad_by_freq, sparse)
+        return _bags_of(rows, input, offsets, per_sample_weights, mode, last, padding)
     return op.embedding_bag(input, weight, offsets, per_sample_weights, mode, last, padding_idx, scale_grad_by_freq)
 
 
-def _of_rows_that_are_read(
+def _bags_of(
+    rows: Tensor,
     input: Tensor,
-    weight: Tensor,
     offsets: Tensor | None,
     per_sample_weights: Tensor | None,
     mode: str,
     last: bool,
-    padding_idx: int | None,
+    padding: int | None,
 ) -> Tensor:
-    """The bags of a table that consists of the rows which are read, each once for each index."""
-    padding = None if padding_idx is None else padding_idx % weight.shape[0]
-    rows = rows_of(weight, input.reshape((-1,)), padding)
+    """The bags of a table's rows that were read, one for each index; those of the padding are left out."""
     places = counted(input.numel(), input).reshape(tuple(input.shape))
     if padding is not None:
-        rows = op.cat([rows, op.zeros((1, weight.shape[1]), dtype=weight.dtype, device=weight.device)])
+        rows = op.cat([rows, op.zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)])
         padding, places = input.numel(), op.where(op.eq(input, padding), input.numel(), places)
     return op.embedding_bag(places, rows, offsets, per_sample_weights, mode, last, padding, False)

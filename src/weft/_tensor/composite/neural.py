@@ -13,7 +13,7 @@ from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, inplace_of, op
-from weft._tensor.sparse.gradients import has_sparse_gradient, require_no_scale, rows_of
+from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
@@ -79,10 +79,7 @@ def embedding(
     if max_norm is not None:
         with using(grad=False):
             write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
-    if sparse and has_sparse_gradient(weight):
-        require_no_scale(scale_grad_by_freq)
-        return rows_of(weight, input, padding_idx)
-    return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
+    return embedded(input, weight, padding_idx, scale_grad_by_freq, sparse)
 
 
 def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:

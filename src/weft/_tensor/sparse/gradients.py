@@ -1,4 +1,4 @@
-"""Gradients of rows that are read: sparse, as most rows of a table are not."""
+"""Embeddings whose table has a sparse gradient: most rows of a table are not read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def has_sparse_gradient(weight: Tensor) -> bool:
     return ambient().grad and value.tape is not None and value.tape.leaf and value.aval.sharding is None
 
 
-def require_no_scale(scale_grad_by_freq: bool) -> None:
-    """Raise for an option that sparse gradients do not have."""
+def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
+    """The rows of a table at indices.
+
+    A sparse gradient of the table stores a row for each index that is not the padding. It waits for the indices if
+    there is a padding.
+    """
+    if not (sparse and has_sparse_gradient(weight)):
+        return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
     if scale_grad_by_freq:
         raise OptionError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
-
-
-def rows_of(weight: Tensor, input: Tensor, padding_idx: int | None) -> Tensor:
-    """The rows of a table at indices; the table's gradient stores a row for each index that is not the padding."""
     result = op.embedding(input, weight, padding_idx, False)
     indices, size = input.detach().reshape((-1,)), tuple(weight.shape)
 
