@@ -218,7 +218,7 @@ class Composed(Value):
         depends_on(f"a tensor with layout {form.layout!r}")
 
     @property
-    def array(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]  there is none
+    def array(self) -> NoReturn:
         """Raises: there is no single array."""
         form: Any = self.aval.sharding
         raise LayoutError(f"a tensor with layout {form.layout!r} has no single array; {form.advice}")

@@ -168,6 +168,8 @@ def test_products_are_scipys():
     order = np.lexsort((theirs.coords[1], theirs.coords[0]))
     assert product.indices().tolist() == [x[order].tolist() for x in theirs.coords]
     np.testing.assert_allclose(product.values(), theirs.data[order])
+    for function in (torch.mm, torch.spmm, torch.sparse.mm):
+        np.testing.assert_allclose(function(ours[0], torch.tensor(b.toarray())), theirs.toarray(), atol=1e-12)
 
 
 def test_results_in_place():

@@ -245,13 +245,13 @@ def dense_dim(input: Tensor) -> int:
 # --- weft.sparse ------------------------------------------------------------------------------------------------
 
 
-@composite(module="sparse", over=True)
+@composite(module="sparse", over=True, also=("spmm", "dsmm"))
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of matrices of which one or both are sparse: sparse if both are."""
     return op.mm(input, mat2)
 
 
-@composite(module="sparse", over=True)
+@composite(module="sparse", over=True, also="saddmm")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`, with a sparse `mat1`."""
     return op.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
