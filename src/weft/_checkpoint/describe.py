@@ -62,15 +62,9 @@ class Describer:
 
     def _composed(self, x: ComposedTensor, path: str) -> Any:
         """A tensor that consists of others, such as a sparse one."""
-        detached: Any = x.detach()
-        form = detached._form
-        described = {"layout": str(form.layout), "grad": x.requires_grad}
-        return {
-            "is": "composed",
-            **described,
-            "facts": self.describe(form.facts(), path),
-            "parts": self.describe(form.parts(), path),
-        }
+        form = x._form
+        facts, parts = self.describe(form.facts(), path), self.describe(form.parts(), path)
+        return {"is": "composed", "layout": str(form.layout), "facts": facts, "parts": parts}
 
     def _container(self, x: Any, path: str) -> Any:
         if id(x) in self._open:
@@ -169,7 +163,7 @@ class Rebuilder:
         if x.get("layout") not in names:
             raise ValueError(f"it holds a tensor of unknown layout {x.get('layout')!r}")
         facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
-        return rebuilt(names[x["layout"]], facts, parts, x.get("grad") is True)
+        return rebuilt(names[x["layout"]], facts, parts)
 
     def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]

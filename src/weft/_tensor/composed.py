@@ -363,12 +363,10 @@ class ComposedTensor(Tensor):
         return self.detach().requires_grad_(self.requires_grad)
 
     def __reduce_ex__(self, protocol: int) -> Any:
-        detached = self.detach()
-        assert isinstance(detached, ComposedTensor), "it has the same form"
-        form = detached._form
-        return rebuilt, (form.layout, form.facts(), form.parts(), self.requires_grad)
+        form = self._form
+        return rebuilt, (form.layout, form.facts(), form.parts())
 
 
-def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor], requires_grad: bool) -> Tensor:
-    """The tensor that a pickle describes."""
-    return composed(FORMS[layout].restored(facts, parts)).requires_grad_(requires_grad)
+def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
+    """The tensor that a pickle describes; whether it requires a gradient, its values say."""
+    return composed(FORMS[layout].restored(facts, parts))

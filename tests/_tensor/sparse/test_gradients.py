@@ -10,6 +10,7 @@ import pytest
 
 import weft as torch
 from weft.autograd import gradcheck
+from weft.utils.data._utils.transfer import pickled
 
 
 def leaf(**options):
@@ -117,6 +118,14 @@ def test_copies_and_files():
         assert s.grad is None
     with pytest.raises(RuntimeError, match=r"Only Tensors created explicitly by the user \(graph leaves\)"):
         copy.deepcopy(s * 2)
+
+
+def test_workers_of_a_loader_send_them():
+    s, n = leaf().detach(), torch.nested.nested_tensor([torch.ones(1), torch.zeros(2)], layout=torch.jagged)
+    content, *buffers = pickled([s, n])
+    received, nested = pickle.loads(content, buffers=buffers)
+    torch.testing.assert_close(received, s)
+    assert [x.tolist() for x in nested] == [[1], [0, 0]]
 
 
 def test_comparisons_of_what_is_stored():
