@@ -8,8 +8,8 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "monitor", "mps",
-    "mtia", "multiprocessing", "nn", "optim", "quasirandom", "random", "return_types", "serialization", "signal",
-    "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
+    "mtia", "multiprocessing", "nested", "nn", "optim", "quasirandom", "random", "return_types", "serialization",
+    "signal", "sparse", "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 

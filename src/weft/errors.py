@@ -150,6 +150,10 @@ class ValueDomainError(ElementError, ValueRangeError, RuntimeError):
     """An element of a tensor was outside of the operator's domain, where PyTorch raises `ValueError`."""
 
 
+class LayoutError(WeftError, RuntimeError):
+    """A tensor has another layout than the call takes, or its indices do not fit the layout."""
+
+
 class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 

@@ -82,6 +82,19 @@ def kinds() -> dict[str, Any]:
     }
 
 
+def layouts() -> dict[str, torch.Tensor]:
+    """Tensors that are sparse or nested."""
+    dense = torch.tensor([[0.0, 0, 3], [4, 0, 5]])
+    return {
+        "coo": torch.sparse_coo_tensor([[1, 0, 1]], [[1.0, 2], [3, 4], [5, 6]], (2, 2)),
+        "coalesced": dense.to_sparse(),
+        "csr": dense.to_sparse_csr(),
+        "csc": dense.double().to_sparse_csc(),
+        "bsr": dense.to_sparse_bsr((1, 3)),
+        "nested": torch.nested.nested_tensor([torch.ones(2, 1), torch.zeros(1, 3)]),
+    }
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     warnings.simplefilter("ignore")
@@ -90,10 +103,9 @@ def main() -> None:
     torch.save(training(), FOLDER / "training_legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(kinds(), FOLDER / "kinds.pt")
     torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
+    torch.save(layouts(), FOLDER / "layouts.pt")
     refused = {
         "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-        "sparse": torch.eye(2).to_sparse(),
-        "nested": torch.nested.nested_tensor([torch.ones(1)]),
         "meta": torch.empty(1, device="meta"),
         "complex32": torch.zeros(1, dtype=torch.complex32),
         "storage": torch.ones(1).untyped_storage(),

@@ -135,10 +135,20 @@ def test_numpy_objects(kinds):
     assert row.tolist() == [1, 2, 3]
 
 
+def test_sparse_and_nested_tensors():
+    loaded = weft.load(FILES / "layouts.pt")
+    dense = weft.tensor([[0.0, 0, 3], [4, 0, 5]])
+    assert loaded["coo"]._indices().tolist() == [[1, 0, 1]]
+    assert loaded["coo"].to_dense().tolist() == [[3, 4], [6, 8]]
+    assert loaded["coalesced"].is_coalesced()
+    for name in ("csr", "csc", "bsr"):
+        assert loaded[name].layout is getattr(weft, f"sparse_{name}")
+        assert weft.equal(loaded[name].to_dense().float(), dense)
+    assert [x.tolist() for x in loaded["nested"]] == [[[1], [1]], [[0, 0, 0]]]
+
+
 REFUSED = {
     "quantized": (PickleError, r"it holds a quantized tensor; save x.dequantize\(\)"),
-    "sparse": (PickleError, r"it holds a sparse tensor; save x.to_dense\(\)"),
-    "nested": (PickleError, r"it holds a nested tensor; save x.to_padded_tensor\(0.0\) or x.unbind\(\)"),
     "meta": (PickleError, "it holds a tensor on the meta device, which has no elements"),
     "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
     "storage": (PickleError, "it holds a storage by itself; save a tensor of its elements"),

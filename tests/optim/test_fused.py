@@ -23,7 +23,6 @@ ALL = [
     "RAdam(p)",
     "ASGD(p)",
     "Rprop(p)",
-    "SparseAdam(p)",
     "Adafactor(p)",
     "Muon(p)",
 ]

@@ -111,7 +111,7 @@ class Side:
         """Take the gradients (None: none), and step."""
         for param, array in zip(self.params, arrays, strict=True):
             param.grad = None if array is None else self.torch.tensor(array)
-            if self.name == "SparseAdam" and self.torch is not weft and array is not None:
+            if self.name == "SparseAdam" and array is not None:
                 param.grad = param.grad.to_sparse(1)
         self.optimizer.step(*([self.closure] if self.name == "LBFGS" else []))
 

@@ -354,6 +354,8 @@ class BackwardPass:
                 self._arrived(key)
 
     def _add(self, key: VertexKey, grad: Value) -> None:
+        if grad.aval.sharding is not None and not isinstance(key, Tape):  # only leaves have sparse gradients
+            grad = grad.aval.sharding.to_sharding(grad, None)
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
@@ -436,7 +438,14 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     if not _ADD:
         op = TABLE["add"]
         _ADD.append(call_of(op, tuple(p.default if i > 1 else ONE for i, p in enumerate(op.params))))
-    return record(signature_of(_ADD[0], (a.aval, b.aval)), (a, b), state)[0]
+    call, avals = _ADD[0], (a.aval, b.aval)
+    signature = call.signatures.get(avals)
+    if signature is None:
+        for aval in avals:
+            if aval.sharding is not None:  # a sparse gradient
+                return aval.sharding.apply(call, (a, b))[0]
+        signature = signature_of(call, avals)
+    return record(signature, (a, b), state)[0]
 
 
 def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:

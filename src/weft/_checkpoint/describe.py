@@ -17,6 +17,7 @@ from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
 from weft._base.size import Size
 from weft._checkpoint.keys import KeyChecker
+from weft._tensor.composed import FORMS, ComposedTensor, rebuilt
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
@@ -45,6 +46,8 @@ class Describer:
             return x
         if type(x) is float:
             return x if math.isfinite(x) else {"is": "float", "value": str(x)}
+        if isinstance(x, ComposedTensor):
+            return self._composed(x, path)
         if isinstance(x, Tensor):
             return {"is": "tensor", "at": self._number(x, self.tensors)}
         if type(x) is list or type(x) in _KIND:
@@ -56,6 +59,12 @@ class Describer:
         if at == len(items):
             items.append(x)
         return at
+
+    def _composed(self, x: ComposedTensor, path: str) -> Any:
+        """A tensor that consists of others, such as a sparse one."""
+        form = x._form
+        facts, parts = self.describe(form.facts(), path), self.describe(form.parts(), path)
+        return {"is": "composed", "layout": str(form.layout), "facts": facts, "parts": parts}
 
     def _container(self, x: Any, path: str) -> Any:
         if id(x) in self._open:
@@ -129,6 +138,8 @@ class Rebuilder:
         match kind:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
+            case "composed":
+                return self._composed(x)
             case "array":
                 return self._array(_field(x, "at", int))
             case "scalar":
@@ -146,6 +157,13 @@ class Rebuilder:
             case "device":
                 return device(_field(x, "name", str))
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
+
+    def _composed(self, x: dict[str, Any]) -> Any:
+        names = {str(layout): layout for layout in FORMS}
+        if x.get("layout") not in names:
+            raise ValueError(f"it holds a tensor of unknown layout {x.get('layout')!r}")
+        facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
+        return rebuilt(names[x["layout"]], facts, parts)
 
     def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]

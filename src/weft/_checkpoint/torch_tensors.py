@@ -17,6 +17,7 @@ from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
+from weft._checkpoint.torch_layouts import layout_named, rebuilt_nested, rebuilt_sparse
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
 from weft._tensor.tensor import Tensor
@@ -26,8 +27,6 @@ from weft.ops._strides import Layout
 
 _REFUSED = {
     "_rebuild_qtensor": "a quantized tensor; save x.dequantize()",
-    "_rebuild_sparse_tensor": "a sparse tensor; save x.to_dense()",
-    "_rebuild_nested_tensor": "a nested tensor; save x.to_padded_tensor(0.0) or x.unbind()",
     "_rebuild_meta_tensor_no_storage": "a tensor on the meta device, which has no elements",
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
@@ -42,6 +41,8 @@ FUNCTIONS = (
             "_rebuild_parameter",
             "_rebuild_parameter_with_state",
             "_rebuild_device_tensor_from_cpu_tensor",
+            "_rebuild_sparse_tensor",
+            "_rebuild_nested_tensor",
             *_REFUSED,
         )
     ),
@@ -94,8 +95,10 @@ class TensorBuilder:
             "torch._utils._rebuild_parameter": _parameter,
             "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
+            "torch._utils._rebuild_sparse_tensor": rebuilt_sparse,
+            "torch._utils._rebuild_nested_tensor": rebuilt_nested,
             "torch._tensor._rebuild_from_type_v2": _from_type,
-            "torch.serialization._get_layout": lambda name: Global(short_repr(name), None),
+            "torch.serialization._get_layout": layout_named,
         }
         return {name: Global(name, make) for name, make in makers.items()}
 

@@ -12,7 +12,10 @@ from weft.ops._dims import Names
 
 
 class Sharding(Protocol):
-    """How the elements of a tensor are distributed over processes (`distributed/tensor/_sharding.py`)."""
+    """How the elements of a tensor are distributed over processes (`distributed/tensor/_sharding.py`).
+
+    Or of which other tensors it consists (`_tensor/composed.py`): its `apply` is what operators on it do.
+    """
 
     mesh: Any  # of the processes, compared by equality
     size: Any  # of the whole tensor, as users get it
@@ -34,10 +37,11 @@ class Sharding(Protocol):
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
         ...
 
-    def created(self, size: Any, create: Any) -> Any:
+    def created(self, size: Any, create: Any, row: str = "") -> Any:
         """A new value of the whole size, placed as values of this sharding are, or whole if it has another size.
 
-        `create(size, first)` makes a part of this size; `first` is the position of its first element in the whole.
+        `create(size, first)` makes a part of this size, by the factory `row`; `first` is the position of its first
+        element in the whole.
         """
         ...
 

@@ -22,7 +22,7 @@ assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
-    name: {} for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows")
+    name: {} for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "sparse", "nested")
 }
 """Public functions by module ("" is the package) and name."""
 
@@ -108,9 +108,9 @@ def _on_device(kind: str) -> property:
 
 
 _FIXED: dict[str, tuple[Any, str]] = {
-    "layout": (strided, "`strided`: all tensors are dense."),
-    "is_sparse": (False, "False: all tensors are dense."),
-    "is_sparse_csr": (False, "False: all tensors are dense."),
+    "layout": (strided, "`strided`: each element has a place in memory."),
+    "is_sparse": (False, "False: each element is stored."),
+    "is_sparse_csr": (False, "False: each element is stored."),
     "is_mkldnn": (False, "False: layouts are XLA's."),
     "is_nested": (False, "False: dims have one size."),
     "is_quantized": (False, "False: elements are plain numbers."),

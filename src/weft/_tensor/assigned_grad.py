@@ -19,8 +19,8 @@ def require_gradient(grad: Any, tensor: TensorBase) -> None:
     if grad is tensor:
         raise GradientError("can't assign Variable as its own grad")
     ours, theirs = tensor._read().aval, grad._read().aval
-    if (theirs.sharding is None) != (ours.sharding is None):
-        kind, other = ("a DTensor", "a plain tensor") if theirs.sharding is None else ("a plain tensor", "a DTensor")
+    if (theirs.mesh is None) != (ours.mesh is None):
+        kind, other = ("a DTensor", "a plain tensor") if theirs.mesh is None else ("a plain tensor", "a DTensor")
         raise DistError(f"attempting to assign {other} as the gradient of {kind}; use distribute_tensor, or to_local()")
     if theirs.size != ours.size:
         raise ShapeError(

@@ -39,6 +39,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
+from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
@@ -325,7 +326,11 @@ def scalar_tensor(
 def moved(source: Tensor, target: device_class) -> Tensor:
     """A copy on another device. Its gradient is copied back to the source's device."""
     value = operand(source)
-    return source if value.aval.device == target else wrap(_moved_value(value, target))
+    if value.aval.device == target:
+        return source
+    if isinstance(source, ComposedTensor):
+        return source._form.each_part(lambda part: moved(part, target))
+    return wrap(_moved_value(value, target))
 
 
 def _moved_value(value: Value, target: device_class) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -148,7 +148,7 @@ def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, 
     return elements.astype(wide)
 
 
-def _body(tensor: Tensor, indent: int) -> str:
+def body(tensor: Tensor, indent: int) -> str:
     """The elements in brackets."""
     summarised = tensor.numel() > _options.threshold
     cut = tuple([summarised and size > 2 * _options.edgeitems for size in tensor.shape])
@@ -178,22 +178,37 @@ def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Rea
 # --- the whole text -------------------------------------------------------------------------------------------
 
 
-def _suffixes(tensor: Tensor) -> Iterator[str]:
-    """The texts after the elements, such as the dtype."""
+def place(tensor: Tensor) -> Iterator[str]:
+    """The text that names a device other than the first CPU."""
     if tensor.device.type != "cpu" or tensor.device.index:
         yield f"device='{tensor.device}'"
-    empty, hidden = not tensor.numel(), tensor.device.type == "meta"
-    if hidden or (tensor.ndim != 1 if empty else not _options.edgeitems):
-        yield f"size={tuple(tensor.shape)}"
+
+
+def type_not_shown(tensor: Tensor, *, by_elements: bool = True) -> Iterator[str]:
+    """The text that names an element type, unless it is the default one, or seen in the elements that are printed."""
     expected = {default_dtype()}
-    if not (empty or hidden):  # otherwise the elements show the type
+    if by_elements:
         expected |= {default_dtype().to_complex(), int64, bool_}
     if tensor.dtype not in expected:
         yield f"dtype={tensor.dtype}"
+
+
+def place_in_graph(tensor: Tensor) -> Iterator[str]:
+    """The text that names what has made a tensor, or says that it requires a gradient."""
     if tensor.grad_fn is not None:
         yield f"grad_fn={tensor.grad_fn}"
     elif tensor.requires_grad:
         yield "requires_grad=True"
+
+
+def _suffixes(tensor: Tensor) -> Iterator[str]:
+    """The texts after the elements, such as the dtype."""
+    yield from place(tensor)
+    empty, hidden = not tensor.numel(), tensor.device.type == "meta"
+    if hidden or (tensor.ndim != 1 if empty else not _options.edgeitems):
+        yield f"size={tuple(tensor.shape)}"
+    yield from type_not_shown(tensor, by_elements=not (empty or hidden))
+    yield from place_in_graph(tensor)
     names = tensor._read().aval.names
     if names is not None:
         yield f"names={names}"
@@ -204,13 +219,18 @@ def show(tensor: Tensor) -> str:
     name = type(tensor).__name__
     prefix = "tensor(" if name in ("Tensor", "Parameter", "Buffer") else f"{name}("
     indent = len(prefix)
-    body = "..." if tensor.device.type == "meta" else _body(tensor, indent) if tensor.numel() else "[]"
-    text = prefix + body
+    elements = "..." if tensor.device.type == "meta" else body(tensor, indent) if tensor.numel() else "[]"
+    return with_suffixes(prefix + elements, _suffixes(tensor), indent)
+
+
+def with_suffixes(text: str, suffixes: Iterable[str], indent: int, *, on_new_line: bool = False) -> str:
+    """A text with others after it, as many on each line as fit; the first of them on a new line if asked for."""
     column = len(text) - text.rfind("\n") + 1
-    for suffix in _suffixes(tensor):
-        if column + len(suffix) + 2 > _options.linewidth:
+    for suffix in suffixes:
+        if on_new_line or column + len(suffix) + 2 > _options.linewidth:
             text += ",\n" + " " * indent + suffix
             column = indent + len(suffix)
+            on_new_line = False
         else:
             text += ", " + suffix
             column += len(suffix) + 2

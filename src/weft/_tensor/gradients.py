@@ -161,7 +161,7 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
         held = tape.grad
         if held is None:
             tape.grad = wrap(grad)
-        elif create_graph:
+        elif create_graph or held._read().aval.sharding is not grad.aval.sharding:  # one may be sparse
             tape.grad = held + wrap(grad)
         else:
             with using(grad=False):

@@ -421,7 +421,7 @@ def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
     """
     if aval.sharding is not None:
         grad = aval.sharding.to_cotangent(grad, text)
-    elif grad.aval.sharding is not None:
+    elif grad.aval.mesh is not None:
         raise DistError(f"{text} is a DTensor, and what it is the gradient of is a plain tensor: use to_local()")
     names = grad.aval.names
     if names is None:

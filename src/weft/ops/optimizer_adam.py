@@ -220,15 +220,13 @@ def sparse_adam_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Adam that skips the rows (along dim 0) whose gradient is all zero, and their state."""
+    """Adam as it is for rows (along dim 0) of parameters, which may have been gathered."""
     counts = older(step)
     facts = [(double(lr) * jnp.sqrt(bias_left(beta2, n)) / bias_left(beta1, n),) for n in counts]
 
     def rule(p: Array, g: Array, rate: Array, mean: Array, square: Array) -> tuple[Any, ...]:
-        touched = jnp.any(g != 0, tuple(range(1, g.ndim)), keepdims=True)
-        mean = jnp.where(touched, towards(mean, g, 1 - double(beta1)), mean)
-        square = jnp.where(touched, towards(square, g * g, 1 - double(beta2)), square)
+        mean, square = towards(mean, g, 1 - double(beta1)), towards(square, g * g, 1 - double(beta2))
         move = rounded(rate, p) * mean / (jnp.sqrt(square) + rounded(eps, p))
-        return jnp.where(touched, p - move, p), mean, square
+        return p - move, mean, square
 
     return each(rule, params, grads, (exp_avg, exp_avg_sq), maximize=maximize, facts=facts, age=age) + counts

@@ -18,10 +18,11 @@ from weft._tensor.capture_hooks import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
-from weft.errors import OptionError, ValueRangeError
+from weft.errors import OptionError, UnsupportedCallError, ValueRangeError
 from weft.ops._table import Kind, OpDef
 from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer, Params
+from weft.optim._sparse_steps import refusal
 
 Numbers = dict[str, Value | None]
 """Options of a group as operands, by the names of the row's parameters."""
@@ -43,6 +44,9 @@ class FusedOptimizer(Optimizer):
     _columns: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[tuple[str, str, int | None], ...]]  # name in the row; name of the option; index in it
     _switches: ClassVar[tuple[str, ...]]
+    _sparse_refusal: ClassVar[str] = (
+        ""  # what PyTorch calls an optimizer that refuses sparse gradients, if not its name
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -148,7 +152,10 @@ class FusedOptimizer(Optimizer):
         inputs = [*_values(params), *_values([param.grad for param in params]), *_values(targets[len(params) :])]
         inputs += [value for values in zip(*ages, strict=True) for value in values]
         inputs += [value for value in numbers.values() if value is not None]
-        new = apply(call_of(self._row, static), tuple(inputs))
+        try:
+            new = apply(call_of(self._row, static), tuple(inputs))
+        except UnsupportedCallError as error:
+            raise refusal(self._sparse_refusal or type(self).__name__) from error
         for found_inf in (x for x in self._found_inf if x.device == params[0].device):
             old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
             n = many(len(old))

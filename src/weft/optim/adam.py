@@ -21,6 +21,7 @@ class Adam(FusedOptimizer):
     """
 
     _row = adam_step
+    _sparse_refusal = "Adam"
 
     def __init__(
         self,

@@ -25,7 +25,9 @@ from weft._base.dtype import (
     uint64,
 )
 from weft._base.state import using
+from weft._tensor.composed import form_of
 from weft._tensor.convert import as_tensor
+from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, MismatchError, ValueRangeError
 from weft.testing._report import scalars_differ, tensors_differ
@@ -286,9 +288,27 @@ def _compare_tensors(actual: Tensor, expected: Tensor, options: Options, rtol: f
                 MismatchError, f"The values for attribute '{name}' do not match: {values[0]} != {values[1]}."
             )
     actual, expected = _alike(actual, expected)
+    if isinstance(actual, SparseTensor) and isinstance(expected, SparseTensor):
+        _compare_stored(actual, expected, options, rtol, atol)
+        return
     close = actual.isclose(expected, rtol=rtol, atol=atol, equal_nan=options.equal_nan)
     if not close.all():
         raise _Failure(MismatchError, tensors_differ(actual, expected, close, rtol, atol))
+
+
+def _compare_stored(actual: SparseTensor, expected: SparseTensor, options: Options, rtol: float, atol: float) -> None:
+    """Compare what sparse tensors store: as many elements, at the same places, that are close."""
+    kind = repr(actual.layout).rpartition("_")[2].upper()
+    parts = [form_of(x.coalesce() if x.is_sparse else x).parts() for x in (actual, expected)]
+    counts = [len(part["values"]) for part in parts]
+    if counts[0] != counts[1]:
+        raise _Failure(
+            MismatchError,
+            f"The number of specified values in sparse {kind} tensors does not match: {counts[0]} != {counts[1]}",
+        )
+    for name in sorted(parts[0], key="values".__eq__):  # indices first
+        limits = (rtol, atol) if name == "values" else (0, 0)
+        _compare_tensors(parts[0][name].detach(), parts[1][name].detach(), options, *limits)
 
 
 def _attribute(tensor: Tensor, name: str) -> Any:

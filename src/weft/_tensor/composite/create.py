@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
-from weft._base.layout import channels_last, channels_last_3d
+from weft._base.layout import channels_last, channels_last_3d, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._lazy.aval import Sharding
@@ -17,6 +17,7 @@ from weft._tensor.dim_names import checked_names, set_names, take_names
 from weft._tensor.generator import PartOfDraws
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
+from weft._tensor.sparse.construct import new_in_layout
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import require_sizes
@@ -35,6 +36,9 @@ def create(
 ) -> Tensor:
     """The result of a factory row, on the device of `like` unless `options` name another; written to `out` if given."""
     names = options.pop("names", None)
+    layout = options.get("layout")
+    if layout is not None and layout is not strided:
+        return new_in_layout(layout, row, size, dtype, options)
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
@@ -60,7 +64,7 @@ def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, opt
             options["generator"] = PartOfDraws(options.get("generator"), first, size)
         return getattr(op, row)(own, *args, **options)
 
-    return wrap(sharding.created(size, create)).requires_grad_(requires_grad)
+    return wrap(sharding.created(size, create, row)).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ import warnings
 
 from weft._base.state import using
 from weft._tensor.codegen import composite, op
+from weft._tensor.sparse.coo import counted
+from weft._tensor.sparse.gradients import embedded, has_sparse_gradient
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import UnsupportedDTypeError, ValueRangeError
@@ -52,7 +54,8 @@ def embedding_bag(
 ) -> Tensor:
     """Sums, means or maxima of rows of `weight` over bags of indices; `max_norm` first limits the rows in place.
 
-    A bag is a row of `input`; for a vector, it is the range between two `offsets`. Gradients are dense.
+    A bag is a row of `input`; for a vector, it is the range between two `offsets`. With `sparse`, the gradient of a
+    weight that is a leaf is sparse: it stores a row for each index.
     """
     if not weight.is_floating_point() and input.is_floating_point():
         warnings.warn(
@@ -75,4 +78,25 @@ def embedding_bag(
             f"(got mode='{mode}'). Please open a feature request on GitHub."
         )
     last = include_last_offset and offsets is not None
+    if sparse and has_sparse_gradient(weight):
+        padding = None if padding_idx is None else padding_idx % weight.shape[0]
+        rows = embedded(input.reshape((-1,)), weight, padding, scale_grad_by_freq, sparse)
+        return _bags_of(rows, input, offsets, per_sample_weights, mode, last, padding)
     return op.embedding_bag(input, weight, offsets, per_sample_weights, mode, last, padding_idx, scale_grad_by_freq)
+
+
+def _bags_of(
+    rows: Tensor,
+    input: Tensor,
+    offsets: Tensor | None,
+    per_sample_weights: Tensor | None,
+    mode: str,
+    last: bool,
+    padding: int | None,
+) -> Tensor:
+    """The bags of a table's rows that were read, one for each index; those of the padding are left out."""
+    places = counted(input.numel(), input).reshape(tuple(input.shape))
+    if padding is not None:
+        rows = op.cat([rows, op.zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)])
+        padding, places = input.numel(), op.where(op.eq(input, padding), input.numel(), places)
+    return op.embedding_bag(places, rows, offsets, per_sample_weights, mode, last, padding, False)

@@ -12,6 +12,7 @@ from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.scalar import Number
+from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError
@@ -69,9 +70,11 @@ composite("rrelu_", method=False)(inplace_of(rrelu, "rrelu_"))
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
-    """Rows of `weight` at the indices; the row `padding_idx`, unless it is -1, gets no gradient."""
-    del sparse
-    return op.embedding(indices, weight, None if padding_idx == -1 else padding_idx, scale_grad_by_freq)
+    """Rows of `weight` at the indices; the row `padding_idx`, unless it is -1, gets no gradient.
+
+    With `sparse`, the gradient of a weight that is a leaf is sparse: it stores a row for each index.
+    """
+    return embedded(indices, weight, None if padding_idx == -1 else padding_idx, scale_grad_by_freq, sparse)
 
 
 @composite("embedding_renorm_")

@@ -166,7 +166,7 @@ def record_stream(input: Tensor, stream: Any) -> None:
 
 @composite(function=False)
 def to_dense(input: Tensor, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
-    """The tensor itself, as `dtype`: all tensors are dense."""
+    """The tensor itself, as `dtype`: it is dense."""
     del masked_grad
     return input if dtype is None else op.to_dtype(input, dtype)
 

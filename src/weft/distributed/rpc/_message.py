@@ -23,6 +23,7 @@ from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
 from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
+from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on, set_extras
 from weft._tensor.tensor import Tensor, wrap
@@ -123,6 +124,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
+            if isinstance(obj, ComposedTensor):
+                return NotImplemented  # its parts come here
             return _reduce_tensor(obj, self._to, self._undo)
         reduce = getattr(type(obj), "_reduce_for", None)
         return NotImplemented if reduce is None else reduce(obj, self._to.worker, self._undo)

@@ -93,11 +93,12 @@ class Sharding:
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
         return labelled(value, self.replicated_of(size))
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor]) -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str = "") -> Value:
         """A new value of this size, placed as values of this sharding are, or whole if they have another size.
 
         `create` gets the size of this process's part, and the position of its first element.
         """
+        del row
         target = self.of_cotangents() if tuple(size) == self.size else self.replicated_of(size)
         return labelled(create(target.local_shape, target.position_in(target.size))._read(), target)
 

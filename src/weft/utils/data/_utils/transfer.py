@@ -25,6 +25,7 @@ from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value
+from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import ALIGNMENT, room
 from weft._tensor.copying import extras_of, handle_on, set_extras
 from weft._tensor.tensor import Tensor, wrap
@@ -94,6 +95,8 @@ class _OutOfBandPickler(pickle.Pickler):
         self.dispatch_table = ForkingPickler(stream).dispatch_table
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ComposedTensor):
+            return NotImplemented  # its parts come here
         if not isinstance(obj, Tensor):
             require_importable(obj)
             return NotImplemented

@@ -1,0 +1,143 @@
+"""The strided layout: components of any sizes, with equal numbers of dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from weft._base.layout import strided
+from weft._base.size import size_of
+from weft._tensor.codegen import op as rows
+from weft._tensor.composed import composed, form_of, rule
+from weft._tensor.nested.form import Nested, arguments_of, is_nested, nested_among, reduces_all
+from weft._tensor.sparse.form import is_number
+from weft._tensor.tensor import Tensor
+from weft.errors import LayoutError, ShapeError
+from weft.ops._dims import pointwise, reduces
+from weft.ops._table import OpDef
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(eq=False, repr=False)
+class Strided(Nested):
+    """The values are the elements of all components, in one dim."""
+
+    layout = strided
+
+    sizes: tuple[Sizes, ...] = ()
+
+    @property
+    def shape(self) -> Sizes:
+        """The number of components, and 0 for each of their dims that differs."""
+        own = [self.common_size(d) or 0 for d in range(len(self.sizes[0]))] if self.sizes else []
+        return (len(self.sizes), *own)
+
+    def common_size(self, dim: int) -> int | None:
+        """The size of a dim of all components; None if they differ."""
+        sizes = {size[dim] for size in self.sizes}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def components(self) -> tuple[Tensor, ...]:
+        """The tensors along the first dim."""
+        pieces = self.values.split([prod(size) for size in self.sizes])
+        return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
+
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A pointwise row on all values at once; others on the components, one by one."""
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        others = nested_among(args, kwargs)
+        if any(not isinstance(form := form_of(x), Strided) or len(form.sizes) != len(self.sizes) for x in others):
+            raise ShapeError(f"{op.name}(): nested tensors must have the same layout and number of components")
+        if reduces_all(op, args, kwargs):
+            return getattr(rows, op.name)(self.values, *args[1:], **kwargs)
+        if op.dims is reduces and not arguments_of(op, args, kwargs).get("keepdim"):
+            raise LayoutError(f"{op.name}(): NestedTensor always requires keepdim=True for now.")
+        if op.dims is pointwise:
+            if not all(is_nested(x) or is_number(x) or not x.ndim for x in tensors):
+                raise LayoutError(
+                    "Expected both self and other to be nested, but got a nested self and non-nested other"
+                )
+            if any(form_of(x).sizes != self.sizes for x in others):
+                raise ShapeError(
+                    f"{op.name}(): for nested tensors with the strided layout, components must have the same sizes"
+                )
+        positional, keywords = self.row_on(op, args, kwargs)
+        if op.dims is not pointwise:
+            return strided_from(self.row_of_components(op, positional, keywords))
+        flat = [form_of(x).values if is_nested(x) else x for x in positional]
+        named = {name: form_of(x).values if is_nested(x) else x for name, x in keywords.items()}
+        return self.with_values(getattr(rows, op.name)(*flat, **named))
+
+
+def strided_of(values: Tensor, sizes: Sequence[Sizes]) -> Tensor:
+    """A tensor of the strided layout from the elements of all components."""
+    form = Strided(size_of((len(sizes),)), values, tuple(sizes))
+    return composed(form)
+
+
+def strided_from(components: Sequence[Tensor]) -> Tensor:
+    """A tensor of the strided layout from its components, whose gradients flow to them."""
+    values = rows.cat([x.reshape((-1,)) for x in components])
+    return strided_of(values, [tuple(x.shape) for x in components])
+
+
+def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
+    """A dense tensor in which components end with `padding` along every dim."""
+    form = form_of(x)
+    least = [max(n) for n in zip(*form.sizes, strict=True)]
+    target = least if output_size is None else list(output_size)[1:]
+    if (
+        len(target) != len(least)
+        or any(a < b for a, b in zip(target, least, strict=True))
+        or (output_size is not None and output_size[0] != len(form.sizes))
+    ):
+        raise ShapeError(
+            "Value in output_size is less than NestedTensor padded size. Truncation is not supported: got "
+            f"{list(output_size or ())}, and the padded size is {[len(form.sizes), *least]}"
+        )
+    pieces = []
+    for component in form.components():
+        ends = [n for own, whole in zip(component.shape[::-1], target[::-1], strict=True) for n in (0, whole - own)]
+        pieces.append(rows.pad(component, tuple(ends), "constant", float(padding)))
+    return rows.stack(pieces)
+
+
+@rule(Strided, "bmm")
+def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    if not (is_nested(input) and is_nested(mat2)):
+        raise LayoutError("Expected both to be nested, but got a nested self and non-nested other")
+    several = zip(form_of(input).components(), form_of(mat2).components(), strict=True)
+    return strided_from([rows.mm(a, b) for a, b in several])
+
+
+@rule(Strided, "matmul")
+def _matmul(input: Tensor, other: Tensor) -> Any:
+    if not (is_nested(input) and is_nested(other)):
+        raise LayoutError("Expected both to be nested, but got a nested self and non-nested other")
+    return NotImplemented
+
+
+@rule(Strided, "select")
+def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+    form = form_of(input)
+    if dim:
+        raise form.refusal("select", " but for dim 0")
+    return form.components()[int(index.item() if isinstance(index, Tensor) else index)]
+
+
+@rule(Strided, "attention")
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
+    form = form_of(query)
+    if mask is not None or not (is_nested(key) and is_nested(value)):
+        raise form.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
+    several = zip(*(form_of(x).components() for x in (query, key, value)), strict=True)
+    return strided_from([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
+
+
+@rule(Strided, "clone")
+def _clone(input: Tensor) -> Tensor:
+    form = form_of(input)
+    return form.with_values(rows.clone(form.values))

@@ -1,0 +1,52 @@
+"""Embeddings whose table has a sparse gradient: most rows of a table are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.state import ambient
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
+from weft._tensor.codegen import op
+from weft._tensor.sparse.coo import coo, on_device
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft.errors import OptionError
+
+
+def has_sparse_gradient(weight: Tensor) -> bool:
+    """Whether the gradient of a table can be sparse: of a leaf. What a table is computed from gets a dense one."""
+    value = operand(weight)
+    return ambient().grad and value.tape is not None and value.tape.leaf and value.aval.sharding is None
+
+
+def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
+    """The rows of a table at indices.
+
+    A sparse gradient of the table stores a row for each index that is not the padding. It waits for the indices if
+    there is a padding.
+    """
+    if not (sparse and has_sparse_gradient(weight)):
+        return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
+    if scale_grad_by_freq:
+        raise OptionError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    result = op.embedding(input, weight, padding_idx, False)
+    indices, size = input.detach().reshape((-1,)), tuple(weight.shape)
+
+    def derivative(cotangents: dict[int, Value], members: Sequence[Any]) -> list[Value | None]:
+        del members
+        rows = wrap(cotangents[0]).reshape((-1, size[1]))
+        if padding_idx is None:
+            own = indices
+        else:
+            kept = on_device(np.nonzero(indices._host() != padding_idx)[0], indices)
+            own, rows = indices.index_select(0, kept), rows.index_select(0, kept)
+        return [None, coo(size, own.long()[None], rows)._read()]
+
+    value = result._read()
+    if value.tape is not None:
+        value.tape = Tape(site=value.tape.site)
+        value.tape.custom = derivative
+    return result

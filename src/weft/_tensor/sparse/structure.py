@@ -1,0 +1,218 @@
+"""Parts and rearrangements of sparse tensors, and several put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import int64
+from weft._tensor.codegen import op
+from weft._tensor.composed import form_of, rule
+from weft._tensor.sparse.coo import Coo, coalesced, coo, on_device
+from weft._tensor.sparse.form import is_sparse, number_of
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError, UnsupportedShapeError
+from weft.ops._dims import wrap_dim
+
+# --- the order of dims ------------------------------------------------------------------------------------------
+
+
+def permuted(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """`x` with its dims in another order, in which sparse dims come first."""
+    form = form_of(x)
+    sparse, dense = dims[: form.sparse_dim], dims[form.sparse_dim :]
+    if any(d >= form.sparse_dim for d in sparse):
+        raise UnsupportedShapeError("transpose: transposed dims must be either both sparse or both dense dimensions.")
+    indices = (
+        form.indices.index_select(0, on_device(np.array(sparse, np.int64), form.indices)) if sparse else form.indices
+    )
+    values = form.values
+    if tuple(dense) != tuple(range(form.sparse_dim, x.ndim)):
+        values = values.permute(0, *(d - form.sparse_dim + 1 for d in dense))
+    in_order = form.is_coalesced and tuple(sparse) == tuple(range(form.sparse_dim))
+    return coo([x.shape[d] for d in dims], indices, values, coalesced=in_order)
+
+
+@rule(Coo, "transpose", "swapaxes", "swapdims")
+def _transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    dims = list(range(input.ndim))
+    a, b = wrap_dim(dim0, input.ndim), wrap_dim(dim1, input.ndim)
+    dims[a], dims[b] = dims[b], dims[a]
+    return permuted(input, dims)
+
+
+@rule(Coo, "t", "T", "mT")
+def _t(input: Tensor) -> Tensor:
+    form = form_of(input)
+    if form.sparse_dim > 2 or input.ndim > 2:
+        raise ShapeError(
+            "t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got "
+            f"{form.sparse_dim} sparse and {input.ndim - form.sparse_dim} dense dimensions"
+        )
+    return permuted(input, tuple(range(input.ndim))[::-1])
+
+
+@rule(Coo, "permute")
+def _permute(input: Tensor, dims: Sequence[int]) -> Tensor:
+    if len(dims) != input.ndim:
+        raise ShapeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}"
+        )
+    return permuted(input, [wrap_dim(d, input.ndim) for d in dims])
+
+
+@rule(Coo, "unsqueeze")
+def _unsqueeze(input: Tensor, dim: int) -> Tensor:
+    form = form_of(input)
+    at = wrap_dim(dim, input.ndim + 1)
+    size = [*input.shape[:at], 1, *input.shape[at:]]
+    if at > form.sparse_dim:
+        values = form.values.unsqueeze(at - form.sparse_dim + 1)
+        return coo(size, form.indices, values, coalesced=form.is_coalesced)
+    row = op.zeros((1, form.count), dtype=int64, device=form.indices.device)
+    indices = op.cat([form.indices[:at], row, form.indices[at:]])
+    return coo(size, indices, form.values, coalesced=form.is_coalesced)
+
+
+@rule(Coo, "squeeze")
+def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {wrap_dim(d, input.ndim) for d in dims}
+    gone = {d for d in gone if input.shape[d] == 1}
+    for at in sorted(gone, reverse=True):
+        input = _selected(input, at, 0)
+    return input
+
+
+# --- parts ------------------------------------------------------------------------------------------------------
+
+
+def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[Any, Any], size: int) -> Tensor:
+    """The stored elements at these places, with other indices along a sparse dim, which gets another size."""
+    form = form_of(x)
+    at = on_device(places, form.indices)
+    rows = [form.indices[d].index_select(0, at) for d in range(form.sparse_dim)]
+    rows[dim] = on_device(new, form.indices)
+    sizes = [*x.shape[:dim], size, *x.shape[dim + 1 :]]
+    return coo(sizes, op.stack(rows), form.values.index_select(0, at))
+
+
+def _rows(x: Tensor, dim: int) -> np.ndarray[Any, Any]:
+    """The indices along a sparse dim. Waits for them."""
+    return form_of(x).indices.detach()._host()[dim]
+
+
+def _on_values(x: Tensor, dim: int, function: Any) -> Tensor | None:
+    """The result of a function (values, dim) for a dense dim, with the sizes that follow; None for a sparse dim."""
+    form = form_of(x)
+    if dim < form.sparse_dim:
+        return None
+    values = function(form.values, dim - form.sparse_dim + 1)
+    return coo([*form.sizes, *values.shape[1:]], form.indices, values, coalesced=form.is_coalesced)
+
+
+@rule(Coo, "index_select")
+def _index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    at = wrap_dim(dim, input.ndim)
+    dense = _on_values(input, at, lambda values, d: op.index_select(values, d, index))
+    if dense is not None:
+        return dense
+    wanted = index.detach()._host().reshape(-1) % max(input.shape[at], 1)
+    own = _rows(input, at)
+    places, new = np.nonzero(own[:, None] == wanted[None, :])
+    order = np.lexsort((places, new)) if at == 0 else np.arange(len(places))
+    return _chosen(input, places[order], at, new[order], len(wanted))
+
+
+def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+    first = number_of(start)
+    first = int(first.item() if isinstance(first, Tensor) else first)
+    dense = _on_values(x, dim, lambda values, d: op.slice_dim(values, d, first, length, step))
+    if dense is not None:
+        return dense
+    own = _rows(x, dim)
+    places = np.nonzero((own >= first) & (own < first + length * step) & ((own - first) % step == 0))[0]
+    return _chosen(x, places, dim, (own[places] - first) // step, length)
+
+
+@rule(Coo, "slice_dim")
+def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+    return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
+
+
+@rule(Coo, "static_slice")
+def _static_slice(input: Tensor, dim: int, start: int, length: int, step: int = 1) -> Tensor:
+    return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
+
+
+def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
+    """The slice at an index, without that dim; dense if there is no other sparse dim."""
+    piece = coalesced(_sliced(x, dim, index, 1))
+    form = form_of(piece)
+    if dim >= form.sparse_dim:
+        values = form.values.squeeze(dim - form.sparse_dim + 1)
+        return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], form.indices, values, coalesced=True)
+    if form.sparse_dim == 1:
+        return form.values.sum(0)
+    rest = [form.indices[d] for d in range(form.sparse_dim) if d != dim]
+    return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], op.stack(rest), form.values, coalesced=True)
+
+
+@rule(Coo, "select")
+def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+    return _selected(input, wrap_dim(dim, input.ndim), index)
+
+
+# --- several ----------------------------------------------------------------------------------------------------
+
+
+@rule(Coo, "cat")
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    for at, x in enumerate(tensors):
+        if not is_sparse(x):
+            raise ShapeError(f"Concatenating sparse tensors, but a dense tensor was found at position {at}.")
+    forms = [form_of(x) for x in tensors]
+    first, ndim = forms[0], tensors[0].ndim
+    at = wrap_dim(dim, ndim)
+    for place, (x, form) in enumerate(zip(tensors, forms, strict=True)):
+        others = [(a, b) for d, (a, b) in enumerate(zip(x.shape, tensors[0].shape, strict=False)) if d != at]
+        if x.ndim != ndim or form.sparse_dim != first.sparse_dim or any(a != b for a, b in others):
+            raise ShapeError(
+                "All tensors must have the same shape: "
+                f"{list(tensors[0].shape)} (except in the concatenating dimension), but found shape: {list(x.shape)} "
+                f"at position {place}"
+            )
+    size = [*tensors[0].shape[:at], sum(x.shape[at] for x in tensors), *tensors[0].shape[at + 1 :]]
+    if at >= first.sparse_dim:
+        return _cat_dense(tensors, at, size)
+    shifted = []
+    start = 0
+    for x, form in zip(tensors, forms, strict=True):
+        rows = [form.indices[d] + (start if d == at else 0) for d in range(form.sparse_dim)]
+        shifted.append(op.stack(rows))
+        start += x.shape[at]
+    result = coo(size, op.cat(shifted, 1), op.cat([form.values for form in forms]))
+    return coalesced(result) if all(form.is_coalesced for form in forms) else result
+
+
+def _cat_dense(tensors: Sequence[Tensor], dim: int, size: Sequence[int]) -> Tensor:
+    """Joined along a dense dim: the values of each tensor have zeros beside them."""
+    pieces = []
+    start = 0
+    for x in tensors:
+        form = form_of(x)
+        shape = list(form.values.shape)
+        own = dim - form.sparse_dim + 1
+        before, after = ([*shape[:own], n, *shape[own + 1 :]] for n in (start, size[dim] - start - x.shape[dim]))
+        zeros = [op.zeros(tuple(s), dtype=form.values.dtype, device=form.values.device) for s in (before, after)]
+        pieces.append((form.indices, op.cat([zeros[0], form.values, zeros[1]], own)))
+        start += x.shape[dim]
+    return coo(size, op.cat([i for i, _ in pieces], 1), op.cat([v for _, v in pieces]))
+
+
+@rule(Coo, "stack")
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return op.cat([op.unsqueeze(x, dim) for x in tensors], wrap_dim(dim, tensors[0].ndim + 1))

@@ -1,0 +1,8 @@
+"""Functions of sparse tensors. The operator table defines them; this module exports them."""
+
+from __future__ import annotations
+
+from weft._tensor.assemble import namespace
+from weft._tensor.sparse.construct import check_sparse_tensor_invariants as check_sparse_tensor_invariants
+
+__getattr__, __dir__ = namespace("sparse")
