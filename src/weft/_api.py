@@ -19,8 +19,8 @@ _NAMES = {
         "float64", "complex64", "complex128",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
-    "weft._base.state": ("set_default_dtype", "set_default_device"),
-    "weft._base.device": ("device",),
+    "weft._base.state": ("set_default_dtype",),
+    "weft._base.device": ("device", "set_default_device"),
     "weft._base.size": ("Size",),
     "weft._tensor.tensor": ("Tensor",),
     "weft._tensor.legacy_types": (
