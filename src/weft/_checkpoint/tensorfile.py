@@ -160,7 +160,7 @@ class TensorFile:
     def tensor(self, name: str, target: device) -> Tensor:
         """A tensor, on a device."""
         shape, dtype = self.type_of(name)
-        tensor = tensor_of(array_on(target, dtype, shape, self._content(name)), dtype, target)
+        tensor = tensor_of(array_on(target, dtype, shape, self._content(name)), shape, dtype, target)
         names = self._names.get(name)
         return tensor if names is None else set_names(tensor, checked_names(names, tensor.ndim))
 

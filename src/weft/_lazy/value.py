@@ -199,7 +199,8 @@ class Absent:
 
 def _refuse() -> None:
     raise NoDataError(
-        "Cannot copy out of meta tensor; no data! A tensor on the meta device has a shape and a type, and no elements"
+        "Cannot copy out of meta tensor; no data! A tensor on the meta device has a shape and a type, and no elements. "
+        "Modules are moved from there with module.to_empty(device=...), or by load_state_dict(..., assign=True)"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.device import canonical
+from weft._base.device import META, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
@@ -96,9 +96,10 @@ def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> T
 def data_ptr(input: Tensor) -> int:
     """A number used as the address of the first element: equal for aliases, and unchanged by writes.
 
-    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements.
+    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements, and on
+    the meta device.
     """
-    start = UntypedStorage(owner_of(input)).data_ptr() if input.numel() else 0
+    start = UntypedStorage(owner_of(input)).data_ptr() if input.numel() and input.device is not META else 0
     return start + storage_offset(input) * input.element_size() if start else 0
 
 
