@@ -8,8 +8,8 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
-    "types", "utils", "version", "xla", "xpu",
+    "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "storage",
+    "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
@@ -27,7 +27,11 @@ _NAMES = {
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
         "BFloat16Tensor", "FloatTensor", "DoubleTensor",
     ),
-    "weft._tensor.storage": ("UntypedStorage",),
+    "weft._tensor.storage": (
+        "UntypedStorage", "TypedStorage", "BoolStorage", "ByteStorage", "CharStorage", "ShortStorage", "IntStorage",
+        "LongStorage", "HalfStorage", "BFloat16Storage", "FloatStorage", "DoubleStorage", "ComplexFloatStorage",
+        "ComplexDoubleStorage",
+    ),
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),

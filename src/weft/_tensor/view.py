@@ -281,7 +281,7 @@ def _mark_views_stale(base: TensorBase) -> None:
         if view._tape is not None:
             _drop_retain_grad(view, old)
         tape = old.tape
-        if tape is not None and not alias.tracked:
+        if tape is not None and not alias.tracked and alias.place is None:
             if tape.leaf:  # the contents are not needed any more
                 old = Value(old.aval, None)
                 old.tape = tape
