@@ -15,7 +15,8 @@ MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's
 
 _NAMES = {
     "weft._base.dtype": (
-        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
+        "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
         "float64", "complex64", "complex128",
     ),
     "weft._base.limits": ("finfo", "iinfo"),

@@ -32,6 +32,8 @@ _WORDS = {
     "complex128": "C128",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
     "float8_e8m0fnu": "F8_E8M0",
 }
 _LETTERS = {"i": "I", "u": "U", "f": "F"}

@@ -23,6 +23,7 @@ from weft._base.dtype import (
     as_dtype,
     bool_,
     complex128,
+    float32,
     float64,
     from_numpy,
     int64,
@@ -141,7 +142,10 @@ def tensor(
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
         result = wrap(own(result._read()))
         return _with_names(result, names)._require_grad(requires_grad)
-    result = _with_names(from_host(_host_array(data, dtype), device), names)
+    if dtype is not None and dtype.is_float8:
+        result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
+    else:
+        result = _with_names(from_host(_host_array(data, dtype), device), names)
     return result._require_grad(True) if requires_grad else result
 
 
