@@ -7,7 +7,7 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
+    "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "masked", "monitor", "mps", "mtia",
     "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "storage",
     "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
