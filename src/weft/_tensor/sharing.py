@@ -138,11 +138,11 @@ def resize_storage(owner: TensorBase, count: int) -> None:
     room = value.aval.shape[0]
     if count == room:
         return
-    shown: list[tuple[TensorBase, Alias, Aval]] = []
+    views: list[tuple[TensorBase, Alias, Aval]] = []
     for ref in storage._views or ():
         view = ref()
         if view is not None and (alias := view._alias) is not None and alias.base is storage:
-            shown.append((view, alias, view._read().aval))
+            views.append((view, alias, view._read().aval))
     with using(grad=False):
         if count < room:
             call, others = strided_step((count,), (1,), 0)
@@ -151,7 +151,7 @@ def resize_storage(owner: TensorBase, count: int) -> None:
             padding = aval_of((count - room,), value.aval.dtype, device=value.aval.device)
             value = apply(call_of(TABLE["cat"], (many(2), 0)), (value, Value(padding, new_array(padding, 0))))[0]
     set_value(storage, value)
-    for view, alias, aval in shown:
+    for view, alias, aval in views:
         layout, place = layout_of(view, exact=True), alias.place
         needed = (layout.offset + layout.extent) * layout.dtype.itemsize if layout.extent else 0
         if needed > value.aval.nbytes:

@@ -60,8 +60,8 @@ def address_of(owner: TensorBase) -> int:
 def storage_of(tensor: Tensor) -> UntypedStorage:
     """The storage that a tensor owns, or shares as a view: the same object as long as somebody holds it."""
     owner = owner_of(tensor)
-    known = None if owner._storage is None else owner._storage()
-    return _new_storage(owner) if known is None else known
+    storage = None if owner._storage is None else owner._storage()
+    return _new_storage(owner) if storage is None else storage
 
 
 def _new_storage(owner: Tensor) -> UntypedStorage:

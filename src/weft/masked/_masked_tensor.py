@@ -189,10 +189,6 @@ class MaskedTensor:
         """The logarithm of the softmax along `dim` of the valid elements."""
         return _wrapped(PUBLIC["masked"]["log_softmax"](self.get_data(), dim, dtype=dtype, mask=self._mask), self._mask)
 
-    def where(self, condition: Tensor, other: Any) -> MaskedTensor:
-        """The elements and masks of this tensor where `condition` is true, else those of `other`."""
-        return _where(condition, self, other)
-
     def split(self, split_size: Any, dim: int = 0) -> tuple[MaskedTensor, ...]:
         """Views of consecutive parts."""
         return tuple(map(_wrapped, self.get_data().split(split_size, dim), self._mask.split(split_size, dim)))
@@ -204,7 +200,7 @@ class MaskedTensor:
         if name in ("cat", "stack", "concat", "concatenate"):
             return _joined(func, *args, **options)
         if name == "where":
-            return _where(*args, **options)
+            return _chosen(*args, **options)
         if name in _BINARY:
             return _paired(name, *args, **options)
         if args and is_masked_tensor(args[0]) and callable(method := getattr(args[0], name, None)):
@@ -350,7 +346,8 @@ def _joined(function: Callable[..., Tensor], tensors: Any, *args: Any, **options
     return _wrapped(function(data, *args, **options), function(masks, *args, **options))
 
 
-def _where(condition: Tensor, input: Any, other: Any) -> MaskedTensor:
+def _chosen(condition: Tensor, input: Any, other: Any) -> MaskedTensor:
+    """Elements and masks of `input` where a condition is true, else of `other`."""
     choose = PUBLIC[""]["where"]
     masks = [x.get_mask() if is_masked_tensor(x) else True for x in (input, other)]
     return _wrapped(choose(condition, _data_of(input), _data_of(other)), choose(condition, *masks))
@@ -370,6 +367,10 @@ def _reducing(name: str) -> Callable[..., MaskedTensor]:
     return method
 
 
+def _choosing(name: str) -> Callable[..., MaskedTensor]:
+    return lambda self, condition, other: _chosen(condition, self, other)
+
+
 def _refused(name: str) -> Callable[..., Any]:
     def method(self: MaskedTensor, *args: Any) -> Any:
         raise NotDefinedError(f"{name} is not defined for masked tensors; use get_data(), or to_tensor(value)")
@@ -382,6 +383,7 @@ for _names, _make in (
     (_BINARY, _binary),
     (_MOVING, _moving),
     (_REDUCING, _reducing),
+    (["where"], _choosing),
     ([f"__{word}__" for word in _SYMBOLS], _symbol),
     (["__neg__", "__invert__", "__abs__", "__pow__"], _unary),
     (["__matmul__", "__rmatmul__", "__bool__", "__float__", "__int__", "__iter__"], _refused),

@@ -331,10 +331,10 @@ def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Any]) -> N
     normalised.__doc__ = doc
 
 
-_WHERE = "along `dim` of the elements where `mask` is true; NaN where there are none."
-_normalising("softmax", f"The softmax {_WHERE}", _least)
-_normalising("log_softmax", f"The logarithm of the softmax {_WHERE}", _least)
-_normalising("softmin", f"The softmax of the negative elements {_WHERE}", _most)
+_ALONG = "along `dim` of the elements where `mask` is true; NaN where there are none."
+_normalising("softmax", f"The softmax {_ALONG}", _least)
+_normalising("log_softmax", f"The logarithm of the softmax {_ALONG}", _least)
+_normalising("softmin", f"The softmax of the negative elements {_ALONG}", _most)
 
 
 @masked("normalize")
