@@ -196,6 +196,20 @@ def test_a_captured_function_sees_the_new_size():
     assert double().tolist() == [0, 0]
 
 
+def test_a_function_that_resizes_is_run_as_it_stands():
+    def refill(x):
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(8)
+        return x + 1
+
+    function = torch.compile(refill)
+    with pytest.warns(UserWarning, match="to resize a storage"):
+        assert function(torch.ones(2)).tolist() == [1, 1]
+    x = torch.ones(2)
+    assert function(x).tolist() == [1, 1]
+    assert x.tolist() == [0, 0]
+
+
 # --- tensors on storages ----------------------------------------------------------------------------------------
 
 

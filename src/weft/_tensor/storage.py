@@ -17,6 +17,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
+from weft._tensor.capture_hooks import depends_on
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
@@ -160,6 +161,7 @@ class _Storage:
                 f"resize_: {nbytes} bytes are not a number of whole {scalar_name(owner.dtype)} elements of "
                 f"{owner.itemsize} bytes, which the tensors of this storage have"
             )
+        depends_on("to resize a storage")
         resize_storage(owner, count)
 
     def _like(self, elements: Tensor) -> Self:
