@@ -7,20 +7,22 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "monitor", "mps",
-    "mtia", "multiprocessing", "nested", "nn", "optim", "quasirandom", "random", "return_types", "serialization",
-    "signal", "sparse", "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
+    "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "masked",
+    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "optim", "quasirandom", "random", "return_types",
+    "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version", "types", "utils",
+    "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (
-        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
+        "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
         "float64", "complex64", "complex128",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
-    "weft._base.state": ("set_default_dtype", "set_default_device"),
-    "weft._base.device": ("device",),
+    "weft._base.state": ("set_default_dtype",),
+    "weft._base.device": ("device", "set_default_device"),
     "weft._base.size": ("Size",),
     "weft.errors": ("OutOfMemoryError",), "weft.futures": ("Future",),
     "weft._tensor.tensor": ("Tensor",),
@@ -28,7 +30,11 @@ _NAMES = {
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
         "BFloat16Tensor", "FloatTensor", "DoubleTensor",
     ),
-    "weft._tensor.storage": ("UntypedStorage",),
+    "weft._tensor.storage": (
+        "UntypedStorage", "TypedStorage", "BoolStorage", "ByteStorage", "CharStorage", "ShortStorage", "IntStorage",
+        "LongStorage", "HalfStorage", "BFloat16Storage", "FloatStorage", "DoubleStorage", "ComplexFloatStorage",
+        "ComplexDoubleStorage",
+    ),
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),

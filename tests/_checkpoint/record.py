@@ -104,9 +104,9 @@ def main() -> None:
     torch.save(kinds(), FOLDER / "kinds.pt")
     torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
     torch.save(layouts(), FOLDER / "layouts.pt")
+    torch.save({"x": torch.empty(1, device="meta")}, FOLDER / "meta.pt")
     refused = {
         "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-        "meta": torch.empty(1, device="meta"),
         "complex32": torch.zeros(1, dtype=torch.complex32),
         "storage": torch.ones(1).untyped_storage(),
         "class": Counter,
