@@ -17,7 +17,7 @@ from weft._base.device import CPU
 from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Signature
-from weft._lazy.value import Value, inputs_first
+from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier
 
 _signatures: dict[Any, Signature] = {}
@@ -85,7 +85,8 @@ def _stops(value: Value) -> bool:
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
     tapes = (value.tape for value in region)
-    return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    own = any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 
 def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[..., tuple[jax.Array, ...]]:

@@ -191,7 +191,7 @@ def _suffixes(tensor: Tensor) -> Iterator[str]:
     if tensor.dtype not in expected:
         yield f"dtype={tensor.dtype}"
     if tensor.grad_fn is not None:
-        yield f"grad_fn={tensor.grad_fn}"
+        yield f"grad_fn=<{type(tensor.grad_fn).__name__}>"
     elif tensor.requires_grad:
         yield "requires_grad=True"
     names = tensor._read().aval.names
