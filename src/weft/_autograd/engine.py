@@ -300,7 +300,8 @@ class BackwardPass:
             every = custom(dict(cotangents), members)
             grads = [every[i] for i in need]
         else:
-            grads, saves = self._gradients(members, inputs, need, cotangents)
+            grads = gradients_of(members, need, cotangents, self.ambient)
+            saves = _saves(members[0], inputs) or _saves_for(members[0], need, cotangents)
         if attached is not None:
             grads = hooks.after(attached, members[0], inputs, need, grads, cotangents)
         for i, grad in zip(need, grads, strict=True):
@@ -332,33 +333,6 @@ class BackwardPass:
                 self.wanted[key_of(vertex)] = grad
             cotangents.append((vertex.origin.index, grad))
         return sorted(cotangents, key=lambda pair: pair[0])
-
-    def _gradients(
-        self,
-        members: list[Vertex],
-        inputs: tuple[Value, ...],
-        need: tuple[int, ...],
-        cotangents: Cotangents,
-    ) -> tuple[Gradients, bool]:
-        """The gradients of the inputs `need`, and whether the application had saved something for this."""
-        head = members[0]
-        assert head.origin is not None, "only applications are inside of the tape"
-        derivative = derivative_of(head.origin.signature, need, tuple([index for index, _ in cotangents]))
-        results: Sequence[Value] = ()
-        if derivative.signature is not None:
-            if isinstance(head, SavingTape):
-                operands = head.operands(derivative)
-            else:
-                operands = [inputs[i] for i in derivative.inputs]
-                operands += [output_of(members, i, self.ambient) for i in derivative.outputs]
-            operands += [cotangents[i][1] for i in derivative.cotangents]
-            results = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
-            if self.ambient.anomaly:
-                check_finite(head, results)
-        grads: Gradients = []
-        for source in derivative.sources:
-            grads.append(None if source is None else results[source[1]] if source[0] else cotangents[source[1]][1])
-        return grads, derivative.saves or _saves(head, inputs)
 
     # --- propagating ------------------------------------------------------------------------------------------
 
@@ -422,6 +396,31 @@ class BackwardPass:
         hooks.after(attached, key, (), (), [], cotangents)
 
 
+def gradients_of(
+    members: Sequence[Vertex], need: Sequence[int], cotangents: Cotangents, state: Ambient
+) -> Gradients:
+    """Record the gradients of the inputs `need` of an application, of which `members` are outputs."""
+    head = members[0]
+    assert head.origin is not None, "only applications are inside of the tape"
+    derivative = derivative_of(head.origin.signature, tuple(need), tuple([index for index, _ in cotangents]))
+    results: Sequence[Value] = ()
+    if derivative.signature is not None:
+        if isinstance(head, SavingTape):
+            operands = head.operands(derivative)
+        else:
+            inputs = inputs_of(head)
+            operands = [inputs[i] for i in derivative.inputs]
+            operands += [output_of(members, i, state) for i in derivative.outputs]
+        operands += [cotangents[i][1] for i in derivative.cotangents]
+        results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
+        if state.anomaly:
+            check_finite(head, results)
+    grads: Gradients = []
+    for source in derivative.sources:
+        grads.append(None if source is None else results[source[1]] if source[0] else cotangents[source[1]][1])
+    return grads
+
+
 def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
     """The value of one output of an application, recorded again from the same inputs if nobody has kept it."""
     head = members[0]
@@ -439,10 +438,16 @@ def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
 
 
 def _saves(vertex: Vertex, inputs: Sequence[Value]) -> bool:
-    """Whether an application has saved something for its derivative."""
+    """Whether an application has saved something for the derivative of all its inputs and outputs."""
     assert vertex.origin is not None, "only applications are inside of the tape"
     signature = vertex.origin.signature
     return derivative_of(signature, on_tape(inputs), smooth_outputs(signature)).saves
+
+
+def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> bool:
+    """The same for the derivative of the inputs `need`, from these cotangents."""
+    assert vertex.origin is not None, "only applications are inside of the tape"
+    return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
 
 
 _ADD: list[Call] = []

@@ -24,6 +24,10 @@ class Saved(Protocol):
         """The value again, at its place in the graph."""
         ...
 
+    def release(self) -> None:
+        """Free what was kept."""
+        ...
+
 
 Save = Callable[[Value, Value | Tape | None], Saved]
 """(a value, its place in the graph, or None for one outside of the tape) -> what is left of it."""
@@ -48,6 +52,8 @@ class SavingTape(ExecutedTape):
 
     def drop(self, spent: bool) -> None:
         """Free what was saved, after a backward pass that has executed the application."""
+        for saved in self.saved.values():
+            saved.release()
         self.saved.clear()
         self.spent = spent
         if type(self.inputs) is Shared:
@@ -56,7 +62,8 @@ class SavingTape(ExecutedTape):
 
 def save_apart(values: tuple[Value, ...], save: Save) -> None:
     """Keep what the derivative of an application reads by `save`; `values` are its main outputs, just recorded."""
-    smooth = [value for value in values if value.tape is INTERIOR]
+    outputs = (*values, *(values[0].extras or ()))
+    smooth = [value for value in outputs if value.tape is INTERIOR]
     if not smooth:
         return
     origin, inputs = smooth[0].origin, smooth[0].inputs
@@ -74,7 +81,6 @@ def save_apart(values: tuple[Value, ...], save: Save) -> None:
     for i in derivative.inputs:
         if not inputs[i].aval.weak:
             saved[i] = save(inputs[i], None if inputs[i].tape is None else links[i])
-    outputs = (*values, *(values[0].extras or ()))
     for i in derivative.outputs:
         saved[len(inputs) + i] = save(outputs[i], outputs[i].tape)
     values[0].extras = None

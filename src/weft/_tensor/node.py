@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from weft._autograd.derive import derivative_of, on_tape, smooth_outputs
+from weft._autograd.engine import gradients_of, output_of
 from weft._autograd.graph import (
     Vertex,
     application_key,
@@ -25,6 +26,7 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.handles import Handle
 from weft._base.size import Size
+from weft._base.state import ambient
 from weft._lazy.aval import Aval
 from weft._lazy.call import Many
 from weft._lazy.signature import Signature
@@ -105,6 +107,31 @@ class Node:
 
         on_values.__name__ = getattr(fn, "__name__", "<unknown>")
         return Handle(node_hooks_of(self._vertex).before, on_values)
+
+    def __call__(self, *grad_outputs: Tensor | None) -> Any:
+        """The gradients by `next_functions`, given those of the node's outputs; for a single one, not in a tuple.
+
+        Hooks are not called. `RuntimeError` for another number of gradients.
+        """
+        vertex, types = self._vertex, self._output_types()
+        if len(grad_outputs) != len(types):
+            raise GradientError(f"{self.name()}: expected {len(types)} gradients, one for each output, got {len(grad_outputs)}")
+        if is_spent(vertex):
+            raise second_backward_error()
+        values = [_seed(aval, grad) for aval, grad in zip(types, grad_outputs, strict=True)]
+        cotangents = [(index, grad) for index, grad in enumerate(values) if grad is not None]
+        need = on_tape(inputs_of(vertex))
+        members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+        custom = None if vertex.tape is None else vertex.tape.custom
+        if custom is not None:
+            every = custom(dict(cotangents), members)
+            grads = [every[i] for i in need]
+        else:
+            grads = gradients_of(members, need, cotangents, ambient())
+        by_input = dict(zip(need, grads, strict=True))
+        edges = edges_of(vertex)
+        results = _wrapped([_signature_of(vertex).avals[i] for i in edges], [by_input.get(i) for i in edges])
+        return results if len(results) != 1 else results[0]
 
     def _register_hook_dict(self, tensor: Tensor) -> None:
         """Accepted for compatibility: hooks of tensors need no registration."""
@@ -187,7 +214,8 @@ class Node:
         if isinstance(vertex, SavingTape):
             saved: Any = vertex.saved[what]
         else:
-            value = inputs[what] if what < len(inputs) else vertex
+            known = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+            value = inputs[what] if what < len(inputs) else output_of(known, what - len(inputs), ambient())
             saved = SavedTensor(value, value if value.tape is not None else None)
         return saved if raw else saved.unpack()
 
@@ -317,6 +345,10 @@ class GradientEdge(NamedTuple):
     def aval(self) -> Aval:
         """The type of the gradient."""
         return self.node._output_types()[self.output_nr]
+
+
+def _seed(aval: Aval, grad: Tensor | None) -> Value | None:
+    return None if grad is None else as_cotangent(operand(grad.to(aval.dtype)), aval, "the gradient")
 
 
 def _signature_of(vertex: Vertex) -> Signature:

@@ -63,7 +63,11 @@ class SavedTensor:
     def register_hooks(self, pack: Pack, unpack: Unpack) -> None:
         """Pack the tensor now by `pack(tensor)`, and unpack it by `unpack(packed)` wherever it is read."""
         if self.kept is None:
-            raise second_backward_error()
+            raise GradientError(
+                "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of the "
+                "graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need "
+                "to access saved tensors after calling backward."
+            )
         if self._packing is not None:
             raise GradientError(
                 "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of "

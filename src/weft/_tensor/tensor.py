@@ -239,7 +239,9 @@ class Tensor(TensorBase):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
         """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
         tape = self._read().tape
-        if tape is None or not tape.leaf:
+        if tape is None:
+            raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
+        if not tape.leaf:
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if tape.post_hooks is None:
             tape.post_hooks = {}

@@ -156,8 +156,9 @@ def _linked(
         )
     _check_dirty(ctx, args, results)
     smooth = [r for r in results if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain]
+    plain = {id(r): r.detach() for r in results if id(r) in ctx._plain and r.requires_grad}
     if not smooth:
-        return results
+        return [plain.get(id(r), r) for r in results]
     operands = (*[r._read() for r in smooth], *inputs)
     avals = tuple(v.aval for v in operands)
     count = len(smooth)
@@ -173,7 +174,7 @@ def _linked(
     derivative = _Derivative(ctx, _custom(cls, ctx, args, results, is_smooth), count)
     forward = None if cls.jvp is Function.jvp else partial(_pushed, cls, ctx, args, is_smooth)
 
-    outputs = {}
+    outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
         value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative

@@ -3,20 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 from weft._base.state import Pending, ambient, using
 from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.realize import flush_pending
 from weft._lazy.record import record
+from weft._tensor.saved import Packing
 from weft._tensor.tensor import Tensor, wrap
+from weft.errors import RecomputationError as CheckpointError
+from weft.errors import ValueRangeError
+from weft.utils._recompute import Recomputation
+from weft.utils._selective import CheckpointPolicy as CheckpointPolicy
+from weft.utils._selective import SelectiveCheckpointContext as SelectiveCheckpointContext
+from weft.utils._selective import Selection
+from weft.utils._selective import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
+    "check_backward_validity",
+    "checkpoint",
+    "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
+    "detach_variable",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+_debug: ContextVar[bool | None] = ContextVar("weft_checkpoint_debug", default=None)
+_early_stop: ContextVar[bool | None] = ContextVar("weft_checkpoint_early_stop", default=None)
+
+
+def noop_context_fn() -> Contexts:
+    """Contexts that do nothing: the default of `checkpoint`."""
+    return nullcontext(), nullcontext()
 
 
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
     use_reentrant: bool | None = None,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
@@ -24,23 +63,51 @@ def checkpoint(
 
     Inputs are all tensors that the function reads, including parameters that are not arguments. Random draws are
     repeated. An optimization barrier prevents the compiler from sharing the two computations. If there are hooks or
-    `autograd.Function`s inside, everything is kept instead. `use_reentrant` and `preserve_rng_state` are accepted for
-    compatibility and have no effect.
+    `autograd.Function`s inside, everything is kept instead. `use_reentrant` is accepted for compatibility and has no
+    effect.
+
+    What was recorded is computed again, so the function is called once, and cannot do something else the second time.
+    If `context_fn` returns contexts that are not those of `create_selective_checkpoint_contexts`, it is called again in
+    the second of them, as in PyTorch: the other options are for this. `CheckpointError` is raised, by the backward pass,
+    if that saves another number of tensors, or of other types unless `determinism_check` is "none". With `early_stop`,
+    it ends when all is there. Without `preserve_rng_state`, random draws differ.
+
+    `ValueError` for another `determinism_check`, and for `debug` with `context_fn`.
     """
-    del use_reentrant, preserve_rng_state
+    contexts = _contexts(context_fn, use_reentrant, determinism_check, debug)
     state = ambient()
-    if not state.grad or state.eager:
+    if not state.grad:
         return function(*args, **kwargs)
+    if contexts is not None and not isinstance(contexts[0], Selection):
+        stop = _early_stop.get()
+        again = Recomputation(
+            function,
+            args,
+            kwargs,
+            contexts[1],
+            checks=determinism_check != "none",
+            early_stop=early_stop if stop is None else stop,
+            preserves_random=preserve_rng_state,
+        )
+        with again.packing(), contexts[0]:
+            return function(*args, **kwargs)
+    if state.eager:
+        return function(*args, **kwargs)
+    selection = Selection(lambda *_: False) if contexts is None else contexts[0]
     region = Pending()
     region.limit, region.kept = sys.maxsize, True
-    with using(pending=region):
+    unpacked = tuple([each for each in state.observers if not isinstance(each, Packing)])
+    with using(pending=region, observers=unpacked), nullcontext() if contexts is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in result_list if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
         _absorb(region)
         return results
-    signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)
+    saved = [] if contexts is None else selection.saved
+    signature, inputs = outline(
+        [r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True, saved=saved
+    )
     values = record(signature, tuple(inputs), state)
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in result_list]
@@ -49,6 +116,22 @@ def checkpoint(
         return replaced[0]
     make: Any = getattr(results, "_make", type(results))  # the constructor of a named tuple takes separate fields
     return make(replaced)
+
+
+def _contexts(
+    context_fn: Callable[[], Contexts], use_reentrant: bool | None, determinism_check: str, debug: bool
+) -> Contexts | None:
+    """The contexts that a caller wants; None for the default. `ValueError` for options that do not go together."""
+    if use_reentrant and (context_fn is not noop_context_fn or debug):
+        raise ValueRangeError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if determinism_check not in ("default", "none"):
+        raise ValueRangeError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
+    if context_fn is noop_context_fn:
+        return None
+    always = _debug.get()
+    if debug if always is None else always:
+        raise ValueRangeError("debug=True is incompatible with non-default context_fn")
+    return context_fn()
 
 
 def _absorb(region: Pending) -> None:
@@ -60,6 +143,42 @@ def _absorb(region: Pending) -> None:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """A block that sets `debug` for all checkpoints; None leaves it to them.
+
+    It shows nothing: what was recorded cannot differ when it is computed again.
+    """
+    token = _debug.set(enabled)
+    try:
+        yield
+    finally:
+        _debug.reset(token)
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """A block that sets `early_stop` for all checkpoints whose forward pass runs in it."""
+    token = _early_stop.set(enable)
+    try:
+        yield
+    finally:
+        _early_stop.reset(token)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Leaves with the elements of tensors, which require gradients where these do; `RuntimeError` for no tuple."""
+    if not isinstance(inputs, tuple):
+        raise CheckpointError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple([x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs])
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn if no tensor among `inputs` requires a gradient."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
 def checkpoint_sequential(
