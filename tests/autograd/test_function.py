@@ -252,8 +252,10 @@ def test_what_is_missing_is_named(x):
 
 
 def test_it_is_called_by_apply_alone(x):
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        instance = function(forward=lambda ctx, x: x)()
     with pytest.raises(RuntimeError, match=r"^Legacy autograd function with non-static forward method is deprecated"):
-        function(forward=lambda ctx, x: x)()(x)
+        instance(x)
 
 
 def test_vjp_is_another_name_of_backward(x):

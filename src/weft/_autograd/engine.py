@@ -128,9 +128,7 @@ class BackwardPass:
     passed    what has been executed, and is freed at the end
     """
 
-    def __init__(
-        self, deliver: Deliver | None, targets: Sequence[Value | Tape] | None, retain_graph: bool
-    ) -> None:
+    def __init__(self, deliver: Deliver | None, targets: Sequence[Value | Tape] | None, retain_graph: bool) -> None:
         self.deliver = deliver
         self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
@@ -396,9 +394,7 @@ class BackwardPass:
         hooks.after(attached, key, (), (), [], cotangents)
 
 
-def gradients_of(
-    members: Sequence[Vertex], need: Sequence[int], cotangents: Cotangents, state: Ambient
-) -> Gradients:
+def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cotangents, state: Ambient) -> Gradients:
     """Record the gradients of the inputs `need` of an application, of which `members` are outputs."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"

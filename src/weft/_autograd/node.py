@@ -13,7 +13,10 @@ from weft.ops._table import Kind
 
 
 def backward_name(x: Vertex) -> str:
-    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs."""
+    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs.
+
+    Letters after digits are upper case, as in PyTorch: `MaxPool2DBackward0`.
+    """
     origin = vertex_of(x).origin
     assert origin is not None, "only applications are inside of the tape"
     signature = origin.signature
@@ -24,8 +27,15 @@ def backward_name(x: Vertex) -> str:
         name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
     if name:
         return name if "Backward" in name or "::" in name else f"{name}Backward0"
-    words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")
-    return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"
+    if signature.call is None:  # no operator of the table
+        return "".join([word[:1].upper() + word[1:] for word in re.split("[ _]", signature.name)]) + "Backward0"
+    module, name = signature.call.op.module, re.sub(r"_dims?$", "", signature.name)
+    name = f"{module}_{name}" if module in _PREFIXED else name
+    return name.title().replace("_", "") + "Backward0"
+
+
+_PREFIXED = ("linalg", "special")
+"""The modules whose rows PyTorch's table has with the module's name in front."""
 
 
 def count_outputs(place: Vertex | Tape) -> int:

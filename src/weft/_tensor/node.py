@@ -115,7 +115,9 @@ class Node:
         """
         vertex, types = self._vertex, self._output_types()
         if len(grad_outputs) != len(types):
-            raise GradientError(f"{self.name()}: expected {len(types)} gradients, one for each output, got {len(grad_outputs)}")
+            raise GradientError(
+                f"{self.name()}: expected {len(types)} gradients, one for each output, got {len(grad_outputs)}"
+            )
         if is_spent(vertex):
             raise second_backward_error()
         values = [_seed(aval, grad) for aval, grad in zip(types, grad_outputs, strict=True)]
@@ -240,7 +242,9 @@ class AccumulateGrad(Node):
     def variable(self) -> Tensor:
         """The leaf; `RuntimeError` if nothing but its gradient's place is left."""
         if self._variable is None:
-            raise GradientError("AccumulateGrad.variable: the leaf was deleted, and a backward pass has freed its elements")
+            raise GradientError(
+                "AccumulateGrad.variable: the leaf was deleted, and a backward pass has freed its elements"
+            )
         return self._variable
 
     def name(self) -> str:

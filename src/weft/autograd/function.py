@@ -358,9 +358,7 @@ class _Once(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise GradientError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
+        raise GradientError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 class InplaceFunction(Function):

@@ -118,9 +118,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     Unlike the tensor, it holds no elements. `RuntimeError` for a tensor that requires no gradient.
     """
     if not tensor.requires_grad:
-        raise GradientError(
-            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
-        )
+        raise GradientError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     value = tensor._read()
     node = node_of(value)
     tape = value.tape
@@ -148,9 +146,7 @@ class _Handles:
         self.remove()
 
 
-def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
-) -> _Handles:
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all") -> _Handles:
     """Call `fn` once in each backward pass that computes gradients of `tensors`; the handle's `remove()` ends it.
 
     With mode "all", `fn(gradients)` is called when all are computed that this pass will compute; None stands for the

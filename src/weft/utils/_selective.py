@@ -121,5 +121,7 @@ def create_selective_checkpoint_contexts(
                 )
         return Selection(lambda context, op, *_: op in saved), nullcontext()
     if not callable(policy_fn_or_list):
-        raise ArgumentError(f"policy_fn_or_list must be either a function or a list of ops, got {kind_of(policy_fn_or_list)}")
+        raise ArgumentError(
+            f"policy_fn_or_list must be either a function or a list of ops, got {kind_of(policy_fn_or_list)}"
+        )
     return Selection(policy_fn_or_list), nullcontext()

@@ -171,7 +171,9 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Leaves with the elements of tensors, which require gradients where these do; `RuntimeError` for no tuple."""
     if not isinstance(inputs, tuple):
-        raise CheckpointError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+        raise CheckpointError(
+            f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}"
+        )
     return tuple([x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs])
 
 
