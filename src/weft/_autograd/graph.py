@@ -175,7 +175,7 @@ def drop_values(left: Iterable[ExecutedTape]) -> None:
 def shared_links(inputs: Shared) -> Shared:
     """The links to the inputs of an application with several outputs, the same object for all of these."""
     if inputs.links is None:
-        inputs.links = Shared(map(_link, inputs))
+        inputs.links = Shared(links_to(inputs))
         inputs.links.node, inputs.links.key = inputs.node, inputs.key
     return inputs.links
 

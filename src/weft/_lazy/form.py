@@ -81,7 +81,13 @@ def _as_if_computed(computed: jax.Array, known: jax.Array) -> jax.Array:
     return known
 
 
-_as_if_computed.defvjp(
-    lambda computed, known: (known, None),
-    lambda _, cotangent: (cotangent, jnp.zeros_like(cotangent)),
-)
+def _known(computed: jax.Array, known: jax.Array) -> tuple[jax.Array, None]:
+    del computed
+    return known, None
+
+
+def _gradients(_: None, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return cotangent, jnp.zeros_like(cotangent)
+
+
+_as_if_computed.defvjp(_known, _gradients)

@@ -18,7 +18,7 @@ from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Signature
 from weft._lazy.value import Shared, Value, inputs_first
-from weft.ops._jax import custom_vjp, optimization_barrier
+from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
@@ -124,7 +124,7 @@ class _Gradients:
                 full[i] = x
             return self._function(*(optimization_barrier(tuple(full)) if self._barrier else full), known=known)
 
-        results, pull = jax.vjp(region, *[inputs[i] for i in smooth])
+        results, pull = vjp(region, *[inputs[i] for i in smooth])
         floating = [
             g if jnp.issubdtype(y.dtype, jnp.inexact) else np.zeros(y.shape, jax.dtypes.float0)
             for g, y in zip(cotangents, results, strict=True)

@@ -129,7 +129,7 @@ class Examples:
         """
         if ambient().transform != self._transform:
             return False
-        return any([isinstance(x, Tensor) and self.result_of(x)[1] for x in args])
+        return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
     def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[Any]) -> Any:
         """The results of a user's rule for all examples, as tensors that stand for one."""

@@ -125,8 +125,11 @@ def grad(
 
 def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
-    cotangents = [x for x in _as_list(grad_outputs) if x is not None]
-    for at, (cotangent, output) in enumerate(zip(cotangents, _as_list(outputs), strict=False)):
+    if any(isinstance(output, GradientEdge) for output in _as_list(outputs)):
+        raise GradientError("Batched grads are not supported with GradientEdge")
+    cotangents: list[Any] = _as_list(grad_outputs)
+    ends: list[Any] = _as_list(outputs)
+    for at, (cotangent, output) in enumerate(zip(cotangents, ends, strict=False)):
         if cotangent.shape[1:] != output.shape:
             raise ShapeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "

@@ -12,7 +12,6 @@ from weft._autograd.engine import gradients_of, output_of
 from weft._autograd.graph import (
     Vertex,
     application_key,
-    hooks_of,
     inputs_of,
     is_spent,
     node_hooks_of,
@@ -28,9 +27,8 @@ from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.aval import Aval
-from weft._lazy.call import Many
+from weft._lazy.call import Many, plain
 from weft._lazy.signature import Signature
-from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.value import Value
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.saved import Place as Place
@@ -88,24 +86,23 @@ class Node:
 
         If it returns a tuple, that takes the place of `grad_inputs`, the gradients by `next_functions`.
         """
-        place = self._vertex
-        inputs = [_signature_of(place).avals[i] for i in edges_of(place)]
+        inputs, outputs = self._input_types(), self._output_types()  # not the node, to which the hook would refer
+        name = getattr(fn, "__name__", "<unknown>")
 
         def on_values(grads: Sequence[Value | None], cotangents: Sequence[Value | None]) -> Gradients | None:
-            results = fn(_wrapped(inputs, grads), _wrapped(self._output_types(), cotangents))
-            return _unwrapped(inputs, results, on_values.__name__)
+            return _unwrapped(inputs, fn(_wrapped(inputs, grads), _wrapped(outputs, cotangents)), name)
 
-        on_values.__name__ = getattr(fn, "__name__", "<unknown>")
-        return Handle(node_hooks_of(place).after, on_values)
+        on_values.__name__ = name
+        return Handle(node_hooks_of(self._vertex).after, on_values)
 
     def register_prehook(self, fn: Callable[[Tensors], Any]) -> Handle:
         """Call `fn(grad_outputs)` before a backward pass executes the node; a tuple takes the place of them."""
+        types, name = self._output_types(), getattr(fn, "__name__", "<unknown>")
 
         def on_values(cotangents: Sequence[Value | None]) -> Gradients | None:
-            types = self._output_types()
-            return _unwrapped(types, fn(_wrapped(types, cotangents)), on_values.__name__)
+            return _unwrapped(types, fn(_wrapped(types, cotangents)), name)
 
-        on_values.__name__ = getattr(fn, "__name__", "<unknown>")
+        on_values.__name__ = name
         return Handle(node_hooks_of(self._vertex).before, on_values)
 
     def __call__(self, *grad_outputs: Tensor | None) -> Any:
@@ -131,8 +128,7 @@ class Node:
         else:
             grads = gradients_of(members, need, cotangents, ambient())
         by_input = dict(zip(need, grads, strict=True))
-        edges = edges_of(vertex)
-        results = _wrapped([_signature_of(vertex).avals[i] for i in edges], [by_input.get(i) for i in edges])
+        results = _wrapped(self._input_types(), [by_input.get(i) for i in edges_of(vertex)])
         return results if len(results) != 1 else results[0]
 
     def _register_hook_dict(self, tensor: Tensor) -> None:
@@ -157,6 +153,10 @@ class Node:
     @property
     def _vertex(self) -> Vertex:
         return vertex_of(next(iter(self._places.values())))  # pyright: ignore[reportArgumentType]  no leaf's
+
+    def _input_types(self) -> list[Aval]:
+        vertex = self._vertex
+        return [_signature_of(vertex).avals[i] for i in edges_of(vertex)]
 
     def _output_types(self) -> list[Aval]:
         vertex = self._vertex
@@ -188,7 +188,7 @@ class Node:
         for index, (param, entry) in enumerate(zip(call.op.params, call.static, strict=True)):
             name = "self" if not index and param.name == "input" else param.name
             if not isinstance(entry, Many):
-                yield name, _Static(entry)
+                yield name, _Static(plain(entry))
                 continue
             yield name, at if entry.count == 1 else tuple(range(at, at + entry.count))
             at += entry.count
@@ -261,21 +261,15 @@ class AccumulateGrad(Node):
         del index
         return self._tape
 
-    def register_hook(self, fn: Callable[[Tensors, Tensors], Any]) -> Handle:
-        """Call `fn((), grad_outputs)` when the gradient was accumulated."""
-
-        def on_values(grads: Sequence[Value | None], cotangents: Sequence[Value | None]) -> Gradients | None:
-            return _unwrapped((), fn((), _wrapped(self._output_types(), cotangents)), on_values.__name__)
-
-        on_values.__name__ = getattr(fn, "__name__", "<unknown>")
-        return Handle(node_hooks_of(self._tape).after, on_values)
-
     def _sequence_nr(self) -> int:
         return 2**64 - 1
 
     @property
     def _vertex(self) -> Any:
         return self._tape
+
+    def _input_types(self) -> list[Aval]:
+        return []
 
     def _output_types(self) -> list[Aval]:
         return [self.variable._read().aval]

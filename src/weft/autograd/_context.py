@@ -1,4 +1,4 @@
-"""What a user's function knows of one of its calls: the `ctx` of `forward` and `backward`, and the node of the graph."""
+"""What a user's function knows of a call: the `ctx` of `forward` and `backward`, which is the node of the graph, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph that backward passes run on: its nodes and edges, hooks on them, and hooks on the tensors that they save."""
+"""The graph that backward passes run on: its nodes and edges, hooks on these, and hooks on what they save."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _disabled: ContextVar[str | None] = ContextVar("weft_saved_tensors_hooks_disable
 class saved_tensors_hooks:
     """A block in which tensors that derivatives will read are packed, and are unpacked when they are read.
 
-    `pack_hook(tensor)` is called, without gradients, for each tensor that an operator or `save_for_backward` saves. What
-    it returns is kept instead of the tensor. `unpack_hook(packed)` is called wherever a backward pass, or
+    `pack_hook(tensor)` is called, without gradients, for each tensor that an operator or `save_for_backward` saves.
+    What it returns is kept instead of the tensor. `unpack_hook(packed)` is called wherever a backward pass, or
     `grad_fn._saved_...`, reads it, and must return a tensor of the same shape, type and device. In nested blocks, the
     hooks of the innermost one are called. Numbers are not packed.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._autograd.node import backward_name, snake_case
 from weft._base.state import ambient, enter, leave, using
-from weft._lazy.call import Many
+from weft._lazy.call import Many, plain
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import wrap
@@ -91,7 +91,7 @@ def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Any]] | None:
             several = [x.array if x.aval.weak else wrap(x) for x in islice(inputs, entry.count)]
             args.append(several[0] if entry.count == 1 else several)
         else:
-            args.append(entry)
+            args.append(plain(entry))
     return OpOverload(snake_case(backward_name(head))), args
 
 

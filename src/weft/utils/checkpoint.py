@@ -19,8 +19,8 @@ from weft.errors import RecomputationError as CheckpointError
 from weft.errors import ValueRangeError
 from weft.utils._recompute import Recomputation
 from weft.utils._selective import CheckpointPolicy as CheckpointPolicy
-from weft.utils._selective import SelectiveCheckpointContext as SelectiveCheckpointContext
 from weft.utils._selective import Selection
+from weft.utils._selective import SelectiveCheckpointContext as SelectiveCheckpointContext
 from weft.utils._selective import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 __all__ = [
@@ -68,8 +68,8 @@ def checkpoint(
 
     What was recorded is computed again, so the function is called once, and cannot do something else the second time.
     If `context_fn` returns contexts that are not those of `create_selective_checkpoint_contexts`, it is called again in
-    the second of them, as in PyTorch: the other options are for this. `CheckpointError` is raised, by the backward pass,
-    if that saves another number of tensors, or of other types unless `determinism_check` is "none". With `early_stop`,
+    the second of them, as in PyTorch: the other options are for this. The backward pass raises `CheckpointError` if that
+    saves another number of tensors, or tensors of other types, unless `determinism_check` is "none". With `early_stop`,
     it ends when all is there. Without `preserve_rng_state`, random draws differ.
 
     `ValueError` for another `determinism_check`, and for `debug` with `context_fn`.
@@ -78,7 +78,8 @@ def checkpoint(
     state = ambient()
     if not state.grad:
         return function(*args, **kwargs)
-    if contexts is not None and not isinstance(contexts[0], Selection):
+    selection = contexts[0] if contexts is not None and isinstance(contexts[0], Selection) else None
+    if contexts is not None and selection is None:
         stop = _early_stop.get()
         again = Recomputation(
             function,
@@ -93,18 +94,17 @@ def checkpoint(
             return function(*args, **kwargs)
     if state.eager:
         return function(*args, **kwargs)
-    selection = Selection(lambda *_: False) if contexts is None else contexts[0]
     region = Pending()
     region.limit, region.kept = sys.maxsize, True
     unpacked = tuple([each for each in state.observers if not isinstance(each, Packing)])
-    with using(pending=region, observers=unpacked), nullcontext() if contexts is None else selection:
+    with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in result_list if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
         _absorb(region)
         return results
-    saved = [] if contexts is None else selection.saved
+    saved = [] if selection is None else selection.saved
     signature, inputs = outline(
         [r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True, saved=saved
     )
