@@ -58,6 +58,7 @@ from weft import mps as mps
 from weft import mtia as mtia
 from weft import multiprocessing as multiprocessing
 from weft import nn as nn
+from weft import ops as ops
 from weft import optim as optim
 from weft import random as random
 from weft import return_types as return_types

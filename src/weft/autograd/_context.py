@@ -1,4 +1,4 @@
-"""What a user's function knows of a call: the `ctx` of `forward` and `backward`, which is the node of the graph, too."""
+"""What a user's function knows of a call: the `ctx` of `forward` and `backward`, which is the call's node, too."""
 
 from __future__ import annotations
 

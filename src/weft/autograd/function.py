@@ -139,6 +139,18 @@ class Function(metaclass=FunctionMeta):
         linked = _linked(cls, ctx, args, inputs, outputs)
         return tuple(linked) if several else linked[0]
 
+    @classmethod
+    def _derivative(cls) -> Callable[..., Any]:
+        """The user's derivative, from `backward` or from `vjp`."""
+        if cls.vjp is Function.vjp:
+            return cls.backward
+        if cls.backward is not Function.backward:
+            raise GradientError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                "implement one of them."
+            )
+        return cls.vjp
+
 
 _signatures: dict[Any, Signature] = {}
 
@@ -235,18 +247,6 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) ->
             )
 
 
-def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
-    """The user's derivative, from `backward` or from `vjp`."""
-    if cls.vjp is Function.vjp:
-        return cls.backward
-    if cls.backward is not Function.backward:
-        raise GradientError(
-            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
-            "one of them."
-        )
-    return cls.vjp
-
-
 def _custom(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
 ) -> Callable[[dict[int, Value]], list[Value | None]]:
@@ -266,7 +266,7 @@ def _custom(
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
-        gradients = _derivative_of(cls)(ctx, *grads)
+        gradients = cls._derivative()(ctx, *grads)
         gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         while len(gradients) > len(is_tensor) and gradients[-1] is None:
             gradients.pop()

@@ -68,9 +68,9 @@ def checkpoint(
 
     What was recorded is computed again, so the function is called once, and cannot do something else the second time.
     If `context_fn` returns contexts that are not those of `create_selective_checkpoint_contexts`, it is called again in
-    the second of them, as in PyTorch: the other options are for this. The backward pass raises `CheckpointError` if that
-    saves another number of tensors, or tensors of other types, unless `determinism_check` is "none". With `early_stop`,
-    it ends when all is there. Without `preserve_rng_state`, random draws differ.
+    the second of them, as in PyTorch: the other options are for this. The backward pass raises `CheckpointError` if the
+    call saves another number of tensors, or tensors of other types unless `determinism_check` is "none". With
+    `early_stop`, it ends when all is there. Without `preserve_rng_state`, random draws differ.
 
     `ValueError` for another `determinism_check`, and for `debug` with `context_fn`.
     """
