@@ -10,8 +10,8 @@ import weft
 
 NAMES = {
     "autograd": "Function Variable backward detect_anomaly enable_grad forward_ad functional grad grad_mode gradcheck "
-    "gradgradcheck graph inference_mode no_grad profiler set_detect_anomaly set_grad_enabled set_multithreading_enabled "
-    "is_multithreading_enabled SavedTensor variable",
+    "gradgradcheck graph inference_mode no_grad profiler set_detect_anomaly set_grad_enabled "
+    "set_multithreading_enabled is_multithreading_enabled SavedTensor variable",
     "autograd.function": "BackwardCFunction Function FunctionCtx FunctionMeta InplaceFunction once_differentiable",
     "autograd.graph": "GradientEdge Node allow_mutation_on_saved_tensors disable_saved_tensors_hooks get_gradient_edge "
     "increment_version register_multi_grad_hook save_on_cpu saved_tensors_hooks set_override_stale_capture_stream "

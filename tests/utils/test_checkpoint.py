@@ -265,7 +265,7 @@ def test_a_call_that_differs_is_noticed():
         run(lambda x, y: (x @ y).exp().tanh(), early_stop=False)
     with pytest.raises(CheckpointError, match=r"saved during forward: 3\n.*during recomputation: 0\.$"):
         run(lambda x, y: x + y)
-    with pytest.raises(RuntimeError, match="for a saved tensor of shape|must return what pack_hook got"):
+    with pytest.raises(RuntimeError, match="it must return what pack_hook got"):
         run(lambda x, y: (x @ y).sum(0).exp(), determinism_check="none")
 
 

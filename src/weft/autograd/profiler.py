@@ -33,9 +33,9 @@ class profile:
     def __init__(self, enabled: bool = True, **_: Any) -> None:
         if enabled:
             raise UnsupportedError(
-                f"autograd.profiler.{type(self).__name__}: operators are recorded and compiled together, so "
-                "there are no times for single ones. Use jax.profiler.trace(directory), which TensorBoard shows, weft.explain(), or "
-                "weft.xla.debug.profiler"
+                f"autograd.profiler.{type(self).__name__}: operators are recorded and compiled together, so there are "
+                "no times for single ones. Use jax.profiler.trace(directory), which TensorBoard shows, "
+                "weft.explain(), or weft.xla.debug.profiler"
             )
 
     def __enter__(self) -> Self:
