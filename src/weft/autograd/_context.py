@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft._autograd.graph import links_to, second_backward_error
@@ -129,6 +129,14 @@ class BackwardCFunction(FunctionCtx, Node):
                 "returned, or when the results are gone. Keep a result, or the edge from get_gradient_edge()."
             )
         return super()._vertex
+
+    @property
+    def _raw_saved_tensors(self) -> tuple[SavedTensor | None, ...]:
+        """The saved tensors, to which hooks can be given."""
+        return self._saved
+
+    def _arguments(self) -> Iterator[tuple[str, Any]]:
+        return iter(())
 
     def _place_of(self, saved: SavedTensor) -> Place | None:
         return None if saved.output is None else self._places.get(saved.output)
