@@ -9,7 +9,7 @@ from weft._autograd.graph import Vertex, vertex_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
-from weft.ops._table import Kind
+from weft.ops._table import TABLE, Kind
 
 
 def backward_name(x: Vertex) -> str:
@@ -27,7 +27,7 @@ def backward_name(x: Vertex) -> str:
         name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
     if name:
         return name if "Backward" in name or "::" in name else f"{name}Backward0"
-    if signature.call is None:  # no operator of the table
+    if signature.call is None or signature.call.op.name not in TABLE:  # a user's operator
         return "".join([word[:1].upper() + word[1:] for word in re.split("[ _]", signature.name)]) + "Backward0"
     module, name = signature.call.op.module, re.sub(r"_dims?$", "", signature.name)
     name = f"{module}_{name}" if module in _PREFIXED else name
