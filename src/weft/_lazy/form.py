@@ -39,7 +39,7 @@ class Form(NamedTuple):
         *,
         barriers: bool = True,
     ) -> Callable[..., list[jax.Array]]:
-        """The leaves' arrays -> the wanted entries. `known`, a keyword, has the arrays of some entries.
+        """The leaves' arrays -> the wanted entries. `stored`, a keyword, has the arrays of some entries.
 
         `body` gives the function of an application; gradients stop at the entries `stops`.
         Without `barriers`, a compiler may give results more precision than their types have.
@@ -54,7 +54,7 @@ def _run(
     operands: Collection[int],
     stops: Collection[int],
     *leaves: jax.Array,
-    known: Mapping[int, jax.Array] | None = None,
+    stored: Mapping[int, jax.Array] | None = None,
 ) -> list[jax.Array]:
     entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
     equal: dict[Any, Arrays] = {}
@@ -66,8 +66,8 @@ def _run(
                 results = equal[signature, inputs] = body(application)(*[entries[i] for i in inputs])
         for number, index in values:
             entry = results[index]
-            if known is not None and number in known:
-                entry = _as_if_computed(entry, known[number])
+            if stored is not None and number in stored:
+                entry = _as_if_computed(entry, stored[number])
             if signature.rounds and number in operands:
                 entry = rewrite_barrier(entry)
             entries[number] = jax.lax.stop_gradient(entry) if number in stops else entry
@@ -75,19 +75,19 @@ def _run(
 
 
 @custom_vjp
-def _as_if_computed(computed: jax.Array, known: jax.Array) -> jax.Array:
-    """`known`, with the gradients of `computed`, of which nothing else is used."""
+def _as_if_computed(computed: jax.Array, stored: jax.Array) -> jax.Array:
+    """`stored`, with the gradients of `computed`, of which nothing else is used."""
     del computed
-    return known
+    return stored
 
 
-def _known(computed: jax.Array, known: jax.Array) -> tuple[jax.Array, None]:
+def _forward(computed: jax.Array, stored: jax.Array) -> tuple[jax.Array, None]:
     del computed
-    return known, None
+    return stored, None
 
 
-def _gradients(_: None, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _backward(_: None, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
     return cotangent, jnp.zeros_like(cotangent)
 
 
-_as_if_computed.defvjp(_known, _gradients)
+_as_if_computed.defvjp(_forward, _backward)

@@ -115,14 +115,14 @@ class _Gradients:
     def __call__(
         self, inputs: Sequence[jax.Array], outputs: Sequence[jax.Array], cotangents: Sequence[jax.Array]
     ) -> list[jax.Array | None]:
-        known = dict(zip(self._saved, outputs[self._main :], strict=True))
+        stored = dict(zip(self._saved, outputs[self._main :], strict=True))
         smooth = [i for i, x in enumerate(inputs) if jnp.issubdtype(x.dtype, jnp.inexact)]
 
         def region(*wanted: jax.Array) -> list[jax.Array]:
             full = list(inputs)
             for i, x in zip(smooth, wanted, strict=True):
                 full[i] = x
-            return self._function(*(optimization_barrier(tuple(full)) if self._barrier else full), known=known)
+            return self._function(*(optimization_barrier(tuple(full)) if self._barrier else full), stored=stored)
 
         results, pull = vjp(region, *[inputs[i] for i in smooth])
         floating = [

@@ -17,7 +17,7 @@ from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import array_hint, kind_of
-from weft._tensor.node import GradientEdge, Place
+from weft._tensor.node import GradientEdge, Location
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
@@ -192,7 +192,7 @@ def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
         return as_gradient_of(aval, grad)
 
 
-def _place_of(x: Tensor | GradientEdge) -> Place:
+def _place_of(x: Tensor | GradientEdge) -> Location:
     return x._read() if isinstance(x, Tensor) else x.place
 
 
@@ -208,7 +208,7 @@ def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
     return items
 
 
-def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Place, Value]]:
+def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Location, Value]]:
     gradients = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
     if gradients == [None]:
         gradients = [None] * len(outputs)

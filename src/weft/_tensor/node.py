@@ -31,7 +31,7 @@ from weft._lazy.call import Many, plain
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.kind_names import array_hint, kind_of
-from weft._tensor.saved import Place as Place
+from weft._tensor.saved import Location as Location
 from weft._tensor.saved import SavedTensor
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
@@ -54,7 +54,7 @@ class Node:
     There is one object for each node, as long as somebody refers to it. It keeps the part of the graph below it alive.
     """
 
-    _places: dict[int, Place]
+    _places: dict[int, Location]
 
     def name(self) -> str:
         """The name, such as `AddBackward0`."""
@@ -141,7 +141,7 @@ class Node:
     def _input_metadata(self) -> list[InputMetadata]:
         return [InputMetadata(aval.size, aval.dtype, aval.device) for aval in self._output_types()]
 
-    def place_of(self, index: int) -> Place:
+    def place_of(self, index: int) -> Location:
         """Where the output with this number is in the graph; `RuntimeError` if no tensor or node has led there."""
         place = self._places.get(index)
         if place is None:
@@ -216,8 +216,8 @@ class Node:
         if isinstance(vertex, SavingTape):
             saved: Any = vertex.saved[what]
         else:
-            known = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
-            value = inputs[what] if what < len(inputs) else output_of(known, what - len(inputs), ambient())
+            members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+            value = inputs[what] if what < len(inputs) else output_of(members, what - len(inputs), ambient())
             saved = SavedTensor(value, value if value.tape is not None else None)
         return saved if raw else saved.unpack()
 
@@ -228,7 +228,7 @@ class Node:
 class AccumulateGrad(Node):
     """The node of a leaf, which accumulates the leaf's gradient."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Location) -> None:
         assert place.tape is not None, "a leaf has a tape"
         self._tape = place.tape
         owner = None if self._tape.owner is None else self._tape.owner()
@@ -256,7 +256,7 @@ class AccumulateGrad(Node):
         """Nothing: a leaf was made from no other tensors."""
         return ()
 
-    def place_of(self, index: int) -> Place:
+    def place_of(self, index: int) -> Location:
         """Where the leaf is in the graph."""
         del index
         return self._tape
@@ -290,7 +290,7 @@ _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
 
 
-def node_of(x: Place) -> Node:
+def node_of(x: Location) -> Node:
     """The node of what is on the tape: the same object, as long as somebody refers to it."""
     tape = x.tape
     assert tape is not None, "only what gradients flow to has a node"
@@ -301,13 +301,13 @@ def node_of(x: Place) -> Node:
         key = application_key(x)
         node = _nodes.get(key)
         if node is None:
-            node = _nodes[key] = AccumulateGrad(x) if tape.leaf else _made(x)
+            node = _nodes[key] = AccumulateGrad(x) if tape.leaf else _new_node(x)
         if not tape.leaf:
             node._places.setdefault(index_of(x), x)
         return node
 
 
-def _made(x: Place) -> Node:
+def _new_node(x: Location) -> Node:
     name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's tape
     node_type = _types.setdefault(name, type(name, (Node,), {"__doc__": f"The node of an application: {name}."}))
     node = node_type()
@@ -320,7 +320,7 @@ def grad_fn_of(tensor: Tensor) -> Node | None:
     return None if tensor.is_leaf else node_of(tensor._read())
 
 
-def index_of(x: Place) -> int:
+def index_of(x: Location) -> int:
     """The number of a value among its application's outputs; 0 for a leaf."""
     tape = x.tape
     origin = None if tape is None or tape.leaf else vertex_of(x).origin  # pyright: ignore[reportArgumentType]  no leaf's
@@ -335,7 +335,7 @@ class GradientEdge(NamedTuple):
     ownership_token: Node | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Location:
         """What is there in the graph."""
         return self.node.place_of(self.output_nr)
 
@@ -369,6 +369,6 @@ def _unwrapped(avals: Sequence[Aval], results: Any, hook: str) -> Gradients | No
     for at, result in enumerate(results):
         if result is not None and not isinstance(result, Tensor):
             raise ArgumentError(f"expected Variable, but hook returned '{kind_of(result)}'{array_hint(result)}")
-        known = result is not None and at < len(avals)
-        values.append(as_cotangent(operand(result), avals[at], f"the result of hook '{hook}'") if known else None)
+        fits = result is not None and at < len(avals)
+        values.append(as_cotangent(operand(result), avals[at], f"the result of hook '{hook}'") if fits else None)
     return values

@@ -17,7 +17,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own, placed
 from weft.errors import ArgumentError, GradientError, ShapeError
 
-Place = Value | Tape
+Location = Value | Tape
 """What is in the graph: a value on the tape, or the tape that a pass has left of it, or a leaf's."""
 
 Pack = Callable[[Tensor], Any]
@@ -78,7 +78,7 @@ class SavedTensor:
                 raise ArgumentError(f"incompatible function arguments: hooks must be callable, got {kind_of(hook)}")
         self.pack(Packing(pack, unpack))
 
-    def pack(self, packing: Packing, place: Place | None = None) -> None:
+    def pack(self, packing: Packing, place: Location | None = None) -> None:
         """Replace the value by what the hooks make of it; `place` is as in `unpack`."""
         depends_on("to pack a saved tensor")
         tensor = self.unpack(place)
@@ -93,7 +93,7 @@ class SavedTensor:
             )
         self.kept, self._packing, self._tensor = packed, packing, None
 
-    def unpack(self, place: Place | None = None) -> Tensor:
+    def unpack(self, place: Location | None = None) -> Tensor:
         """The tensor at its place in the graph; `place` is that of a user's function's result, which is not kept."""
         if self._packing is None and isinstance(place, Value):
             return wrap(place)
@@ -126,7 +126,7 @@ class SavedTensor:
             )
         return operand(tensor.to(aval.device, aval.dtype))
 
-    def _at(self, place: Place | None, value: Value) -> Value:
+    def _at(self, place: Location | None, value: Value) -> Value:
         if place is None:
             return value if value.tape is None else own(value)
         if value is place or value.tape is place:

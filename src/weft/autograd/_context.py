@@ -9,7 +9,7 @@ from typing import Any
 from weft._autograd.graph import links_to, second_backward_error
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
-from weft._tensor.node import Node, Place, index_of
+from weft._tensor.node import Location, Node, index_of
 from weft._tensor.saved import SavedTensor, current_packing
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
@@ -73,7 +73,7 @@ class FunctionCtx:
         """Set whether `backward` gets zeros, rather than None, for results without a gradient."""
         self._materialize = value
 
-    def _place_of(self, saved: SavedTensor) -> Place | None:
+    def _place_of(self, saved: SavedTensor) -> Location | None:
         """Where a saved result is in the graph, if it is one."""
         del saved
         return None
@@ -98,7 +98,7 @@ class BackwardCFunction(FunctionCtx, Node):
     _forward_cls: Any
 
     def __init__(self) -> None:
-        self._known: dict[int, Any] = {}
+        self._references: dict[int, Any] = {}
 
     def name(self) -> str:
         """The function's name, followed by "Backward"."""
@@ -112,13 +112,13 @@ class BackwardCFunction(FunctionCtx, Node):
         """The tangents of the results by the user's `jvp`."""
         return self._forward_cls.jvp(self, *tangents)
 
-    def put(self, x: Place) -> None:
+    def put(self, x: Location) -> None:
         """Tell the node where one of its results is in the graph."""
-        self._known[index_of(x)] = weakref.ref(x) if isinstance(x, Value) else lambda: x
+        self._references[index_of(x)] = weakref.ref(x) if isinstance(x, Value) else lambda: x
 
     @property
-    def _places(self) -> dict[int, Place]:  # pyright: ignore[reportIncompatibleVariableOverride]  known, not kept
-        places = {index: known() for index, known in self._known.items()}
+    def _places(self) -> dict[int, Location]:  # pyright: ignore[reportIncompatibleVariableOverride]  known, not kept
+        places = {index: reference() for index, reference in self._references.items()}
         return {index: place for index, place in places.items() if place is not None}
 
     @property
@@ -138,7 +138,7 @@ class BackwardCFunction(FunctionCtx, Node):
     def _arguments(self) -> Iterator[tuple[str, Any]]:
         return iter(())
 
-    def _place_of(self, saved: SavedTensor) -> Place | None:
+    def _place_of(self, saved: SavedTensor) -> Location | None:
         return None if saved.output is None else self._places.get(saved.output)
 
     def _recorded(self, results: Sequence[Value]) -> None:
