@@ -9,6 +9,7 @@ from weft._base.layout import layout as Layout
 from weft._base.layout import memory_format as MemoryFormat
 from weft._base.size import Size
 from weft._tensor.generator import Generator
+from weft._tensor.node import Node
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.derived import LInfo
 from weft._tensor.derived import LDPivots
@@ -60,6 +61,7 @@ from weft import mtia as mtia
 from weft import multiprocessing as multiprocessing
 from weft import nested as nested
 from weft import nn as nn
+from weft import ops as ops
 from weft import optim as optim
 from weft import quasirandom as quasirandom
 from weft import random as random

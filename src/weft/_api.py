@@ -8,9 +8,9 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "masked",
-    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "optim", "quasirandom", "random", "return_types",
-    "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version", "types", "utils",
-    "version", "xla", "xpu",
+    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "ops", "optim", "quasirandom", "random",
+    "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version", "types",
+    "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 

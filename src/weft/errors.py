@@ -287,6 +287,10 @@ class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
 
 
+class RecomputationError(WeftError, RuntimeError):
+    """A checkpointed function has done something else when it was called again."""
+
+
 class CheckpointException(CheckpointError):
     """A distributed checkpoint could not be saved or loaded: some ranks have failed, and all ranks raise this.
 

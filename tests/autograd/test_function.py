@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 import weft
+from weft._base.state import ambient
 from weft.autograd import Function, grad, gradcheck, gradgradcheck, once_differentiable
+from weft.autograd.function import BackwardCFunction, FunctionCtx, InplaceFunction
+from weft.autograd.graph import Node
 
 
 class Cube(Function):
@@ -252,8 +257,10 @@ def test_what_is_missing_is_named(x):
 
 
 def test_it_is_called_by_apply_alone(x):
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        instance = function(forward=lambda ctx, x: x)()
     with pytest.raises(RuntimeError, match=r"^Legacy autograd function with non-static forward method is deprecated"):
-        function(forward=lambda ctx, x: x)()(x)
+        instance(x)
 
 
 def test_vjp_is_another_name_of_backward(x):
@@ -456,3 +463,131 @@ def test_results_keep_their_names_when_they_are_differentiated(function):
     first = results[0] if isinstance(results, tuple) else results
     first.sum().backward()
     assert x.grad.names == ("N", "C")
+
+
+# --- nodes of functions ---
+
+
+class Scaled(Function):
+    """Doubles by default; takes keywords."""
+
+    @staticmethod
+    def forward(x, factor=2):
+        return x * factor
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.factor, None
+
+
+def test_arguments_have_defaults_and_names(x):
+    assert Scaled.apply(x).tolist() == [2, 4]
+    assert Scaled.apply(factor=3, x=x).tolist() == [3, 6]
+    with pytest.raises(TypeError, match=r"missing a required argument: 'x'"):
+        Scaled.apply()
+
+
+def test_the_context_is_the_node(x):
+    y = Scaled.apply(x.exp(), 5)
+    node = y.grad_fn
+    assert isinstance(node, Scaled._backward_cls)
+    assert issubclass(BackwardCFunction, (FunctionCtx, Node))
+    assert y.grad_fn is node
+    assert (node.factor, node.name(), type(node).__name__) == (5, "ScaledBackward", "ScaledBackward")
+    assert node.needs_input_grad == (True, False)
+    assert [type(each).__name__ for each, _ in node.next_functions] == ["ExpBackward0"]
+    assert [None if g is None else g.tolist() for g in node.apply(weft.ones(2))] == [[5, 5], None]
+    seen = []
+    node.register_hook(lambda grads, outputs: seen.append((grads[0].tolist(), outputs[0].tolist())))
+    node.metadata["key"] = 1
+    y.sum().backward()
+    assert seen == [([5, 5], [1, 1])]
+    assert node.metadata == {"key": 1}
+
+
+def test_a_node_does_not_keep_its_graph(x):
+    node = Scaled.apply(x).grad_fn
+    weft.zeros(1).tolist()
+    ambient().pending.clear()
+    with pytest.raises(RuntimeError, match=r"invalid for this instance of autograd\.Function"):
+        node.next_functions
+
+
+def test_results_without_gradients_may_be_arguments(x):
+    same = function(forward=lambda ctx, x: ctx.mark_non_differentiable(x) or x)
+    assert not same.apply(x).requires_grad
+    assert x.requires_grad
+
+
+def test_what_is_differentiable_once_raises_the_second_time(x):
+    @once_differentiable
+    def derivative(ctx, g):
+        assert not weft.is_grad_enabled()
+        return g * 2
+
+    double = function(forward=lambda ctx, x: x * 2, backward=derivative)
+    weights = weft.ones(2, dtype=weft.float64, requires_grad=True)
+    (first,) = weft.autograd.grad(double.apply(x), x, weights, create_graph=True)
+    assert first.requires_grad
+    with pytest.raises(RuntimeError, match="trying to differentiate twice a function that was marked with @once_diff"):
+        first.sum().backward()
+
+
+def test_instances_are_of_no_use():
+    with pytest.warns(DeprecationWarning, match=r"should not be instantiated\. Methods on autograd functions are all"):
+        InplaceFunction(True)
+
+
+# --- vmap ---
+
+
+class Mapped(Scaled):
+    calls: ClassVar[list] = []
+
+    @staticmethod
+    def vmap(info, in_dims, x, factor):
+        Mapped.calls.append((info.batch_size, info.randomness, in_dims, tuple(x.shape), factor))
+        return Scaled.apply(x, factor) * 10, in_dims[0]
+
+
+def test_a_rule_computes_all_examples():
+    Mapped.calls.clear()
+    y = weft.vmap(lambda t: Mapped.apply(t, 3) + 1, in_dims=1)(weft.ones(3, 2))
+    assert y.tolist() == [[31] * 3] * 2
+    assert Mapped.calls == [(2, "error", (0, None), (2, 3), 3)]
+    assert weft.vmap(weft.vmap(lambda t: Mapped.apply(t, 3)))(weft.ones(2, 2)).tolist() == [[30] * 2] * 2
+    assert Mapped.apply(weft.ones(1)).tolist() == [2]
+
+
+def test_gradients_flow_through_rules():
+    x = weft.ones(3, 2, requires_grad=True)
+    weft.vmap(lambda t: Mapped.apply(t, 3))(x).sum().backward()
+    assert x.grad.tolist() == [[30] * 2] * 3
+
+
+def test_derivatives_inside_of_a_mapped_function_are_those_of_one_example():
+    Mapped.calls.clear()
+    gradient = weft.func.grad(lambda t: Mapped.apply(t, 3).sum())
+    assert weft.vmap(gradient)(weft.ones(3, 2)).tolist() == [[3] * 2] * 3
+    assert not Mapped.calls
+
+
+def test_rules_that_are_refused():
+    class Both(Mapped):
+        generate_vmap_rule = True
+
+    class Uneven(Scaled):
+        @staticmethod
+        def vmap(info, in_dims, x, factor):
+            return (x, x), (0,)
+
+    with pytest.raises(
+        RuntimeError, match=r"^You tried to vmap over Both, but it has both generate_vmap_rule=True and"
+    ):
+        weft.vmap(lambda t: Both.apply(t, 3))(weft.ones(3, 2))
+    with pytest.raises(RuntimeError, match=r"one out_dim for each of the 2 outputs, got 1$"):
+        weft.vmap(lambda t: Uneven.apply(t, 3))(weft.ones(3, 2))

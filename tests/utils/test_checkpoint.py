@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import pytest
 
 import weft
+from weft._autograd.derive import derivative_of
 from weft._base.state import ambient
 from weft._lazy import realize
+from weft._lazy.interpreter.flatten import flattened
 from weft.utils.checkpoint import (
-    CheckpointFunction,
+    CheckpointError,
+    CheckpointPolicy,
     check_backward_validity,
     checkpoint,
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
     detach_variable,
-    get_device_states,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
 )
 
 
@@ -113,31 +117,191 @@ def test_a_chain_in_segments(segments):
     assert gradients(run)[1] == pytest.approx(expected[1], rel=1e-14)
 
 
-def test_functions_run_in_the_first_context():
-    entered = []
+# --- contexts ---
+
+
+def layered(x, y):
+    return weft.sigmoid(weft.matmul(weft.matmul(x, y), y)) * y
+
+
+def matrices():
+    x = weft.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=weft.float64, requires_grad=True)
+    y = weft.tensor([[0.5, -0.2], [0.3, 0.1]], dtype=weft.float64, requires_grad=True)
+    return x, y
+
+
+def selecting(choice):
+    return partial(create_selective_checkpoint_contexts, choice)
+
+
+def always(policy):
+    return lambda context, op, *args, **kwargs: policy
+
+
+CHOICES = {
+    "nothing": [],
+    "products": [weft.ops.aten.mm.default],
+    "by kind": [weft.ops.aten.sigmoid.default, weft.ops.aten.mul.Tensor],
+    "everything": always(CheckpointPolicy.MUST_SAVE),
+    "by bool": always(True),
+    "recompute": always(CheckpointPolicy.PREFER_RECOMPUTE),
+    "offload": always(CheckpointPolicy.MUST_CPU_OFFLOAD),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_selective_checkpoints_have_the_same_gradients(choice):
+    def run(function):
+        x, y = matrices()
+        loss = function(x, y).sum()
+        first = weft.autograd.grad(loss, [x, y], create_graph=True)
+        second = weft.autograd.grad(sum(g.square().sum() for g in first), [x, y])
+        return [g.tolist() for g in (*first, *second)]
+
+    expected = run(layered)
+    context_fn = selecting(CHOICES[choice])
+    found = run(lambda x, y: checkpoint(layered, x, y, use_reentrant=False, context_fn=context_fn))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert weft.allclose(weft.tensor(ours), weft.tensor(theirs), rtol=1e-12)
+
+
+def test_what_was_saved_is_not_computed_again():
+    def products(choice):
+        x, y = matrices()
+        out = checkpoint(layered, x, y, use_reentrant=False, context_fn=selecting(choice))
+        signature = out._value.origin.signature
+        derivative = derivative_of(signature, (0, 1), (0,))
+        names = [equation.name for equation in flattened(derivative.signature.trace).equations]
+        return len(derivative.outputs), names.count("dot_general")
+
+    assert products([]) == (0, 6)
+    assert products([weft.ops.aten.mm.default]) == (2, 4)
+
+
+def test_a_policy_sees_operators_arguments_and_results():
+    seen = []
+
+    def policy(context, op, *args, **kwargs):
+        seen.append((str(op), context.is_recompute, len(args), tuple(context.op_output.shape)))
+        return op == weft.ops.aten.mm.default
+
+    checkpoint(layered, *matrices(), use_reentrant=False, context_fn=selecting(policy))
+    assert seen == [
+        ("aten.mm.default", False, 2, (2, 2)),
+        ("aten.mm.default", False, 2, (2, 2)),
+        ("aten.sigmoid.default", False, 1, (2, 2)),
+        ("aten.mul.default", False, 2, (2, 2)),
+    ]
+
+
+def test_operators_have_names():
+    aten = weft.ops.aten
+    assert aten.mm.default == aten.mm.out != aten.bmm.default
+    assert aten.add_.Tensor == aten.add.Scalar
+    assert aten._softmax.default == aten.softmax.int
+    assert aten._scaled_dot_product_flash_attention.default == aten._scaled_dot_product_efficient_attention.default
+    assert (aten.mm.default.name(), aten.add.Tensor.name()) == ("aten::mm", "aten::add.Tensor")
+    assert repr(aten.mm) == "<OpOverloadPacket(op='aten.mm')>"
+    assert len({aten.mm.default, aten.mm.out}) == 1
+
+
+def test_the_function_is_called_again_in_the_second_context():
+    log = []
 
     @contextmanager
-    def around(name):
-        entered.append(name)
+    def entered(name):
+        log.append(f"enters {name}")
         yield
+        log.append(f"leaves {name}")
 
-    x = leaf(1.0, 2.0)
-    y = checkpoint(weft.exp, x, use_reentrant=False, context_fn=lambda: (around("forward"), around("again")))
-    y.sum().backward()
-    assert entered == ["forward"]
-    assert weft.allclose(x.grad, x.exp())
-    selective = partial(create_selective_checkpoint_contexts, [weft.exp])
-    assert checkpoint(weft.exp, x, context_fn=selective, debug=True, early_stop=False).requires_grad
+    def run(**options):
+        log.clear()
+        x, y = matrices()
+        contexts = lambda: (entered("first"), entered("second"))  # noqa: E731
+        out = checkpoint(
+            lambda x, y: log.append("call") or weft.tanh(x @ y).exp(), x, y, context_fn=contexts, **options
+        )
+        out.sum().backward()
+        return x.grad.tolist(), [*log]
+
+    x, y = matrices()
+    weft.tanh(x @ y).exp().sum().backward()
+    once = ["enters first", "call", "leaves first", "enters second", "call"]
+    assert run() == (x.grad.tolist(), once)
+    assert run(early_stop=False) == (x.grad.tolist(), [*once, "leaves second"])
+    with set_checkpoint_early_stop(False):
+        assert run()[1] == [*once, "leaves second"]
 
 
-def test_what_programs_with_checkpoints_of_their_own_call():
-    x = leaf(1.0)
-    (copied, number) = detach_variable((x * 2, 3))
-    assert (copied.is_leaf, copied.requires_grad, number) == (True, True, 3)
-    with pytest.raises(RuntimeError, match="Only tuple of tensors is supported"):
-        detach_variable([x])
-    with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
-        check_backward_validity([x.detach()])
-    assert get_device_states(x) == ([], [])
-    CheckpointFunction.apply(weft.exp, True, x).backward()
-    assert x.grad is not None
+def plain_contexts():
+    return nullcontext(), nullcontext()
+
+
+def test_a_repeated_call_draws_the_same_numbers():
+    x = weft.ones(64, requires_grad=True)
+    out = checkpoint(lambda x: weft.nn.functional.dropout(x, 0.5).exp(), x, context_fn=plain_contexts)
+    after = weft.rand(1)
+    kept = (out > 1).tolist()
+    out.sum().backward()
+    assert (x.grad > 0).tolist() == kept
+    assert after.item() != weft.rand(1).item()
+
+
+def test_a_call_that_differs_is_noticed():
+    def run(second, **options):
+        calls = []
+
+        def function(x, y):
+            calls.append(1)
+            return (x @ y).exp() if len(calls) == 1 else second(x, y)
+
+        checkpoint(function, *matrices(), context_fn=plain_contexts, **options).sum().backward()
+
+    with pytest.raises(
+        CheckpointError, match=r"different metadata(.|\n)*position 2(.|\n)*'shape': torch\.Size\(\[2\]\)"
+    ):
+        run(lambda x, y: (x @ y).sum(0).exp())
+    with pytest.raises(CheckpointError, match=r"saved during forward: 3\n.*during recomputation: 4\.$"):
+        run(lambda x, y: (x @ y).exp().tanh(), early_stop=False)
+    with pytest.raises(CheckpointError, match=r"saved during forward: 3\n.*during recomputation: 0\.$"):
+        run(lambda x, y: x + y)
+    with pytest.raises(RuntimeError, match="it must return what pack_hook got"):
+        run(lambda x, y: (x @ y).sum(0).exp(), determinism_check="none")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"determinism_check": "x"}, r"determinism_check should be one of \['default', 'none'\], but got x"),
+        (
+            {"use_reentrant": True, "debug": True},
+            "Passing `context_fn` or `debug` is only supported when use_reentrant",
+        ),
+        ({"debug": True, "context_fn": plain_contexts}, "debug=True is incompatible with non-default context_fn"),
+        (
+            {"context_fn": selecting([weft.ops.aten.mm])},
+            "Expected op in `op_list` to be an OpOverload but got: aten.mm",
+        ),
+    ],
+)
+def test_options_that_are_refused(options, text):
+    with pytest.raises(ValueError, match=f"^{text}"):
+        checkpoint(layered, *matrices(), **options)
+    with pytest.raises(TypeError, match=r"^policy_fn_or_list must be either a function or a list of ops, got int$"):
+        create_selective_checkpoint_contexts(3)
+
+
+def test_debug_is_accepted():
+    with set_checkpoint_debug_enabled(True):
+        checkpoint(layered, *matrices(), use_reentrant=False, debug=True).sum().backward()
+    with set_checkpoint_debug_enabled(False):
+        checkpoint(layered, *matrices(), debug=True, context_fn=plain_contexts)
+
+
+def test_helpers_of_old_programs():
+    x, _ = matrices()
+    leaf, number = detach_variable((x.exp(), 1))
+    assert (leaf.is_leaf, leaf.requires_grad, number) == (True, True, 1)
+    with pytest.warns(UserWarning, match="Gradients will be None"):
+        check_backward_validity([weft.ones(1)])
+    check_backward_validity([x])

@@ -64,6 +64,22 @@ def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tup
     return derivative
 
 
+_FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
+
+
+def on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
+    """Positions of the inputs to which gradients flow."""
+    if len(inputs) == 2:  # nearly all that have several
+        first, second = inputs
+        return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
+    return tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+
+
+def smooth_outputs(signature: Signature) -> tuple[int, ...]:
+    """Indices of the main outputs through which gradients flow."""
+    return tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
+
+
 def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     traced_here = _traced_for_all_sizes(signature, need, from_outputs) or _Gradients(
         signature, structs_of(signature.avals), structs_of([o.aval for o in signature.outputs]), need, from_outputs

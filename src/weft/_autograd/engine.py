@@ -11,10 +11,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft._autograd.derive import Derivative, derivative_of
+from weft._autograd import hooks
+from weft._autograd.derive import Derivative, derivative_of, on_tape, smooth_outputs
 from weft._autograd.graph import (
     Vertex,
     VertexKey,
+    attached_to,
     drop_values,
     inputs_of,
     is_spent,
@@ -24,6 +26,9 @@ from weft._autograd.graph import (
     vertex_of,
 )
 from weft._base.device import META
+from weft._autograd.hooks import Cotangents, Gradients
+from weft._autograd.node import backward_name
+from weft._autograd.saving import SavingTape
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
@@ -35,21 +40,21 @@ from weft.errors import GradientError
 from weft.ops._table import TABLE
 
 Deliver = Callable[[Tape, Value], None]
-_FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
+_FIRST = (0,)
 
 
 def backward(
-    roots: Sequence[tuple[Value, Value]],
+    roots: Sequence[tuple[Value | Tape, Value]],
     *,
-    deliver: Deliver,
-    targets: Sequence[Value] | None = None,
+    deliver: Deliver | None,
+    targets: Sequence[Value | Tape] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
-) -> list[Value | None]:
-    """Run a backward pass from `roots`, pairs of a value and its cotangent.
+) -> Gradients:
+    """Run a backward pass from `roots`, pairs of a place in the graph and its cotangent.
 
-    Without `targets`, every leaf's gradient is passed to `deliver` as soon as it is complete. With `targets`, only what
-    leads to them is computed, and their gradients are returned; None for those on which the roots do not depend.
+    Every leaf's gradient is passed to `deliver`, unless that is None, as soon as it is complete. With `targets`, only
+    what leads to them is computed, and their gradients are returned; None for those on which the roots do not depend.
     """
     with using(grad=create_graph):
         if _running.queued is not None:  # a pass started by a derivative of another one
@@ -66,6 +71,7 @@ class _Running(threading.local):
 
     queued: list[Callable[[], None]] | None = None
     vertex: Vertex | None = None
+    current: BackwardPass | None = None
 
 
 _running = _Running()
@@ -74,6 +80,11 @@ _running = _Running()
 def is_running() -> bool:
     """Whether this thread is in a backward pass."""
     return _running.queued is not None
+
+
+def current_pass() -> BackwardPass | None:
+    """The backward pass of this thread."""
+    return _running.current
 
 
 def differentiated() -> Vertex | None:
@@ -118,7 +129,7 @@ class BackwardPass:
     passed    what has been executed, and is freed at the end
     """
 
-    def __init__(self, deliver: Deliver, targets: Sequence[Value] | None, retain_graph: bool) -> None:
+    def __init__(self, deliver: Deliver | None, targets: Sequence[Value | Tape] | None, retain_graph: bool) -> None:
         self.deliver = deliver
         self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
@@ -131,22 +142,29 @@ class BackwardPass:
         self.wanted: dict[VertexKey, Value | None] = dict.fromkeys(self.targets or ())
         self.passed: list[ExecutedTape] = []
 
-    def run(self, roots: Sequence[tuple[Value, Value]]) -> list[Value | None]:
+    def run(self, roots: Sequence[tuple[Value | Tape, Value]]) -> Gradients:
         ordered = self._reach([root for root, _ in roots])
-        for value, cotangent in roots:
-            self._add(key_of(value), cotangent)
-            self._arrived(key_of(value))
-        before = _running.vertex
+        before = _running.vertex, _running.current
+        _running.current = self
         try:
+            for place, cotangent in roots:
+                self._add(key_of(place), cotangent)
+                self._arrived(key_of(place))
             self._execute(ordered[::-1])
         finally:
-            _running.vertex = before
+            _running.vertex, _running.current = before
             drop_values(self.passed)
         return [self.wanted[key] for key in self.targets or ()]
 
+    def will_reach(self, place: Value | Tape) -> bool:
+        """Whether the pass computes a gradient at a place in the graph, if the roots' gradients flow there."""
+        key = key_of(place)
+        reached = key in self.reached or key in self.left
+        return reached and (self.useful is None or key in self.useful)
+
     # --- what takes part --------------------------------------------------------------------------------------
 
-    def _reach(self, roots: Sequence[Value]) -> list[Vertex]:
+    def _reach(self, roots: Sequence[Value | Tape]) -> list[Vertex]:
         """Everything on the tape on which the roots depend, in order of recording; counts the uses of leaves.
 
         `RuntimeError` if something would be executed that an earlier pass has freed.
@@ -186,7 +204,7 @@ class BackwardPass:
             raise second_backward_error()
         return ordered
 
-    def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
+    def _enter(self, x: Any, stack: list[Vertex], spent: list[Vertex]) -> None:
         """Visit a root, or an input that has its own tape."""
         tape, key = x.tape, key_of(x)
         if isinstance(key, Tape):
@@ -226,11 +244,11 @@ class BackwardPass:
                 self._differentiate(vertex)
                 continue
             signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
-            need = _FIRST if len(inputs) == 1 else _on_tape(inputs)
+            need = _FIRST if len(inputs) == 1 else on_tape(inputs)
             derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
             grad = grads.pop(vertex.time, None)
             if grad is None:
-                self._skip(inputs)
+                self._count(inputs)
             elif derivative.only is None:
                 self._propagate(inputs, need, derivative, self._compute(derivative, (*inputs, vertex, grad)), (grad,))
             else:
@@ -269,18 +287,26 @@ class BackwardPass:
             return
         if any(map(is_spent, members)):
             raise second_backward_error()
+        attached = attached_to(members[0])
+        if attached is not None:
+            cotangents = hooks.before(attached, members[0], cotangents)
         custom = members[0].tape.custom  # pyright: ignore[reportOptionalMemberAccess]  inside of the tape
         saves = False
-        if custom is not None and cotangents:
-            grads = custom(dict(cotangents), members)
-            for i in need:
-                if grads[i] is not None:
-                    self._add(key_of(inputs[i]), grads[i])
-                self._arrived(key_of(inputs[i]))
+        if not cotangents:
+            grads: Gradients = [None] * len(need)
+            saves = custom is None and _saves(members[0], inputs)
         elif custom is not None:
-            self._skip(inputs)
+            every = custom(dict(cotangents), members)
+            grads = [every[i] for i in need]
         else:
-            saves = self._differentiate_several(members, inputs, need, cotangents)
+            grads = gradients_of(members, need, cotangents, self.ambient)
+            saves = _saves(members[0], inputs) or _saves_for(members[0], need, cotangents)
+        if attached is not None:
+            grads = hooks.after(attached, members[0], inputs, need, grads, cotangents)
+        for i, grad in zip(need, grads, strict=True):
+            if grad is not None:
+                self._add(key_of(inputs[i]), grad)
+        self._count(inputs)
         self._mark(members, saves)
 
     def _mark(self, members: Sequence[Vertex], saves: bool) -> None:
@@ -289,49 +315,23 @@ class BackwardPass:
             for member in members:
                 if isinstance(member, Value):
                     mark_executed(member, saves, self.passed)
+                elif isinstance(member, SavingTape):
+                    member.drop(saves)
 
-    def _cotangents(self, members: list[Vertex]) -> list[tuple[int, Value]]:
+    def _cotangents(self, members: list[Vertex]) -> Cotangents:
         """Cotangents of an application's outputs by index, after hooks."""
-        cotangents: list[tuple[int, Value]] = []
+        cotangents: Cotangents = []
         for vertex in members:
             grad = self.grads.pop(key_of(vertex), None)
             if grad is None:
                 continue
             assert vertex.origin is not None, "only applications are inside of the tape"
             assert vertex.tape is not None, "only applications are inside of the tape"
-            grad = _hooked(vertex.tape, grad)
+            grad = hooks.hooked(vertex.tape, grad)
             if key_of(vertex) in self.wanted:
                 self.wanted[key_of(vertex)] = grad
             cotangents.append((vertex.origin.index, grad))
         return sorted(cotangents, key=lambda pair: pair[0])
-
-    def _differentiate_several(
-        self,
-        members: list[Vertex],
-        inputs: tuple[Value, ...],
-        need: tuple[int, ...],
-        cotangents: list[tuple[int, Value]],
-    ) -> bool:
-        """Propagate the cotangents of several outputs; returns whether the application had saved something for this."""
-        head = members[0]
-        assert head.origin is not None, "only applications are inside of the tape"
-        signature = head.origin.signature
-        every_input = _on_tape(inputs)
-        every_output = tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
-        if not cotangents:
-            self._skip(inputs)
-            return derivative_of(signature, every_input, every_output).saves
-        derivative = derivative_of(signature, need, tuple([index for index, _ in cotangents]))
-        results: Sequence[Value] = ()
-        if derivative.signature is not None:
-            operands = [inputs[i] for i in derivative.inputs]
-            operands += [output_of(members, i, self.ambient) for i in derivative.outputs]
-            operands += [cotangents[i][1] for i in derivative.cotangents]
-            results = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
-            if self.ambient.anomaly:
-                check_finite(head, results)
-        self._propagate(inputs, need, derivative, results, [grad for _, grad in cotangents])
-        return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
     # --- propagating ------------------------------------------------------------------------------------------
 
@@ -368,8 +368,8 @@ class BackwardPass:
             if left == 1:
                 self._complete(key)
 
-    def _skip(self, inputs: Sequence[Value]) -> None:
-        """Count the uses of leaves by an application that gets no gradient."""
+    def _count(self, inputs: Sequence[Value]) -> None:
+        """Count the uses of leaves by an application whose gradients, if there are any, have been added."""
         for x in inputs:
             if x.tape is not None:
                 self._arrived(key_of(x))
@@ -380,11 +380,44 @@ class BackwardPass:
         if grad is None:
             return
         assert isinstance(key, Tape), "uses of leaves alone are counted"
-        grad = _hooked(key, grad)
-        if self.targets is None:
-            self.deliver(key, grad)
-        elif key in self.wanted:
+        grad = hooks.hooked(key, grad)
+        if self.targets is not None:
+            if key not in self.wanted:
+                return
             self.wanted[key] = grad
+        if self.deliver is None:
+            return
+        attached = attached_to(key)
+        if attached is None:
+            self.deliver(key, grad)
+            return
+        cotangents = hooks.before(attached, key, [(0, grad)])
+        if cotangents:
+            self.deliver(key, cotangents[0][1])
+        hooks.after(attached, key, (), (), [], cotangents)
+
+
+def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cotangents, state: Ambient) -> Gradients:
+    """Record the gradients of the inputs `need` of an application, of which `members` are outputs."""
+    head = members[0]
+    assert head.origin is not None, "only applications are inside of the tape"
+    derivative = derivative_of(head.origin.signature, tuple(need), tuple([index for index, _ in cotangents]))
+    results: Sequence[Value] = ()
+    if derivative.signature is not None:
+        if isinstance(head, SavingTape):
+            operands = head.operands(derivative)
+        else:
+            inputs = inputs_of(head)
+            operands = [inputs[i] for i in derivative.inputs]
+            operands += [output_of(members, i, state) for i in derivative.outputs]
+        operands += [cotangents[i][1] for i in derivative.cotangents]
+        results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
+        if state.anomaly:
+            check_finite(head, results)
+    grads: Gradients = []
+    for source in derivative.sources:
+        grads.append(None if source is None else results[source[1]] if source[0] else cotangents[source[1]][1])
+    return grads
 
 
 def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
@@ -403,32 +436,17 @@ def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
     return (*values, *(values[0].extras or ()))[index]
 
 
-def _on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
-    """Positions of the inputs to which gradients flow."""
-    if len(inputs) == 2:  # nearly all that have several
-        first, second = inputs
-        return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
-    return tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+def _saves(vertex: Vertex, inputs: Sequence[Value]) -> bool:
+    """Whether an application has saved something for the derivative of all its inputs and outputs."""
+    assert vertex.origin is not None, "only applications are inside of the tape"
+    signature = vertex.origin.signature
+    return derivative_of(signature, on_tape(inputs), smooth_outputs(signature)).saves
 
 
-def _hooked(tape: Tape, grad: Value) -> Value:
-    if tape.hooks:
-        for _, hook in sorted(tape.hooks.items()):
-            replacement = hook(grad)
-            if replacement is not None and replacement.aval is not grad.aval:
-                _check_replacement(hook.__name__, grad, replacement)
-            grad = replacement or grad
-    return grad
-
-
-def _check_replacement(hook: str, grad: Value, replacement: Value) -> None:
-    old, new = grad.aval, replacement.aval
-    if old.shape != new.shape:
-        raise GradientError(
-            f"hook '{hook}' has changed the size of value (was {list(old.shape)} got {list(new.shape)})"
-        )
-    if old.dtype is not new.dtype:
-        raise GradientError(f"hook '{hook}' has changed the type of value (was {old.dtype} got {new.dtype})")
+def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> bool:
+    """The same for the derivative of the inputs `need`, from these cotangents."""
+    assert vertex.origin is not None, "only applications are inside of the tape"
+    return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
 
 
 _ADD: list[Call] = []
@@ -462,19 +480,3 @@ def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
                 f"Function '{backward_name(head)}' returned nan values in its {at}th output. "
                 f"The forward operator {head.origin.signature.name} was called at {head.tape.site or '<unknown>'}"
             )
-
-
-def backward_name(value: Vertex) -> str:
-    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs."""
-    origin = vertex_of(value).origin
-    assert origin is not None, "only applications are inside of the tape"
-    signature = origin.signature
-    if value.tape is not None and value.tape.custom is not None:
-        return f"{signature.name}Backward"
-    name = signature.call.op.grad_name if signature.call is not None else ""
-    if callable(name):
-        name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
-    if name:
-        return name if "Backward" in name or name == "CopySlices" else f"{name}Backward0"
-    words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")
-    return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft._lazy.tape import FREED, INTERIOR, Tape
+from weft._lazy.tape import FREED, INTERIOR, Hooks, NodeHooks, Tape
 from weft._lazy.value import OUTSIDE, ExecutedTape, Shared, Value
 from weft.errors import GradientError
 
@@ -42,27 +42,66 @@ def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
 
 
+def application_key(x: Value | Tape) -> VertexKey:
+    """Identifies the application that has made a value, for all its outputs; or a leaf."""
+    family = _family_of(x)
+    if family is None:
+        return key_of(x)
+    if family.key is None:
+        family.key = vertex_of(x).time  # pyright: ignore[reportArgumentType]  no leaf's tape
+    return family.key
+
+
 def is_spent(vertex: Vertex) -> bool:
     """Whether a pass has freed what the derivative reads."""
     tape, inputs = vertex.tape, vertex.inputs
     return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
 
 
-def hooks_of(value: Value) -> dict[int, Any]:
-    """The gradient hooks of a value on the tape; creates its own tape for them if necessary."""
-    tape = value.tape
+def hooks_of(x: Value | Tape) -> Hooks:
+    """The gradient hooks of what is on the tape; creates its own tape for them if necessary."""
+    tape = x.tape
     assert tape is not None, "the caller has checked that a gradient flows"
-    if tape is INTERIOR or tape is FREED:
-        value.tape = tape = Tape(freed=tape.freed)
+    if isinstance(x, Value) and (tape is INTERIOR or tape is FREED):
+        x.tape = tape = Tape(freed=tape.freed)
     if tape.hooks is None:
-        tape.hooks = {}
+        tape.hooks = Hooks()
     return tape.hooks
+
+
+def node_hooks_of(x: Value | Tape) -> NodeHooks:
+    """What users have attached to the application that has made `x`, or to a leaf; creates it if necessary."""
+    hooks = attached_to(x)
+    if hooks is None:
+        hooks = NodeHooks()
+        family = _family_of(x)
+        if family is None:
+            hooks_of(x).node = hooks
+        else:
+            family.node = hooks
+    return hooks
+
+
+def attached_to(x: Value | Tape) -> NodeHooks | None:
+    """What users have attached to the application that has made `x`, or to a leaf."""
+    family = _family_of(x)
+    if family is not None:
+        return family.node
+    return None if x.tape is None or x.tape.hooks is None else x.tape.hooks.node
+
+
+def _family_of(x: Value | Tape) -> Shared | None:
+    """The inputs of an application with several outputs, which are the same object for all of these."""
+    if x.tape is None or x.tape.leaf:
+        return None
+    inputs = inputs_of(vertex_of(x))  # pyright: ignore[reportArgumentType]  no leaf's tape
+    return inputs if type(inputs) is Shared else None
 
 
 def has_own_derivative(value: Value) -> bool:
     """Whether a value's tape has hooks or a user's derivative."""
     tape = value.tape
-    return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks)
+    return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks or attached_to(value))
 
 
 def flows_to_before(value: Value, start: int) -> bool:
@@ -124,15 +163,26 @@ def drop_values(left: Iterable[ExecutedTape]) -> None:
         inputs = passed.inputs
         if type(inputs) is Shared:
             inputs.spent |= passed.spent
-            if inputs.links is None:
-                inputs.links = tuple(map(_link, inputs))
-            passed.inputs = inputs.links
+            passed.inputs = shared_links(inputs)
         elif len(inputs) == 1:
             passed.inputs = (_link(inputs[0]),)
         elif len(inputs) == 2:
             passed.inputs = (_link(inputs[0]), _link(inputs[1]))
         else:
-            passed.inputs = tuple(map(_link, inputs))
+            passed.inputs = links_to(inputs)
+
+
+def shared_links(inputs: Shared) -> Shared:
+    """The links to the inputs of an application with several outputs, the same object for all of these."""
+    if inputs.links is None:
+        inputs.links = Shared(links_to(inputs))
+        inputs.links.node, inputs.links.key = inputs.node, inputs.key
+    return inputs.links
+
+
+def links_to(inputs: Iterable[Value]) -> tuple[Any, ...]:
+    """What takes the place of inputs in a graph without arrays."""
+    return tuple(map(_link, inputs))
 
 
 def _link(x: Value) -> Value | Tape:

@@ -26,7 +26,7 @@ from weft._tensor.codegen import function_of
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.autograd._function import FunctionCtx
+from weft.autograd.function import FunctionCtx
 from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, ValueRangeError
 from weft.ops._dims import Rule
 from weft.ops._table import Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on

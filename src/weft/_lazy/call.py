@@ -28,6 +28,11 @@ class Exact:
         return repr(self.value)
 
 
+def plain(entry: Any) -> Any:
+    """A static argument as the caller gave it."""
+    return entry.value if isinstance(entry, Exact) else entry
+
+
 _many: dict[int, Many] = {}
 
 

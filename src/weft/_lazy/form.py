@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from weft._lazy.precision import rewrite_barrier
 from weft._lazy.signature import Arrays, Signature
+from weft.ops._jax import custom_vjp
 
 Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
 """(signature, numbers of its inputs, (number, output) of each of its values)."""
@@ -37,7 +39,7 @@ class Form(NamedTuple):
         *,
         barriers: bool = True,
     ) -> Callable[..., list[jax.Array]]:
-        """The leaves' arrays -> the wanted entries.
+        """The leaves' arrays -> the wanted entries. `stored`, a keyword, has the arrays of some entries.
 
         `body` gives the function of an application; gradients stop at the entries `stops`.
         Without `barriers`, a compiler may give results more precision than their types have.
@@ -52,6 +54,7 @@ def _run(
     operands: Collection[int],
     stops: Collection[int],
     *leaves: jax.Array,
+    stored: Mapping[int, jax.Array] | None = None,
 ) -> list[jax.Array]:
     entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
     equal: dict[Any, Arrays] = {}
@@ -63,7 +66,28 @@ def _run(
                 results = equal[signature, inputs] = body(application)(*[entries[i] for i in inputs])
         for number, index in values:
             entry = results[index]
+            if stored is not None and number in stored:
+                entry = _as_if_computed(entry, stored[number])
             if signature.rounds and number in operands:
                 entry = rewrite_barrier(entry)
             entries[number] = jax.lax.stop_gradient(entry) if number in stops else entry
     return [entries[number] for number in form.wanted]
+
+
+@custom_vjp
+def _as_if_computed(computed: jax.Array, stored: jax.Array) -> jax.Array:
+    """`stored`, with the gradients of `computed`, of which nothing else is used."""
+    del computed
+    return stored
+
+
+def _forward(computed: jax.Array, stored: jax.Array) -> tuple[jax.Array, None]:
+    del computed
+    return stored, None
+
+
+def _backward(_: None, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return cotangent, jnp.zeros_like(cotangent)
+
+
+_as_if_computed.defvjp(_forward, _backward)

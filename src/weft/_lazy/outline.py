@@ -17,27 +17,29 @@ from weft._base.device import CPU
 from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Signature
-from weft._lazy.value import Value, inputs_first
-from weft.ops._jax import custom_vjp, optimization_barrier
+from weft._lazy.value import Shared, Value, inputs_first
+from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
 
 
 def outline(
-    wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False
+    wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False, saved: Sequence[Value] = ()
 ) -> tuple[Signature, list[Value]]:
     """The signature that computes `wanted` from the inputs of `region`, and these inputs.
 
     Values recorded elsewhere, leaves and numbers are inputs. Wanted values that are not in the region are returned
-    unchanged. With `barrier`, the compiler may not share work between the operator and its derivative.
+    unchanged. With `barrier`, the compiler may not share work between the operator and its derivative. The values
+    `saved` of the region are auxiliary outputs, which the derivative reads instead of computing them again.
     """
     inside = {id(value) for value in region if value.array is None}
-    form, numbers, leaves = form_of(wanted, lambda x: id(x) in inside)
+    saved = [value for value in saved if id(value) in inside]
+    form, numbers, leaves = form_of([*wanted, *saved], lambda x: id(x) in inside)
     avals = tuple(leaf.aval for leaf in leaves)
     stops = [number for value, number in numbers.items() if id(value) in inside and _stops(value)]
     names = tuple([value.aval.names for value in wanted])
-    key = (name, barrier, avals, form, tuple(stops), names)
+    key = (name, barrier, avals, form, tuple(stops), names, len(saved))
     signature = _signatures.get(key)
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
@@ -48,6 +50,8 @@ def outline(
             _function(form, stops, barrier),
             avals,
             device=device,
+            aux=len(saved),
+            grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
             precondition=_precondition(form, stops),
             names=names,
         )
@@ -85,7 +89,8 @@ def _stops(value: Value) -> bool:
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
     tapes = (value.tape for value in region)
-    return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    own = any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 
 def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[..., tuple[jax.Array, ...]]:
@@ -96,6 +101,36 @@ def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[...
         return tuple(function(*(optimization_barrier(arrays) if barrier else arrays)))
 
     return run
+
+
+class _Gradients:
+    """The derivative of a region, of which the values after the first `main` ones were saved."""
+
+    def __init__(self, form: Form, stops: Collection[int], barrier: bool, main: int) -> None:
+        self._function = form._replace(wanted=form.wanted[:main]).function(_body, stops)
+        self._saved = form.wanted[main:]
+        self._barrier = barrier
+        self._main = main
+
+    def __call__(
+        self, inputs: Sequence[jax.Array], outputs: Sequence[jax.Array], cotangents: Sequence[jax.Array]
+    ) -> list[jax.Array | None]:
+        stored = dict(zip(self._saved, outputs[self._main :], strict=True))
+        smooth = [i for i, x in enumerate(inputs) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+        def region(*wanted: jax.Array) -> list[jax.Array]:
+            full = list(inputs)
+            for i, x in zip(smooth, wanted, strict=True):
+                full[i] = x
+            return self._function(*(optimization_barrier(tuple(full)) if self._barrier else full), stored=stored)
+
+        results, pull = vjp(region, *[inputs[i] for i in smooth])
+        floating = [
+            g if jnp.issubdtype(y.dtype, jnp.inexact) else np.zeros(y.shape, jax.dtypes.float0)
+            for g, y in zip(cotangents, results, strict=True)
+        ]
+        by_input = dict(zip(smooth, pull(floating), strict=True))
+        return [by_input.get(i) for i in range(len(inputs))]
 
 
 def _body(application: Application) -> Callable[..., tuple[jax.Array, ...]]:

@@ -10,7 +10,7 @@ from weft._lazy import checks, realize, sites
 from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
+from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.value import Shared, Value, recorded
 from weft.errors import GradientError
 
@@ -71,8 +71,10 @@ def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
     if ambient.anomaly:
         site = user_site()
         for value in values:
-            if value.tape is not None:
+            if value.tape is INTERIOR:
                 value.tape = Tape(site=site)
+            elif value.tape is not None:
+                value.tape.site = site
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:

@@ -6,6 +6,31 @@ from collections.abc import Callable
 from typing import Any
 
 
+class NodeHooks:
+    """What users have attached to an application, through whichever of its outputs.
+
+    before    (cotangent by output, or None) -> replacements or None; called before the derivative
+    after     (gradient by input or None, cotangents) -> replacements or None; called after it
+    metadata  a dict of the user's
+    """
+
+    __slots__ = ("after", "before", "metadata")
+
+    def __init__(self) -> None:
+        self.before: dict[int, Any] = {}
+        self.after: dict[int, Any] = {}
+        self.metadata: dict[Any, Any] = {}
+
+
+class Hooks(dict[int, Any]):
+    """The hooks on the gradient of a value, by key, and those of its application if it has no other output."""
+
+    node: NodeHooks | None = None
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 or self.node is not None
+
+
 class Tape:
     """How a value takes part in differentiation.
 
@@ -43,7 +68,7 @@ class Tape:
         self.spent = freed
         self.site = site
         self.grad: Any = None  # the tensor that a leaf has collected
-        self.hooks: dict[int, Any] | None = None
+        self.hooks: Hooks | None = None
         self.post_hooks: dict[int, Any] | None = None
         self.owner: Any = None  # weak reference to the leaf's tensor
         self.custom: Any = None

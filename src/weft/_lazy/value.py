@@ -13,7 +13,7 @@ from weft._base.state import Ambient
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.signature import Output, Signature
-from weft._lazy.tape import Tape
+from weft._lazy.tape import NodeHooks, Tape
 from weft.errors import NoDataError, WeftError
 
 
@@ -37,10 +37,14 @@ class Shared(tuple["Value", ...]):
 
     links   what the first pass that executes it leaves of the inputs
     spent   as in `Tape`
+    node    what users have attached to the application
+    key     identifies the application, once somebody has asked: the number of one of its outputs
     """
 
-    links: tuple[Any, ...] | None = None
+    links: Shared | None = None
     spent = False
+    node: NodeHooks | None = None
+    key: int | None = None
 
 
 tick = count(1).__next__

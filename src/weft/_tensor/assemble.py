@@ -11,7 +11,7 @@ import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
-from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
+from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, protocols, subscript
 from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
 from weft._tensor.derived import Derived
 from weft._tensor.inplace import inplace_of
@@ -141,6 +141,7 @@ def _attach_properties() -> None:
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
     _attach("names", property(dim_names.names_of, _assign_names, doc="The name of each dim, or None."))
+    _attach("grad_fn", property(node.grad_fn_of, doc="The node of the graph that has made it, or None for a leaf."))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
     for name, (value, doc) in _FIXED.items():
         _attach(name, _always(value, doc))

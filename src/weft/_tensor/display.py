@@ -196,7 +196,7 @@ def type_not_shown(tensor: Tensor, *, by_elements: bool = True) -> Iterator[str]
 def place_in_graph(tensor: Tensor) -> Iterator[str]:
     """The text that names what has made a tensor, or says that it requires a gradient."""
     if tensor.grad_fn is not None:
-        yield f"grad_fn={tensor.grad_fn}"
+        yield f"grad_fn=<{type(tensor.grad_fn).__name__}>"
     elif tensor.requires_grad:
         yield "requires_grad=True"
 

@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,13 @@ from weft.ops._table import TABLE
 _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 
+class VmapInfo(NamedTuple):
+    """What a rule of a user's function is told of the `vmap` that calls it."""
+
+    batch_size: int
+    randomness: str
+
+
 class Examples:
     """The ambient `capture` while a function of one example runs. What it uses is told to the capture around it.
 
@@ -53,6 +60,7 @@ class Examples:
         self.region = Pending()
         self.region.limit = sys.maxsize
         self._called_from(ambient())
+        self._transform = ambient().transform
         self._inside: set[int] = set()
         self._counted = 0
         self._leaves: list[Value] = []
@@ -113,6 +121,32 @@ class Examples:
         """A result of the function with the examples along a new first dim, also if it is the same for all."""
         result, differs = self.result_of(tensor)
         return result if differs else result.expand(self.size, *result.shape)
+
+    def takes_rule(self, args: Sequence[Any]) -> bool:
+        """Whether a call can be computed for all examples at once.
+
+        It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
+        """
+        if ambient().transform != self._transform:
+            return False
+        return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
+
+    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[Any]) -> Any:
+        """The results of a user's rule for all examples, as tensors that stand for one."""
+        pairs = [self.result_of(x) if isinstance(x, Tensor) else (x, False) for x in args]
+        dims = tuple([0 if differs else None for _, differs in pairs])
+        with using(**self._modes):
+            results, out_dims = rule(VmapInfo(self.size, self.randomness), dims, *[x for x, _ in pairs])
+            several = isinstance(results, (tuple, list))
+            parts = list(results) if several else [results]
+            ends = list(out_dims) if isinstance(out_dims, (tuple, list)) else [out_dims] * len(parts)
+            if len(ends) != len(parts):
+                raise TransformError(
+                    f"vmap staticmethod: expected one out_dim for each of the {len(parts)} outputs, got {len(ends)}"
+                )
+            fronts = [x if end is None else x.movedim((end,), (0,)) for x, end in zip(parts, ends, strict=True)]
+        examples = [x if end is None else self.example_of(x) for x, end in zip(fronts, ends, strict=True)]
+        return tuple(examples) if several else examples[0]
 
     def _finish(self) -> None:
         """Give tensors from outside that were written, or viewed anew, their values in the caller's graph."""

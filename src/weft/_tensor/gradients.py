@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,7 @@ from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.node import GradientEdge, Location
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
@@ -24,12 +26,16 @@ without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
 
+Ends = Tensor | GradientEdge | Sequence[Tensor | GradientEdge]
+"""Where backward passes begin or end."""
+
+
 def backward(
-    tensors: Tensor | Sequence[Tensor],
+    tensors: Ends,
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Tensor | Sequence[Tensor] | None = None,
+    inputs: Ends | None = None,
 ) -> None:
     """Add the gradients of `tensors` to `.grad` of the leaves that they depend on, or only of `inputs`.
 
@@ -51,20 +57,22 @@ def backward(
     if not wanted:
         raise GradientError("`inputs` argument to `backward()` cannot be empty.")
     for tensor in wanted:
-        if not tensor.requires_grad:
+        if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-    targets = [t._read() for t in wanted]
+        if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
+            raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
+    targets = [_place_of(x) for x in wanted]
     grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
     for tensor, value in zip(wanted, grads, strict=True):
-        if value is not None:
+        if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
             if tensor._tape is None:
                 tensor._tape = Tape()
             accumulate(tensor._tape, value, create_graph)
 
 
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
+    outputs: Ends,
+    inputs: Ends,
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
@@ -91,17 +99,20 @@ def grad(
         raise GradientError("`inputs` argument to `grad()` cannot be empty.")
     roots = _roots(_as_list(outputs), grad_outputs)
     for tensor in wanted:
-        if not tensor.requires_grad:
+        if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
-    targets = [t._read() for t in wanted]
-    grads = engine.backward(roots, deliver=_nothing, targets=targets, retain_graph=keep, create_graph=create_graph)
+    targets = [_place_of(x) for x in wanted]
+    avals = [_aval_of(x) for x in wanted]
+    grads = engine.backward(roots, deliver=None, targets=targets, retain_graph=keep, create_graph=create_graph)
     result: list[Tensor | None] = []
-    for at, (target, value) in enumerate(zip(targets, grads, strict=True)):
+    for at, (aval, value) in enumerate(zip(avals, grads, strict=True)):
         if value is not None:
-            result.append(wrap(with_names_of(target.aval, value, create_graph)))
+            result.append(wrap(with_names_of(aval, value, create_graph)))
         elif materialize_grads:
-            result.append(wrap(leaf(target.aval, _filled(target.aval, 0))))
+            if isinstance(wanted[at], GradientEdge):
+                raise GradientError("materialize_grads cannot be used when the given input is a GradientEdge")
+            result.append(wrap(leaf(aval, _filled(aval, 0))))
         elif allow_unused:
             result.append(None)
         else:
@@ -114,8 +125,11 @@ def grad(
 
 def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
-    cotangents = [x for x in _as_list(grad_outputs) if x is not None]
-    for at, (cotangent, output) in enumerate(zip(cotangents, _as_list(outputs), strict=False)):
+    if any(isinstance(output, GradientEdge) for output in _as_list(outputs)):
+        raise GradientError("Batched grads are not supported with GradientEdge")
+    cotangents: list[Any] = _as_list(grad_outputs)
+    ends: list[Any] = _as_list(outputs)
+    for at, (cotangent, output) in enumerate(zip(cotangents, ends, strict=False)):
         if cotangent.shape[1:] != output.shape:
             raise ShapeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
@@ -133,10 +147,6 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
         [examples.example_of(x) for x in cotangents],
     )
     return tuple([None if x is None else examples.for_each(x) for x in gradients])
-
-
-def _nothing(tape: Tape, grad: Value) -> None:
-    del tape, grad
 
 
 _accumulating = threading.Lock()  # several threads may run backward into one leaf
@@ -182,15 +192,23 @@ def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
         return as_gradient_of(aval, grad)
 
 
-def _as_list(tensors: Any) -> list[Tensor]:
-    items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+def _place_of(x: Tensor | GradientEdge) -> Location:
+    return x._read() if isinstance(x, Tensor) else x.place
+
+
+def _aval_of(x: Tensor | GradientEdge) -> Aval:
+    return x._read().aval if isinstance(x, Tensor) else x.aval
+
+
+def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
+    items = [tensors] if isinstance(tensors, (Tensor, GradientEdge)) else list(tensors)
     for tensor in items:
-        if not isinstance(tensor, Tensor):
+        if not isinstance(tensor, (Tensor, GradientEdge)):
             raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_of(tensor)}{array_hint(tensor)}")
     return items
 
 
-def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
+def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Location, Value]]:
     gradients = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
     if gradients == [None]:
         gradients = [None] * len(outputs)
@@ -199,9 +217,9 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
     pairs = list(enumerate(zip(outputs, gradients, strict=True)))
     seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in pairs]
     for at, tensor in enumerate(outputs):
-        if not tensor.requires_grad:
+        if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError(f"element {at} of tensors does not require grad and does not have a grad_fn{_hint()}")
-    return [(tensor._read(), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
+    return [(_place_of(tensor), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
 
 
 def _hint() -> str:
@@ -212,36 +230,36 @@ def _hint() -> str:
     )
 
 
-def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
+def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: Any) -> Value | None:
     """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         kind = f"{kind_of(cotangent)}{array_hint(cotangent)}"
         raise ArgumentError(f"gradients can be either Tensors or None, but got {kind}")
-    value = tensor._read()
+    aval = _aval_of(tensor)
     if cotangent is None:
-        return None if value.tape is None else _one(tensor, value)
-    if cotangent.shape != tensor.shape:
+        return None if isinstance(tensor, Tensor) and not tensor.requires_grad else _one(aval)
+    if cotangent.shape != aval.size:
         raise ShapeError(
             f"Mismatch in shape: grad_output[{at}] has a shape of {cotangent.shape} and output[{at}] has a shape of "
-            f"{tensor.shape}."
+            f"{aval.size}."
         )
-    if cotangent.is_complex() is not tensor.is_complex():
+    if cotangent.is_complex() is not aval.dtype.is_complex:
         raise GradientError(
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
-            f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {tensor.dtype}."
+            f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {aval.dtype}."
         )
-    seed = operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
-    return as_cotangent(seed, value.aval, f"grad_output[{at}]")
+    seed = operand(cotangent if cotangent.dtype is aval.dtype else cotangent.to(aval.dtype))
+    return as_cotangent(seed, aval, f"grad_output[{at}]")
 
 
-def _one(tensor: Tensor, value: Value) -> Value:
-    if tensor.numel() != 1:
+def _one(aval: Aval) -> Value:
+    if prod(aval.size) != 1:
         raise GradientError(
-            f"grad can be implicitly created only for scalar outputs, this one has shape {list(tensor.shape)}; "
+            f"grad can be implicitly created only for scalar outputs, this one has shape {list(aval.size)}; "
             "give `gradient=` or reduce it first"
         )
-    if tensor.is_complex():
-        raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {tensor.dtype}")
-    aval = sharded(value.aval, None)
-    seed = leaf(aval, _filled(aval, 1))
-    return seed if value.aval.sharding is None else value.aval.sharding.seed(seed)
+    if aval.dtype.is_complex:
+        raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {aval.dtype}")
+    plain = sharded(aval, None)
+    seed = leaf(plain, _filled(plain, 1))
+    return seed if aval.sharding is None else aval.sharding.seed(seed)

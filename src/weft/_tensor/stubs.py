@@ -57,7 +57,13 @@ _ANNOTATIONS = {
 }
 """What the annotations of composites are in a stub. Others, which no stub knows, become `Any`."""
 
-_PROPERTIES = {"layout": "Layout", "name": "None", "names": "tuple[str | None, ...]", "output_nr": "int"}
+_PROPERTIES = {
+    "layout": "Layout",
+    "name": "None",
+    "names": "tuple[str | None, ...]",
+    "output_nr": "int",
+    "grad_fn": "Node | None",
+}
 """Types of properties that are not tensors."""
 
 _VALUES = ("values", "indices")
@@ -220,6 +226,7 @@ from weft._base.layout import layout as Layout
 from weft._base.layout import memory_format as MemoryFormat
 from weft._base.size import Size
 from weft._tensor.generator import Generator
+from weft._tensor.node import Node
 from weft._tensor.storage import UntypedStorage
 '''
 _TENSOR = "from weft._tensor.tensor import Tensor\n"

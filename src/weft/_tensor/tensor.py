@@ -9,15 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from weft._autograd.engine import backward_name
-from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
+from weft._autograd.graph import hooks_of
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.refusal import require_dim
-from weft._lazy.tape import Tape
+from weft._lazy.tape import Hooks, Tape
 from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
@@ -196,11 +195,6 @@ class Tensor(TensorBase):
 
     _grad = grad
 
-    @property
-    def grad_fn(self) -> Any:
-        """The recorded application that has made it, or None for a leaf."""
-        return None if self.is_leaf else GradFn(self._read())
-
     def retain_grad(self) -> None:
         """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
         if not self.requires_grad:
@@ -215,7 +209,7 @@ class Tensor(TensorBase):
             named = wrap(view.as_gradient_of(aval, grad))
             kept.grad = named if kept.grad is None else kept.grad + named
 
-        kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
+        kept.hooks = Hooks({Tape.KEEP: keep})  # for what the tensor becomes by writes
         hooks_of(self._read())[Tape.KEEP] = keep
 
     @property
@@ -245,7 +239,9 @@ class Tensor(TensorBase):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
         """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
         tape = self._read().tape
-        if tape is None or not tape.leaf:
+        if tape is None:
+            raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
+        if not tape.leaf:
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if tape.post_hooks is None:
             tape.post_hooks = {}
@@ -403,43 +399,6 @@ class Tensor(TensorBase):
         return iter(self.unbind(0))
 
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
-
-
-class GradFn:
-    """A recorded application in the tape's graph: `name()`, and the applications that have made its inputs."""
-
-    def __init__(self, value: Value) -> None:
-        self._vertex = vertex_of(value)
-
-    def name(self) -> str:
-        """The name, such as `AddBackward0`."""
-        tape = self._vertex.tape
-        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._vertex)
-
-    @property
-    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """For each input, the application that has made it (None without gradients), and the number of its output."""
-        tape = self._vertex.tape
-        if tape is None or tape.leaf:
-            return ()
-        inputs = inputs_of(vertex_of(self._vertex))
-        return tuple([(None, 0) if x.tape is None else (GradFn(x), _place(x)) for x in inputs])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GradFn) and key_of(other._vertex) == key_of(self._vertex)
-
-    def __hash__(self) -> int:
-        return hash(key_of(self._vertex))
-
-    def __repr__(self) -> str:
-        return f"<{self.name()}>"
-
-
-def _place(x: Value) -> int:
-    """The number of a value among its application's outputs; 0 for a leaf."""
-    tape = x.tape
-    origin = None if tape is None or tape.leaf else vertex_of(x).origin
-    return 0 if origin is None else origin.index
 
 
 # --- between tensors and values ---------------------------------------------------------------------------------

@@ -249,11 +249,11 @@ def _put(base: TensorBase, value: Value, grad: bool) -> None:
         capture.wrote(base, old)
 
 
-def placed(old: Value, value: Value) -> Value:
+def placed(old: Value | Tape, value: Value) -> Value:
     """`value`, placed in the graph where `old` is; the graph does not see that the contents have changed."""
     tape = old.tape
     assert tape is not None, "only what requires a gradient has a place"
-    if tape.leaf or tape.freed:
+    if isinstance(old, Tape) or tape.leaf or tape.freed:
         value.tape = tape
     else:
         with using(grad=True):
@@ -451,7 +451,13 @@ def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
     body = op.write or partial(_write_by_transpose, op.impl)
     return OpDef(
-        f"{op.name}_write", body, params, _like_the_base, arithmetic=op.arithmetic, saves=True, grad_name="CopySlices"
+        f"{op.name}_write",
+        body,
+        params,
+        _like_the_base,
+        arithmetic=op.arithmetic,
+        saves=True,
+        grad_name="torch::autograd::CopySlices",
     )
 
 

@@ -1,27 +1,31 @@
-"""The class that tensors with gradients had before version 0.4, for programs that still use it."""
+"""`Variable`: what a tensor that takes part in backward passes was called in old programs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft._base.state import default_dtype
-from weft._tensor.codegen import op
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, GradientError
 
 
 class VariableMeta(type):
-    """Every tensor is a `Variable`."""
+    """The type of `Variable`, for which every tensor is an instance of it."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor)
 
 
 class Variable(metaclass=VariableMeta):
-    """`Variable(x, requires_grad)` is `x.detach().requires_grad_(requires_grad)`; without `x`, an empty tensor."""
+    """`Variable(data, requires_grad)` is a leaf that shares its elements with the tensor `data`."""
 
-    def __new__(cls, data: Any = None, requires_grad: bool = False) -> Any:
-        if data is not None and not isinstance(data, Tensor):
-            raise ArgumentError(f"Variable data has to be a tensor, but got {type(data).__name__}")
-        tensor = op.zeros((0,), dtype=default_dtype()) if data is None else data.detach()
-        return tensor.requires_grad_(requires_grad)
+    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
+        """A tensor; `TypeError` if `data` is none."""
+        if not isinstance(data, Tensor):
+            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(data)}")
+        return data.detach().requires_grad_(requires_grad)
+
+
+def variable(*_: Any, **__: Any) -> Any:
+    """Raises `RuntimeError`: `weft.tensor` makes tensors."""
+    raise GradientError("torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead")

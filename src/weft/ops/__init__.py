@@ -3,6 +3,8 @@
 from importlib import import_module
 from pathlib import Path
 
+from weft.ops._aten import aten as aten
+
 LOADED = tuple(
     import_module(f"{__name__}.{path.stem}")
     for path in sorted(Path(__file__).parent.glob("*.py"))

@@ -78,6 +78,7 @@ pmax: _Collective = lax.pmax
 pmin: _Collective = lax.pmin
 psum: _Collective = lax.psum
 shard_map: Callable[..., Callable[..., Any]] = jax.shard_map
+vjp: Callable[..., tuple[Any, Callable[..., Any]]] = jax.vjp
 update_config: Callable[[str, bool | int | float | str | None], None] = jax.config.update
 
 

@@ -63,7 +63,7 @@ def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Arr
     return jnp.where(input <= low, low, jnp.where(input >= high, high, input))
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(grad_name="Hardtanh", dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def relu6(input: Array) -> Array:
     """Each element clipped to the range from 0 to 6."""
     return hardtanh.impl(input, 0, 6)
@@ -98,7 +98,7 @@ def celu(input: Array, alpha: Scalar = 1.0) -> Array:
     return _elu(input, alpha, 1.0, 1.0 / alpha)
 
 
-@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
+@defop(grad_name="Elu", dims=pointwise, inplace=True, method=False, inplace_argument=True)
 def selu(input: Array) -> Array:
     """The self-normalising ELU, with the constants of https://arxiv.org/abs/1706.02515."""
     return _elu(input, _SELU_ALPHA, _SELU_SCALE, 1.0)
@@ -162,7 +162,7 @@ def softplus(input: Array, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Arra
     return jnp.where(linear, x, soft).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL)
+@defop(grad_name="LogSigmoid", dims=pointwise, module=_FUNCTIONAL)
 def logsigmoid(input: Array) -> Array:
     """log(sigmoid(x))."""
     require_float(input, "log_sigmoid_cpu")
@@ -234,7 +234,14 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
+@defop(
+    grad_name="PreluKernel",
+    arithmetic=Arithmetic.WIDE,
+    dims=_prelu_dims,
+    cast=Cast.LOWER,
+    method=True,
+    also=_FUNCTIONAL,
+)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:
@@ -270,7 +277,7 @@ def glu(input: Array, dim: Dim = -1) -> Array:
     return (value * jax.nn.sigmoid(gate)).astype(input.dtype)
 
 
-@defop(dims=pointwise, drawn=each_element, function=False, method=False)
+@defop(grad_name="RreluWithNoise", dims=pointwise, drawn=each_element, function=False, method=False)
 def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
     """Negative elements times slopes drawn uniformly from `lower` to `upper`."""
     require_float(input, "rrelu_with_noise_out_cpu")
@@ -319,7 +326,7 @@ def _softmin_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return (-_softmax_vjp(g, out, input, dim, dtype)[0],)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, module=_FUNCTIONAL, vjp=_softmin_vjp)
+@defop(grad_name="Softmax", dims=along, cast=ACCELERATOR_FLOAT32, module=_FUNCTIONAL, vjp=_softmin_vjp)
 def softmin(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The softmax of the negated elements."""
     return softmax.impl(-input, dim, dtype)

@@ -175,6 +175,7 @@ def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 
 @defop(
+    grad_name="ScaledDotProductFlashAttentionForCpu",
     dims=_attention_dims,
     cast=Cast.LOWER,
     aux=1,
@@ -235,6 +236,7 @@ def _attention_dropout_vjp(
 
 
 @defop(
+    grad_name="ScaledDotProductFlashAttentionForCpu",
     dims=_attention_dims,
     drawn=_mask_sizes,
     cast=Cast.LOWER,

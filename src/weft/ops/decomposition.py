@@ -96,7 +96,7 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg", saves=True)
+det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg", saves=True, grad_name="LinalgDet")
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet",
@@ -105,6 +105,7 @@ slogdet = _det_row(
     "Sign of the determinant and logarithm of its size.",
     outputs=("sign", "logabsdet"),
     also="linalg",
+    grad_name="LinalgSlogdet",
 )
 
 
@@ -147,13 +148,13 @@ def inverse(input: Array) -> Array:
     return _inverse(input)
 
 
-@inverts(dims=batches(INVERSE), module="linalg", check=lambda A: _singular(A))
+@inverts(grad_name="LinalgInvEx", dims=batches(INVERSE), module="linalg", check=lambda A: _singular(A))
 def inv(A: Array) -> Array:
     """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(A)
 
 
-@factorises(dims=batches(INVERSE), function=False, method=False)
+@factorises(grad_name="LinalgInvEx", dims=batches(INVERSE), function=False, method=False)
 def inverse_or_nan(A: Array) -> Array:
     """Inverse; infinite or NaN where a matrix is singular."""
     return _inverse(A)
@@ -180,7 +181,7 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
 
 
-@factorises(dims=square, vjp=_matrix_exp_vjp, also="linalg")
+@factorises(grad_name="LinalgMatrixExp", dims=square, vjp=_matrix_exp_vjp, also="linalg")
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
     check_matrices("linalg.matrix_exp", wide(input))
@@ -233,6 +234,7 @@ UNSOLVABLE = "torch.linalg.solve: {0}The solver failed because the input matrix 
 
 
 @factorises(
+    grad_name="LinalgSolveEx",
     dims=_solve_dims,
     module="linalg",
     check=lambda A, B, *, left=True: _singular(A),
@@ -244,7 +246,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     return _solution(A, B, left)
 
 
-@factorises(dims=_solve_dims, function=False, method=False)
+@factorises(grad_name="LinalgSolveEx", dims=_solve_dims, function=False, method=False)
 def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
     """The solution of `solve`; infinite or NaN where A is singular."""
     return _solution(A, B, left)
@@ -286,13 +288,20 @@ def _indefinite(input: Array, *, upper: bool = False) -> Failures:
     return Failures(definiteness(input))
 
 
-@factorises(dims=square, module="linalg", check=_indefinite, check_text=INDEFINITE, check_error=LinAlgError)
+@factorises(
+    grad_name="LinalgCholeskyEx",
+    dims=square,
+    module="linalg",
+    check=_indefinite,
+    check_text=INDEFINITE,
+    check_error=LinAlgError,
+)
 def cholesky(input: Array, *, upper: bool = False) -> Array:
     """The triangular L with `L L^H = input`, or its adjoint if `upper`; `LinAlgError` if not positive definite."""
     return _factor(input, upper)
 
 
-@factorises(dims=square, function=False, method=False)
+@factorises(grad_name="LinalgCholeskyEx", dims=square, function=False, method=False)
 def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
     """The factor of `cholesky`; NaN where a matrix is not positive definite."""
     return _factor(input, upper)

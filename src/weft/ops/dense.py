@@ -27,7 +27,13 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*lead, met), (*out, met), *bias), ((*lead, *out),), product=True)
 
 
-@defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", addend="bias", module=_FUNCTIONAL)
+def _linear_name(shapes: Sequence[Sizes], out: Sizes) -> str:
+    """PyTorch's name of the derivative: that of the product, without a bias."""
+    del out
+    return "Addmm" if len(shapes) > 2 else "Mm"
+
+
+@defop(grad_name=_linear_name, dims=_linear_dims, cast=Cast.LOWER, partial="sum", addend="bias", module=_FUNCTIONAL)
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
     if not input.ndim or not weight.ndim:

@@ -170,7 +170,7 @@ divides = partial(
 )
 
 
-@divides(exact_numbers=True, saves=True, function=False, method=False, of_numbers=True)
+@divides(grad_name="DivBackward2", exact_numbers=True, saves=True, function=False, method=False, of_numbers=True)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -178,7 +178,14 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(ratio) if category(input) == FLOAT else ratio
 
 
-@divides(exact_numbers=True, saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
+@divides(
+    grad_name="DivBackward2",
+    exact_numbers=True,
+    saves=True,
+    dunder=("__floordiv__", "__rfloordiv__"),
+    inplace=True,
+    of_numbers=True,
+)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)
@@ -216,7 +223,15 @@ def _pow_vjp(g: Array, out: Array, input: Array, exponent: Array) -> tuple[Array
     return unbroadcast(g * slope, input), unbroadcast(g * out * log, exponent)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_FLOAT32, vjp=_pow_vjp, function=False, method=False)
+@defop(
+    grad_name="PowBackward1",
+    dims=pointwise,
+    promote=Promote.COMMON,
+    cast=ACCELERATOR_FLOAT32,
+    vjp=_pow_vjp,
+    function=False,
+    method=False,
+)
 def pow(input: Operand, exponent: Operand) -> Array:
     """`input ** exponent`; an integer to a negative power is rounded towards zero."""
     require(input, "pow", INTEGER, FLOAT, COMPLEX)

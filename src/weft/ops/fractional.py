@@ -105,6 +105,7 @@ def _fractional_row(n: int) -> OpDef:
 
     return defop(
         f"fractional_max_pool{n}d_from",
+        grad_name=f"FractionalMaxPool{n}D",
         arithmetic=Arithmetic.NONE,
         dims=_plane_dims,
         cast=CPU_FLOAT32,

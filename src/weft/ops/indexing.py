@@ -259,6 +259,7 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Miss
 
 
 @defop(
+    grad_name="Gather",
     arithmetic=Arithmetic.NONE,
     dims=_takes_along,
     linear="each",

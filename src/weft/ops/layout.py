@@ -136,7 +136,7 @@ def _tiled(input: Array, counts: Shape) -> Array:
     return jnp.tile(input, padded)
 
 
-@moves(dims=_repeat_dims("dims"))
+@moves(grad_name="Repeat", dims=_repeat_dims("dims"))
 def tile(input: Array, dims: Shape) -> Array:
     """Whole copies side by side, `dims[i]` of them along dim `i`, counted from the last."""
     return _tiled(input, dims)
@@ -298,7 +298,7 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return jnp.moveaxis(_diagonal_matrix(input, offset), (-2, -1), goes)
 
 
-@moves(dims=fresh(2))
+@moves(grad_name="DiagEmbed", dims=fresh(2))
 def diagflat(input: Array, offset: int = 0) -> Array:
     """The matrix with all elements on a diagonal."""
     return _diagonal_matrix(jnp.ravel(input), offset)
@@ -326,7 +326,7 @@ def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(whole))
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_pad_dims, function=False, method=False)
+@defop(grad_name="ConstantPadNd", arithmetic=Arithmetic.NONE, dims=_pad_dims, function=False, method=False)
 def constant_pad(input: Array, pad: Shape, value: Scalar = 0) -> Array:
     """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     if len(pad) % 2:

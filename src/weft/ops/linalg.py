@@ -143,7 +143,7 @@ def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, letters), (letters,), frozenset({at}))
 
 
-@defop(dims=_cross_dims, cast=ACCELERATOR_PROMOTE, linear="each")
+@defop(grad_name="LinalgCross", dims=_cross_dims, cast=ACCELERATOR_PROMOTE, linear="each")
 def cross(input: Array, other: Array, dim: OwnDim | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)

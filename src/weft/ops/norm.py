@@ -218,6 +218,7 @@ def _updated(running: Array | None, fresh: Array, momentum: Scalar, count: int) 
 
 
 @defop(
+    grad_name="NativeBatchNorm",
     dims=_channels,
     outputs=("output", "running_mean", "running_var"),
     aux=2,
@@ -264,7 +265,7 @@ def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors(factors.ins, factors.outs[:1])
 
 
-@defop(dims=_channels_eval, function=False, method=False)
+@defop(grad_name="NativeBatchNorm", dims=_channels_eval, function=False, method=False)
 def batch_norm_eval(
     input: Array,
     running_mean: Array,
@@ -328,7 +329,9 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 
-@defop(dims=_group_dims, cast=ACCELERATOR_FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
+@defop(
+    grad_name="NativeGroupNorm", dims=_group_dims, cast=ACCELERATOR_FLOAT32, aux=2, vjp=_group_norm_vjp, method=False
+)
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:

@@ -406,10 +406,12 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
     plain["cast"] = CPU_FLOAT32 if n == 3 else Cast.NONE
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
     return (
-        defop(f"max_pool{n}d_values", **plain)(max_pool),
+        defop(f"max_pool{n}d_values", grad_name=f"MaxPool{n}DWithIndices", **plain)(max_pool),
         defop(f"max_pool{n}d_with_indices", **pair)(max_pool_with_indices),
-        defop(f"adaptive_max_pool{n}d_values", **plain)(adaptive_max_pool),
-        defop(f"adaptive_max_pool{n}d_with_indices", **pair)(adaptive_max_pool_with_indices),
+        defop(f"adaptive_max_pool{n}d_values", grad_name=f"AdaptiveMaxPool{n}D", **plain)(adaptive_max_pool),
+        defop(f"adaptive_max_pool{n}d_with_indices", grad_name=f"AdaptiveMaxPool{n}D", **pair)(
+            adaptive_max_pool_with_indices
+        ),
     )
 
 

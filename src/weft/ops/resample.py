@@ -85,7 +85,7 @@ def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> N
     require_sizes(output_sizes)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
+@defop(grad_name="ConstantPadNd", arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
 def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None = None) -> Array:
     """The last dims extended, or cut by negative amounts. `pad` has pairs (before, after), last dim first."""
     _check_pad(input, pad, mode)

@@ -97,6 +97,7 @@ def _scatter_vjp(
 
 @defop(
     "scatter_src",
+    grad_name="Scatter",
     dims=_scatters,
     vjp=_scatter_vjp,
     check=_scatter_check,

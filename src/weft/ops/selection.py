@@ -120,7 +120,9 @@ def median_all(input: Array) -> Array:
     return _median_all(input, skip_nan=False)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+@defop(
+    grad_name="Nanmedian", arithmetic=Arithmetic.NONE, dims=reduces, vjp=_median_all_vjp, function=False, method=False
+)
 def nanmedian_all(input: Array) -> Array:
     """The lower median of all elements that are not NaN."""
     return _median_all(input, skip_nan=True)

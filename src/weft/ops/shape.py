@@ -76,6 +76,7 @@ def _raveled(layout: strides.Layout) -> strides.Layout | None:
 
 
 @view_op(
+    grad_name="View",
     dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),), {0: 0} if len(shapes[0]) == 1 else {}),
     view=_raveled,
     by_layout=True,

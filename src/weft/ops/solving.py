@@ -52,7 +52,7 @@ def _lu_factors(A: Array) -> Outs:
 _packs = partial(factorises, function=False, method=False)
 
 
-@_packs(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"))
+@_packs(grad_name="LinalgLuFactorEx", dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"))
 def lu_factors(A: Array) -> Outs:
     """L (without its unit diagonal) and U packed in one matrix, the row exchanges, and a flag for singular matrices.
 
@@ -70,6 +70,7 @@ ZERO_DIVISOR = (
 
 
 @_packs(
+    grad_name="LinalgLuFactorEx",
     dims=batches(MATRIX, VECTOR),
     outputs=("LU", "pivots"),
     check=lambda A: Failures(_lu_factors(A)[2]),
@@ -106,6 +107,7 @@ BAD_PIVOTS_TO_UNPACK = (
 
 
 @defop(
+    grad_name="LinalgLu",
     dims=_unpack_dims,
     outputs=("P", "L", "U"),
     function=False,
@@ -270,14 +272,14 @@ def eig(A: Array) -> Outs:
     return _eigen(A)
 
 
-@_finite(dims=batches(VECTOR), out_text="")
+@_finite(grad_name="LinalgEig", dims=batches(VECTOR), out_text="")
 def eigvals(A: Array) -> Array:
     """Eigenvalues of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eigvals", A)
     return jnp.linalg.eigvals(A)
 
 
-@diverges(dims=batches(VECTOR), module="linalg")
+@diverges(grad_name="LinalgSvd", dims=batches(VECTOR), module="linalg")
 def svdvals(A: Array) -> Array:
     """Singular values in descending order."""
     check_floating("linalg.svd", A)
@@ -319,7 +321,7 @@ def _pinv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*batch, "row", "column"), *tolerances), ((*batch, "column", "row"),), frozenset({"row", "column"}))
 
 
-@diverges(dims=_pinv_dims, function=False, method=False)
+@diverges(grad_name="LinalgPinv", dims=_pinv_dims, function=False, method=False)
 def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
     """The Moore-Penrose inverse; singular values up to the larger tolerance count as zero."""
     if A.ndim < 2:

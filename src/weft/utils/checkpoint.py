@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import Enum
+from contextvars import ContextVar
 from typing import Any
 
 from weft._base.state import Pending, ambient, using
 from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.realize import flush_pending
 from weft._lazy.record import record
+from weft._tensor.saved import Packing
 from weft._tensor.tensor import Tensor, wrap
-from weft.errors import OutOfRangeError
-from weft.random import get_rng_state, set_rng_state
+from weft.errors import RecomputationError as CheckpointError
+from weft.errors import ValueRangeError
+from weft.utils._recompute import Recomputation
+from weft.utils._selective import CheckpointPolicy as CheckpointPolicy
+from weft.utils._selective import Selection
+from weft.utils._selective import SelectiveCheckpointContext as SelectiveCheckpointContext
+from weft.utils._selective import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
+    "check_backward_validity",
+    "checkpoint",
+    "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
+    "detach_variable",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+_debug: ContextVar[bool | None] = ContextVar("weft_checkpoint_debug", default=None)
+_early_stop: ContextVar[bool | None] = ContextVar("weft_checkpoint_early_stop", default=None)
 
 
-def noop_context_fn() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Two contexts that change nothing."""
+def noop_context_fn() -> Contexts:
+    """Contexts that do nothing: the default of `checkpoint`."""
     return nullcontext(), nullcontext()
 
 
@@ -27,41 +52,62 @@ def checkpoint(
     function: Callable[..., Any],
     *args: Any,
     use_reentrant: bool | None = None,
-    preserve_rng_state: bool = True,
-    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
+    preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
     """`function(*args, **kwargs)`, of which only the inputs are kept; the backward pass computes the rest again.
 
     Inputs are all tensors that the function reads, including parameters that are not arguments. Random draws are
     repeated. An optimization barrier prevents the compiler from sharing the two computations. If there are hooks or
-    `autograd.Function`s inside, everything is kept instead. `function` runs in the first of the contexts from
-    `context_fn`; Python runs it once, so the second one is never entered. The other options are accepted for
-    compatibility and have no effect.
+    `autograd.Function`s inside, everything is kept instead. `use_reentrant` is accepted for compatibility and has no
+    effect.
+
+    What was recorded is computed again, so the function is called once, and cannot do something else the second time.
+    If `context_fn` returns contexts that are not those of `create_selective_checkpoint_contexts`, it is called again in
+    the second of them, as in PyTorch: the other options are for this. The backward pass raises `CheckpointError` if the
+    call saves another number of tensors, or tensors of other types unless `determinism_check` is "none". With
+    `early_stop`, it ends when all is there. Without `preserve_rng_state`, random draws differ.
+
+    `ValueError` for another `determinism_check`, and for `debug` with `context_fn`.
     """
-    del use_reentrant, preserve_rng_state, determinism_check, debug, early_stop
-    around = nullcontext() if context_fn is noop_context_fn else context_fn()[0]
-    with around:
-        return _checkpointed(function, args, kwargs)
-
-
-def _checkpointed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    contexts = _contexts(context_fn, use_reentrant, determinism_check, debug)
     state = ambient()
-    if not state.grad or state.eager:
+    if not state.grad:
+        return function(*args, **kwargs)
+    selection = contexts[0] if contexts is not None and isinstance(contexts[0], Selection) else None
+    if contexts is not None and selection is None:
+        stop = _early_stop.get()
+        again = Recomputation(
+            function,
+            args,
+            kwargs,
+            contexts[1],
+            checks=determinism_check != "none",
+            early_stop=early_stop if stop is None else stop,
+            preserves_random=preserve_rng_state,
+        )
+        with again.packing(), contexts[0]:
+            return function(*args, **kwargs)
+    if state.eager:
         return function(*args, **kwargs)
     region = Pending()
     region.limit, region.kept = sys.maxsize, True
-    with using(pending=region):
+    unpacked = tuple([each for each in state.observers if not isinstance(each, Packing)])
+    with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in result_list if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
         _absorb(region)
         return results
-    signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)
+    saved = [] if selection is None else selection.saved
+    signature, inputs = outline(
+        [r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True, saved=saved
+    )
     values = record(signature, tuple(inputs), state)
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in result_list]
@@ -70,6 +116,22 @@ def _checkpointed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         return replaced[0]
     make: Any = getattr(results, "_make", type(results))  # the constructor of a named tuple takes separate fields
     return make(replaced)
+
+
+def _contexts(
+    context_fn: Callable[[], Contexts], use_reentrant: bool | None, determinism_check: str, debug: bool
+) -> Contexts | None:
+    """The contexts that a caller wants; None for the default. `ValueError` for options that do not go together."""
+    if use_reentrant and (context_fn is not noop_context_fn or debug):
+        raise ValueRangeError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if determinism_check not in ("default", "none"):
+        raise ValueRangeError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
+    if context_fn is noop_context_fn:
+        return None
+    always = _debug.get()
+    if debug if always is None else always:
+        raise ValueRangeError("debug=True is incompatible with non-default context_fn")
+    return context_fn()
 
 
 def _absorb(region: Pending) -> None:
@@ -81,6 +143,44 @@ def _absorb(region: Pending) -> None:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """A block that sets `debug` for all checkpoints; None leaves it to them.
+
+    It shows nothing: what was recorded cannot differ when it is computed again.
+    """
+    token = _debug.set(enabled)
+    try:
+        yield
+    finally:
+        _debug.reset(token)
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """A block that sets `early_stop` for all checkpoints whose forward pass runs in it."""
+    token = _early_stop.set(enable)
+    try:
+        yield
+    finally:
+        _early_stop.reset(token)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Leaves with the elements of tensors, which require gradients where these do; `RuntimeError` for no tuple."""
+    if not isinstance(inputs, tuple):
+        raise CheckpointError(
+            f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}"
+        )
+    return tuple([x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs])
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn if no tensor among `inputs` requires a gradient."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
 def checkpoint_sequential(
@@ -101,75 +201,3 @@ def checkpoint_sequential(
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(run(start, start + size), input, use_reentrant=use_reentrant, **kwargs)
     return run(size * (segments - 1), len(chain))(input)
-
-
-# --- what programs with checkpoints of their own call -----------------------------------------------------------
-
-
-class CheckpointFunction:
-    """`apply` is `checkpoint` with positional arguments."""
-
-    @staticmethod
-    def apply(run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
-        """`run_function(*args)`, checkpointed."""
-        return checkpoint(run_function, *args, preserve_rng_state=preserve_rng_state)
-
-
-class CheckpointPolicy(Enum):
-    """What a policy of `create_selective_checkpoint_contexts` says of an operator's results."""
-
-    MUST_SAVE = 0
-    PREFER_SAVE = 1
-    MUST_RECOMPUTE = 2
-    PREFER_RECOMPUTE = 3
-    MUST_CPU_OFFLOAD = 4
-
-
-def create_selective_checkpoint_contexts(
-    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts for `context_fn`, which change nothing: everything in a checkpointed region is computed again."""
-    del policy_fn_or_list, allow_cache_entry_mutation
-    return noop_context_fn()
-
-
-@contextmanager
-def set_checkpoint_early_stop(enable: bool) -> Generator[None]:
-    """Changes nothing: the backward pass computes what it reads, and no more."""
-    del enable
-    yield
-
-
-@contextmanager
-def set_checkpoint_debug_enabled(enabled: bool | None) -> Generator[None]:
-    """Changes nothing: a region is recorded once, so its two computations cannot differ."""
-    del enabled
-    yield
-
-
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs, with tensors detached that ask for gradients as before; `RuntimeError` for anything but a tuple."""
-    if not isinstance(inputs, tuple):
-        raise OutOfRangeError(
-            f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}"
-        )
-    return tuple(one.detach().requires_grad_(one.requires_grad) if isinstance(one, Tensor) else one for one in inputs)
-
-
-def check_backward_validity(inputs: Iterable[Any]) -> None:
-    """Warn if no input asks for gradients."""
-    if not any(one.requires_grad for one in inputs if isinstance(one, Tensor)):
-        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
-
-
-def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
-    """The devices of tensors that are not on the CPU, and for each the state of the default generator."""
-    devices = sorted({one.device.index or 0 for one in args if isinstance(one, Tensor) and one.device.type != "cpu"})
-    return devices, [get_rng_state() for _ in devices]
-
-
-def set_device_states(devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None) -> None:
-    """Set the state of the default generator, whose draws are the same on every device."""
-    del devices, device_type
-    for state in states[:1]:
-        set_rng_state(state)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft._tensor.composite.create import empty, empty_like, zeros_like
 from weft._tensor.tensor import Tensor
-from weft.autograd._function import Function
+from weft.autograd.function import Function
 from weft.distributed import _collectives as plain
 from weft.distributed import _recorded as recorded
 from weft.distributed._reduce_op import ReduceOp, Reduction

@@ -16,7 +16,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.autograd._function import Function, once_differentiable
+from weft.autograd.function import Function, once_differentiable
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._placements import Shard

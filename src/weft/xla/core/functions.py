@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import weft
 from weft._tensor.tensor import Tensor
-from weft.autograd._function import Function
+from weft.autograd.function import Function
 from weft.errors import ShapeError
 from weft.xla import _collectives
 from weft.xla._boxes import nms as nms

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature as signature_of
 from typing import Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
-from weft._autograd.graph import second_backward_error
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
@@ -16,93 +17,45 @@ from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
+from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of, write
-from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
+from weft.autograd._context import BackwardCFunction as BackwardCFunction
+from weft.autograd._context import FunctionCtx as FunctionCtx
+from weft.errors import GradientError, InPlaceError, ShapeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class FunctionCtx:
-    """What `forward` passes on to `backward`: saved tensors, options, and attributes of the user's."""
+class FunctionMeta(type):
+    """The type of users' functions: gives each of them a class of nodes, `_backward_cls`."""
 
-    needs_input_grad: tuple[bool, ...] = ()
-    _saved: tuple[Any, ...] = ()
-    _saved_for_forward: tuple[Any, ...] = ()
-    _freed = False
-    _once = False
-    _unread = True
-    _materialize = True
-    _plain: tuple[int, ...] = ()
-    _dirty: tuple[int, ...] = ()
-    _outputs: dict[int, Value] = {}  # noqa: RUF012  replaced, never changed: results on the tape by raw result
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Save tensors, with their present values, for `backward`."""
-        if any(self.needs_input_grad):
-            for at, t in enumerate(tensors):
-                if t is not None and not isinstance(t, Tensor):
-                    raise ArgumentError(
-                        f"save_for_backward can only save variables, but argument {at} is of type {kind_of(t)}"
-                    )
-        self._saved = tuple((t._read(), t) if isinstance(t, Tensor) else None for t in tensors)
-
-    def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Save tensors for `jvp`, which finds them in `saved_tensors`."""
-        self._saved_for_forward = tuple((t._read(), t) if isinstance(t, Tensor) else None for t in tensors)
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors that `save_for_backward` kept."""
-        if self._freed:
-            raise second_backward_error()
-        if self._once and not self._unread:
-            raise GradientError(
-                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
-                "autograd.Function. Either access saved_tensors only once, or set clear_saved_tensors_on_access=False."
-            )
-        self._unread = False
-        return tuple(None if s is None else self._unpacked(*s) for s in self._saved)
-
-    def _unpacked(self, value: Value, tensor: Tensor) -> Tensor:
-        on_tape = self._outputs.get(id(value))
-        if on_tape is not None:
-            return wrap(on_tape)
-        return tensor if tensor._value is value else wrap(value)
-
-    def _release(self) -> None:
-        """Free the saved tensors after a backward pass; reading them again is an error."""
-        self._saved = ()
-        self._freed = True
-
-    def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Declare results through which no gradient flows."""
-        for t in tensors:
-            if not isinstance(t, Tensor):
-                raise GradientError(f"mark_non_differentiable only accepts variable arguments, but got {kind_of(t)}")
-        self._plain = tuple(map(id, tensors))
-
-    def mark_dirty(self, *tensors: Tensor) -> None:
-        """Declare inputs that `forward` has written in place; it must return them."""
-        for at, t in enumerate(tensors):
-            if not isinstance(t, Tensor):
-                raise GradientError(f"mark_dirty can only accept variables, but argument {at} is of type {kind_of(t)}")
-        self._dirty = tuple(map(id, tensors))
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Set whether `backward` gets zeros, rather than None, for results without a gradient."""
-        self._materialize = value
+    def __init__(cls, name: str, bases: tuple[type, ...], fields: dict[str, Any]) -> None:
+        super().__init__(name, bases, fields)
+        cls._backward_cls = type(f"{name}Backward", (BackwardCFunction,), {"_forward_cls": cls, "__module__": __name__})
 
 
-class Function:
+class Function(metaclass=FunctionMeta):
     """The base of user-written operators: static `forward(ctx, *args)` and `backward(ctx, *grads)`; called by `apply`.
 
     `vjp` is another name of `backward`. With `clear_saved_tensors_on_access`, `ctx.saved_tensors` can be read only
-    once.
+    once. Under `vmap`, a static `vmap(info, in_dims, *args)` is called if there is one; otherwise, `forward` and
+    `backward` run for one example, as with `generate_vmap_rule`.
     """
 
     clear_saved_tensors_on_access = False
+    generate_vmap_rule = False
+    _backward_cls: type[BackwardCFunction]
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+            "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+            "version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -131,6 +84,17 @@ class Function:
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        """Compute the results for all examples, and the dim that counts the examples in each (None where none does).
+
+        `in_dims` says this of `args`. It is used where no derivatives are taken inside of the mapped function.
+        """
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+            "generate_vmap_rule=True."
+        )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: a function is called by `apply`, without an instance."""
         raise GradientError(
@@ -139,21 +103,35 @@ class Function:
         )
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call the operator."""
+        has_setup = cls.setup_context is not Function.setup_context
+        if has_setup:
+            bound = signature_of(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
         capture = ambient().capture
         if capture is not None:
             capture.user_derivative(cls.__name__)
-        ctx = FunctionCtx()
+        if cls.vmap is not Function.vmap:
+            if cls.generate_vmap_rule:
+                raise GradientError(
+                    f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden "
+                    "vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod "
+                    "to avoid ambiguity."
+                )
+            if isinstance(capture, Examples) and capture.takes_rule(args):
+                return capture.by_rule(cls.vmap, args)
+        ctx = cls._backward_cls()
         ctx._once = cls.clear_saved_tensors_on_access
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         inputs = [operand(a) for a in args if isinstance(a, Tensor)]
         with using(grad=False):
-            if cls.setup_context is Function.setup_context:
-                results = cls.forward(ctx, *args)
-            else:
-                results = cls.forward(*args)
+            if has_setup:
+                results = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, results)
+            else:
+                results = cls.forward(ctx, *args, **kwargs)
         if not (ambient().grad and any(ctx.needs_input_grad)):
             return results
         several = isinstance(results, (tuple, list))
@@ -161,15 +139,27 @@ class Function:
         linked = _linked(cls, ctx, args, inputs, outputs)
         return tuple(linked) if several else linked[0]
 
+    @classmethod
+    def _derivative(cls) -> Callable[..., Any]:
+        """The user's derivative, from `backward` or from `vjp`."""
+        if cls.vjp is Function.vjp:
+            return cls.backward
+        if cls.backward is not Function.backward:
+            raise GradientError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                "implement one of them."
+            )
+        return cls.vjp
+
 
 _signatures: dict[Any, Signature] = {}
 
 
 def _linked(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
+    cls: type[Function], ctx: BackwardCFunction, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
 ) -> list[Any]:
     """The results as one application on the tape, with the user's derivative."""
-    if any(saved is not None and saved[0].aval.inference for saved in ctx._saved):
+    if any(saved is not None and saved.aval.inference for saved in ctx._saved):
         raise saved_inference()
     if not set(ctx._dirty) <= set(map(id, results)):
         raise GradientError(
@@ -178,8 +168,9 @@ def _linked(
         )
     _check_dirty(ctx, args, results)
     smooth = [r for r in results if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain]
+    plain = {id(r): r.detach() for r in results if id(r) in ctx._plain and r.requires_grad}
     if not smooth:
-        return results
+        return [plain.get(id(r), r) for r in results]
     operands = (*[r._read() for r in smooth], *inputs)
     avals = tuple(v.aval for v in operands)
     count = len(smooth)
@@ -192,32 +183,47 @@ def _linked(
         ).with_names(names)
     values = record(signature, operands, ambient())
     is_smooth = [any(r is s for s in smooth) for r in results]
-    custom = _custom(cls, ctx, args, results, is_smooth)
-    raw = [id(value) for value in operands[:count]]
+    derivative = _Derivative(ctx, _custom(cls, ctx, args, results, is_smooth), count)
     forward = None if cls.jvp is Function.jvp else partial(_pushed, cls, ctx, args, is_smooth)
 
-    def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
-        ctx._outputs = {raw[v.origin.index]: v for v in members if v.origin is not None}
-        try:
-            gradients = custom(cotangents)
-        finally:
-            ctx._outputs = {}
-        if ambient().anomaly:
-            check_finite(members[0], gradients)
-        return [None] * count + gradients
-
-    outputs = {}
+    outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
         value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative
         value.tape.forward = forward
         value.tape.release = ctx._release
+        ctx.put(value)
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
                 raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
             write(tensor, value)
         outputs[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
+    ctx._recorded(operands[:count])
     return [outputs.get(id(r), r) for r in results]
+
+
+class _Derivative:
+    """The user's derivative of a call, as the tape of the results has it.
+
+    node    the node of the call
+    first   the number of inputs, before the arguments, that are the raw results
+    """
+
+    __slots__ = ("_custom", "first", "node")
+
+    def __init__(self, node: BackwardCFunction, custom: Callable[..., list[Value | None]], first: int) -> None:
+        self.node = node
+        self.first = first
+        self._custom = custom
+
+    def __call__(self, cotangents: dict[int, Value], members: list[Any]) -> list[Value | None]:
+        """The gradients of the inputs; `members` are the results that take part."""
+        for member in members:
+            self.node.put(member)
+        gradients = self._custom(cotangents)
+        if ambient().anomaly:
+            check_finite(members[0], gradients)
+        return [None] * self.first + gradients
 
 
 def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
@@ -241,18 +247,6 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) ->
             )
 
 
-def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
-    """The user's derivative, from `backward` or from `vjp`."""
-    if cls.vjp is Function.vjp:
-        return cls.backward
-    if cls.backward is not Function.backward:
-        raise GradientError(
-            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
-            "one of them."
-        )
-    return cls.vjp
-
-
 def _custom(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
 ) -> Callable[[dict[int, Value]], list[Value | None]]:
@@ -272,7 +266,7 @@ def _custom(
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
-        gradients = _derivative_of(cls)(ctx, *grads)
+        gradients = cls._derivative()(ctx, *grads)
         gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         while len(gradients) > len(is_tensor) and gradients[-1] is None:
             gradients.pop()
@@ -336,11 +330,40 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
 
 
 def once_differentiable(function: F) -> F:
-    """Mark a `backward` that cannot be differentiated itself: its results are not on the tape."""
+    """Mark a `backward` that cannot be differentiated itself; a backward pass over its results raises."""
 
     @wraps(function)
     def once(ctx: Any, *grads: Any) -> Any:
         with using(grad=False):
-            return function(ctx, *grads)
+            results = function(ctx, *grads)
+        if not (ambient().grad and any(isinstance(grad, Tensor) and grad.requires_grad for grad in grads)):
+            return results
+        parts = results if isinstance(results, tuple) else (results,)
+        refusing = _Once.apply(*[x.detach().requires_grad_() if isinstance(x, Tensor) else x for x in parts])
+        return refusing if isinstance(results, tuple) else refusing[0]
 
     return cast("F", once)
+
+
+class _Once(Function):
+    """Results of a derivative that has no derivative itself."""
+
+    @staticmethod
+    def forward(*results: Any) -> tuple[Any, ...]:
+        return tuple([x.view_as(x) if isinstance(x, Tensor) else x for x in results])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing is saved."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise GradientError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+class InplaceFunction(Function):
+    """`Function`, for programs that name this class."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace

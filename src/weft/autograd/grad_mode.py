@@ -1,9 +1,11 @@
-"""Modes of recording: with or without gradients, and anomaly detection."""
+"""Modes of recording: with or without gradients."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
+from contextlib import ContextDecorator
+from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
@@ -13,7 +15,7 @@ from weft.errors import ArgumentError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Mode:
+class Mode:
     """A context manager and decorator that sets fields of the ambient state."""
 
     def __init__(self, **fields: Any) -> None:
@@ -34,7 +36,7 @@ class _Mode:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with _Mode(**fields):
+            with Mode(**fields):
                 return function(*args, **kwargs)
 
         return cast("F", call)
@@ -49,7 +51,7 @@ def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[
         resume = partial(next, source)
         while True:
             try:
-                with _Mode(**fields):
+                with Mode(**fields):
                     item = resume()
             except StopIteration as stop:
                 return stop.value
@@ -70,13 +72,13 @@ class _ModeClass(Protocol):
     def __call__(self, function: F) -> F: ...
 
     @overload
-    def __call__(self) -> _Mode: ...
+    def __call__(self) -> Mode: ...
 
 
 def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> _ModeClass:
     """A mode class that can decorate with or without parentheses: `@no_grad` and `@no_grad()`."""
 
-    class Mode(_Mode):
+    class Fixed(Mode):
         def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
             return super().__new__(cls) if function is None else cls()(function)
 
@@ -84,16 +86,16 @@ def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> _ModeClass
             del function
             super().__init__(**fields)
 
-    Mode.__name__ = Mode.__qualname__ = name
-    Mode.__doc__ = doc
-    return cast("_ModeClass", Mode)
+    Fixed.__name__ = Fixed.__qualname__ = name
+    Fixed.__doc__ = doc
+    return cast("_ModeClass", Fixed)
 
 
 no_grad = _with_optional_parentheses("no_grad", "Record without gradients.", grad=False)
 enable_grad = _with_optional_parentheses("enable_grad", "Record with gradients, also inside `no_grad`.", grad=True)
 
 
-class inference_mode(_Mode):
+class inference_mode(Mode):
     """Record values that can never take part in a backward pass. `inference_mode(False)` records with gradients."""
 
     @overload
@@ -109,7 +111,7 @@ class inference_mode(_Mode):
         super().__init__(grad=not mode, inference=bool(mode))
 
 
-class set_grad_enabled(_Mode):
+class set_grad_enabled(Mode):
     """Switch gradients on or off: from this call on, or for a `with` block."""
 
     def __init__(self, mode: bool) -> None:
@@ -140,26 +142,34 @@ def is_inference_mode_enabled() -> bool:
     return ambient().inference
 
 
-class detect_anomaly(_Mode):
-    """Raise in a backward pass at the first derivative that is NaN, and name the line of its forward operator.
+_multithreading: ContextVar[bool] = ContextVar("weft_multithreading", default=True)
 
-    Every derivative is computed and checked separately, so this is slow.
+
+class set_multithreading_enabled(ContextDecorator):
+    """Say whether backward passes may use several threads: from this call on, or for a `with` block.
+
+    It has no effect. A pass records in the thread that calls it, and XLA computes with threads of its own.
     """
 
-    def __init__(self, check_nan: bool = True) -> None:
-        super().__init__(anomaly=check_nan)
-
-
-class set_detect_anomaly(_Mode):
-    """Switch anomaly detection on or off: from this call on, or for a `with` block."""
-
-    def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        super().__init__(anomaly=mode and check_nan)
-        self._before = ambient().anomaly
-        set_field(anomaly=mode and check_nan)
+    def __init__(self, mode: bool) -> None:
+        self._mode = bool(mode)
+        self._before = [_multithreading.get()]
+        _multithreading.set(self._mode)
 
     def __enter__(self) -> Self:
+        self._before.append(_multithreading.get())
+        _multithreading.set(self._mode)
         return self
 
     def __exit__(self, *_: object) -> None:
-        set_field(anomaly=self._before)
+        self._before.pop()
+        _multithreading.set(self._before[-1])
+
+    def __call__(self, function: F) -> F:
+        _multithreading.set(self._before[0])
+        return super().__call__(function)
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` has set in this thread."""
+    return _multithreading.get()

@@ -1,0 +1,67 @@
+"""The names that PyTorch's programs use for operators, as `weft.ops.aten.mm.default`, to say which ones they mean.
+
+An operator has the name of its node in the graph: `mm` for `MmBackward0`. Overloads are not told apart.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class OpOverload:
+    """An operator. Two are equal if they are forms of one operator, such as other overloads and in-place forms."""
+
+    def __init__(self, name: str, overload: str = "default") -> None:
+        self._name = name
+        self._overload = overload
+        self._key = re.sub(r"^(scaled_dot_product)_\w+", r"\1", name.strip("_"))  # the kernels of attention
+
+    @property
+    def __name__(self) -> str:
+        return f"{self._name}.{self._overload}"
+
+    def name(self) -> str:
+        """The qualified name."""
+        return f"aten::{self._name}" + (f".{self._overload}" if self._overload != "default" else "")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverload) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='aten.{self._name}', overload='{self._overload}')>"
+
+    def __str__(self) -> str:
+        return f"aten.{self._name}.{self._overload}"
+
+
+class OpOverloadPacket:
+    """All overloads of an operator: attributes are `default` and the others by name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, overload: str) -> OpOverload:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        return OpOverload(self._name, overload)
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='aten.{self._name}')>"
+
+    def __str__(self) -> str:
+        return f"aten.{self._name}"
+
+
+class Namespace:
+    """The operators by name."""
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return OpOverloadPacket(name)
+
+
+aten = Namespace()
