@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -28,6 +28,10 @@ class Overrides:
     def mode(self) -> Any:
         """The mode that is asked first, or None."""
         return self.modes[-1] if self.modes and self.by_modes else None
+
+    def replaced(self, **fields: Any) -> Overrides:
+        """The same with other fields."""
+        return replace(self, **fields)
 
 
 class Overridden(AttributeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -50,7 +51,7 @@ def _export_also(source: OpDef | Composite, function: Callable[..., Any]) -> Non
     """Export a function from the further modules of its row or composite, which may give it other names."""
     for path in source.also:
         module, name = (path, source.name) if path in PUBLIC else path.rpartition(".")[::2]
-        _export(module, name, function)
+        _publish(module, name, twin(function) if isinstance(function, FunctionType) else function)
 
 
 def _attach(name: str, function: Any) -> None:
@@ -64,6 +65,9 @@ def _attach(name: str, function: Any) -> None:
         _set_home(function, "weft", f"Tensor.{name}")
         handles(function, function)
     setattr(Derived, name, function)
+
+
+_PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 
 
 def _overridable_property(part: property, name: str) -> property:
@@ -233,6 +237,11 @@ def _attach_overriding_members() -> None:
             overriding = _overriding(name, member)
             if overriding is not None:
                 MEMBERS[name] = (member, overriding)
+                if kind is Tensor and has_handler(member):
+                    handles(member, member)
+                whole = member.fget if isinstance(member, property) else member
+                if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
+                    _set_home(whole, "weft", f"Tensor.{name}")
     NOT_WRAPPED.extend([Tensor.grad.__get__, Tensor._grad.__get__, Tensor._base.__get__])
     acts_for_user(Tensor.__iter__)
 

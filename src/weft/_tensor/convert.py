@@ -131,7 +131,6 @@ def tensor(
     Python floats get the default type, ints `int64`. `ValueError` for nested sequences of unequal lengths.
     """
     try:
-        del pin_memory
         if isinstance(data, Tensor):
             warnings.warn(
                 "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "

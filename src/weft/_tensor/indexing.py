@@ -13,7 +13,8 @@ from weft._base.limits import INT64
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
 
 if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
+    from weft._tensor.overriding import require_not_overridden
+from weft._tensor.tensor import Tensor
 
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
 Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
@@ -172,6 +173,7 @@ class _Walk:
         except TypeError:
             if isinstance(item, str):
                 raise ArgumentError("an index must be no str: new(): invalid data type 'str'") from None
+            require_not_overridden(item)
             raise IndexRangeError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"

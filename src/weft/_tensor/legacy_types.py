@@ -15,12 +15,7 @@ from weft.errors import ArgumentError
 
 
 def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-    """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array.
-
-    A subclass with its own `__init__` is constructed by that.
-    """
-    if cls.__init__ is not object.__init__:
-        return object.__new__(cls)
+    """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array."""
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
     dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()

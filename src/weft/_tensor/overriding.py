@@ -8,7 +8,7 @@ from functools import wraps
 from types import FrameType, FunctionType
 from typing import Any
 
-from weft._base.overriding import Handler, Overridden, Overrides, acts_for_user, handler_at, handles, raise_overridden
+from weft._base.overriding import Handler, Overridden, acts_for_user, handler_at, handles, raise_overridden
 from weft._base.state import ambient, set_field
 from weft._tensor.base import TensorBase
 from weft.errors import ArgumentError
@@ -190,8 +190,7 @@ class setting:
 
     def __enter__(self) -> None:
         self._old = old = ambient().overrides
-        kept = {"modes": old.modes, "by_modes": old.by_modes, "by_classes": old.by_classes}
-        set_field(overrides=Overrides(**{**kept, **self._fields}))
+        set_field(overrides=old.replaced(**self._fields))
 
     def __exit__(self, *_: object) -> None:
         set_field(overrides=self._old)
