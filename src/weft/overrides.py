@@ -172,7 +172,7 @@ def enable_reentrant_dispatch() -> AbstractContextManager[None]:
 def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
     """Name, module or class, and members of everything that has functions to override."""
     methods = {name: member for name, (member, _) in MEMBERS.items()}
-    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name not in methods}
+    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("__") and name not in methods}
     functions = {**PUBLIC[""], **{name: getattr(_package(), name) for name in _BY_HAND}}
     return [
         ("torch", _package(), functions),

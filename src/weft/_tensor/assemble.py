@@ -63,7 +63,7 @@ def _attach(name: str, function: Any) -> None:
     if isinstance(function, FunctionType):
         function = twin(function)
         _set_home(function, "weft", f"Tensor.{name}")
-        handles(function, function)
+        handles(function, function, operator=name.endswith("__"))
     setattr(Derived, name, function)
 
 

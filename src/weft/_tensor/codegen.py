@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -308,7 +309,8 @@ def _as_operand(other: Any) -> Any:
 def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """The special methods of a row."""
     if len(op.params) == 1:
-        return dict.fromkeys(op.dunder, function)
+        assert isinstance(function, FunctionType)
+        return {name: twin(function) for name in op.dunder}
 
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS

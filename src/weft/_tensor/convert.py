@@ -41,7 +41,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.dim_names import checked_names, set_names
-from weft._tensor.overriding import dispatched
+from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -166,6 +166,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             raise ArgumentError("new(): invalid data type 'bytes'")
         if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
             return _nested(_as_list(data), wanted)
+        require_not_overridden(data)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
     return _cast(array, wanted or type_of(array))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._base.limits import INT64
+from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
 
 if TYPE_CHECKING:
-    from weft._tensor.overriding import require_not_overridden
-from weft._tensor.tensor import Tensor
+    from weft._tensor.tensor import Tensor
 
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
 Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
