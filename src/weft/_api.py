@@ -8,8 +8,8 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nn", "optim", "overrides", "random", "return_types", "serialization", "signal", "special",
-    "testing", "types", "utils", "version", "xla", "xpu",
+    "multiprocessing", "nn", "ops", "optim", "overrides", "random", "return_types", "serialization", "signal",
+    "special", "testing", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"_C", "__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
@@ -47,6 +47,7 @@ _NAMES = {
     ),
     "weft._interop.control": ("cond", "while_loop"),
     "weft._interop.from_jax": ("from_jax",),
+    "weft._interop.operators": ("Tag",),
     "weft._interop.to_jax": ("to_jax",),
     "weft.func._vmap": ("vmap",),
     "weft.serialization": ("save", "load"),
