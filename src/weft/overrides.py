@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
+import weft
 from weft import _C, fft, linalg, special
 from weft._base.state import ambient
 from weft._tensor.assemble import PUBLIC
@@ -173,9 +174,9 @@ def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
     """Name, module or class, and members of everything that has functions to override."""
     methods = {name: member for name, (member, _) in MEMBERS.items()}
     operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("__") and name not in methods}
-    functions = {**PUBLIC[""], **{name: getattr(_package(), name) for name in _BY_HAND}}
+    functions = {**PUBLIC[""], **{name: getattr(weft, name) for name in _BY_HAND}}
     return [
-        ("torch", _package(), functions),
+        ("torch", weft, functions),
         ("torch.nn.functional", functional, PUBLIC["nn.functional"]),
         ("torch.nn.init", init, {name: getattr(init, name) for name in _INITIALIZERS}),
         ("torch.Tensor", Tensor, {**operators, **methods}),
@@ -183,12 +184,6 @@ def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
         ("torch.fft", fft, PUBLIC["fft"]),
         ("torch.special", special, PUBLIC["special"]),
     ]
-
-
-def _package() -> ModuleType:
-    import weft
-
-    return weft
 
 
 _BY_HAND = ("tensor", "as_tensor", "scalar_tensor", "asarray", "from_numpy", "frombuffer")
@@ -213,32 +208,32 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
     """The public functions that classes of arguments cannot override, most of them because they take no tensors."""
     return {
         member
-        for _, where, members in _namespaces()
+        for _, place, members in _namespaces()
         for name, member in members.items()
-        if callable(member) and _is_ignored(name, where)
+        if callable(member) and _is_ignored(name, place)
     }
 
 
-def _is_ignored(name: str, where: Any) -> bool:
-    return name in _IGNORED and not (where is Tensor and name in _METHODS_ALONE)
+def _is_ignored(name: str, place: Any) -> bool:
+    return name in _IGNORED and not (place is Tensor and name in _METHODS_ALONE)
 
 
 @cache
 def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Any, str]]:
-    """The overridable functions by where they are, and the name of every function."""
+    """The overridable functions by place they are, and the name of every function."""
     by_place: dict[Any, list[Callable[..., Any]]] = {}
     names: dict[Any, str] = {}
-    for place, where, members in _namespaces():
+    for path, place, members in _namespaces():
         for name, member in members.items():
             if isinstance(member, property):
-                names[member.__get__] = f"{place}.{name}.__get__"
-                names[member.__set__] = f"{place}.{name}.__set__"
+                names[member.__get__] = f"{path}.{name}.__get__"
+                names[member.__set__] = f"{path}.{name}.__set__"
                 by_place.setdefault(member, []).append(member.__get__)
             elif isinstance(member, FunctionType):
-                names.setdefault(member, f"{place}.{name}")
-                is_own = where is Tensor or where is init or not (name.startswith("_") or name.endswith("_"))
-                if is_own and not _is_ignored(name, where):
-                    by_place.setdefault(where, []).append(member)
+                names.setdefault(member, f"{path}.{name}")
+                is_own = place is Tensor or place is init or not (name.startswith("_") or name.endswith("_"))
+                if is_own and not _is_ignored(name, place):
+                    by_place.setdefault(place, []).append(member)
     return by_place, names
 
 
@@ -253,7 +248,7 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
     return {function: _stand_in(function) for functions in _overridable()[0].values() for function in functions}
 
 
-def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+def _stand_in(function: Any) -> Callable[..., Any]:
     is_getter = function.__name__ == "__get__"
     signature = inspect.signature(function.__self__.fget if is_getter else function)
 
@@ -261,7 +256,7 @@ def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
         signature.bind(*args, **kwargs)
         return -1
 
-    stand_in.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    stand_in.__signature__ = signature
     return stand_in
 
 

@@ -68,7 +68,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _INSIDE = (*(f"{_PACKAGE}/{name}/" for name in _FOLDERS), f"{_PACKAGE}/_dispatch.py", "<weft", contextlib.__file__)
 
 
-def handles(function: FunctionType, public: Any, *, operator: bool = False, only_modes: bool = False) -> None:
+def handles(function: Any, public: Any, *, operator: bool = False, only_modes: bool = False) -> None:
     """Let a function, which calls `dispatched` if it catches `Overridden`, stand for a public one."""
     function.__code__ = function.__code__.replace()  # a code of its own
     _HANDLERS[id(function.__code__)] = Handler(public, function, operator, only_modes)

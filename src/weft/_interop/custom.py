@@ -109,10 +109,10 @@ class CustomOp:
         kind = next((x.device.type for x in relevant if isinstance(x, Tensor)), "cpu")
         function = self._functions.get(kind) or self._functions.get("")
         if function is None:
-            known = ", ".join(self._functions) or "none"
+            kinds = ", ".join(self._functions) or "none"
             raise UnsupportedCallError(
                 f"Could not run '{self._name}' with arguments from the '{kind.upper()}' backend: it has kernels for "
-                f"{known}; register_kernel one for this type of device"
+                f"{kinds}; register_kernel one for this type of device"
             )
         return function
 
@@ -175,7 +175,7 @@ class CustomOp:
         """Raises `NotImplementedError`: there is no `__torch_dispatch__` here; use `__torch_function__`."""
         raise UnsupportedCallError(
             f"{self._name}: register_torch_dispatch: {torch_dispatch_class!r} is never asked, since "
-            "there is no __torch_dispatch__ here; define __torch_function__ in the class, or use overrides.TorchFunctionMode"
+            "there is no __torch_dispatch__ here; define __torch_function__ in the class, or use a TorchFunctionMode"
         )
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
@@ -285,8 +285,8 @@ def custom_op(
             mutates = tuple([p.name for p in params if p.kind is Kind.ARRAY])
         text = _inferred_schema(name, fn, mutates)
     else:
-        known, of_tensors = parsed(schema), True
-        params, mutates, text = known.params, known.mutates, f"{name}{schema[schema.index('(') :]}"
+        entry, of_tensors = parsed(schema), True
+        params, mutates, text = entry.params, entry.mutates, f"{name}{schema[schema.index('(') :]}"
     operator = CustomOp(name, params, mutates, text, dims=dims, cast=cast, vjp=vjp)
     for kind in (device_types,) if device_types is None or isinstance(device_types, str) else device_types:
         operator.set_body(kind or "", fn, of_tensors=of_tensors)

@@ -64,20 +64,18 @@ class Library:
             raise RegistrationError(f"{self!r}: a library of kind IMPL defines no operators; make one of kind FRAGMENT")
         if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
             raise RegistrationError(f"Invalid alias_analysis type {alias_analysis}")
-        known = parsed(schema)
-        own = known.name.removeprefix(f"{self.ns}::")
+        entry = parsed(schema)
+        own = entry.name.removeprefix(f"{self.ns}::")
         if not own.isidentifier():
-            raise SchemaError(f"{schema!r}: expected an operator of the namespace {self.ns!r}, got {known.name!r}")
+            raise SchemaError(f"{schema!r}: expected an operator of the namespace {self.ns!r}, got {entry.name!r}")
         name = f"{self.ns}::{own}"
-        full = name + (f".{known.overload}" if known.overload else "")
+        full = name + (f".{entry.overload}" if entry.overload else "")
         if _exists(full):
-            raise RegistrationError(
-                f"Tried to register an operator ({full}) with the same name and overload name twice"
-            )
+            raise RegistrationError(f"Tried to register an operator ({full}) with the same name twice")
         text = f"{full}{schema[schema.index('(') :]}"
-        publish(CustomOp(name, known.params, known.mutates, text), name, known.overload)
-        self._defined.append((name, known.overload))
-        return own + (f".{known.overload}" if known.overload else "")
+        publish(CustomOp(name, entry.params, entry.mutates, text), name, entry.overload)
+        self._defined.append((name, entry.overload))
+        return own + (f".{entry.overload}" if entry.overload else "")
 
     def impl(
         self,
@@ -155,7 +153,7 @@ def _set(operator: CustomOp, key: str, fn: Callable[..., Any]) -> None:
         operator.set_body_for_gradients(fn)
     else:
         raise UnsupportedError(
-            f"{operator!r}: there is no dispatch key {key!r}; a kernel can be set for {', '.join(filter(None, _BODIES))}, "
+            f"{operator!r}: there is no dispatch key {key!r}; there are {', '.join(filter(None, _BODIES))}, "
             "Meta and Autograd"
         )
 
@@ -186,7 +184,7 @@ def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any 
     namespace, own = require_name(qualname)
     if not schema.lstrip().startswith("("):
         raise SchemaError(
-            f'define(qualname, schema, ...): expected schema to look like e.g. "(Tensor x) -> Tensor" but got {schema!r}'
+            f'define(qualname, schema): expected a schema like e.g. "(Tensor x) -> Tensor" but got {schema!r}'
         )
     (lib or Library(namespace, "FRAGMENT")).define(own + schema, tags=tags)
 
@@ -258,10 +256,10 @@ class FakeContext:
     """What `get_ctx` returns within a fake."""
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> NoReturn:
-        """Raises `NotImplementedError`: XLA's programs have results of known sizes."""
+        """Raises `NotImplementedError`: XLA's programs have results of entry sizes."""
         raise UnsupportedError(
             "new_dynamic_size: the sizes of an operator's results must follow from those of its arguments, since XLA's "
-            "programs have known sizes; return a result of the largest size, and the number of elements that count"
+            "programs have entry sizes; return a result of the largest size, and the number of elements that count"
         )
 
     create_unbacked_symint = new_dynamic_size
@@ -291,6 +289,6 @@ def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any, schema: str | 
 def wrap_triton(triton_kernel: Any, /) -> NoReturn:
     """Raises `NotImplementedError`, as `triton_op` does."""
     raise UnsupportedError(
-        f"wrap_triton({triton_kernel!r}): there are no Triton kernels here. Write the kernel with jax's Pallas, and make "
-        "it an operator by custom_op: a body over jax.Array parameters"
+        f"wrap_triton({triton_kernel!r}): there are no Triton kernels here. Write the kernel with jax's Pallas, and "
+        "make it an operator by custom_op: a body over jax.Array parameters"
     )

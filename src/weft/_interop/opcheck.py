@@ -119,10 +119,10 @@ def _check_fake(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
     arrays = [x.detach()._array() for x in tensors]
     wanted = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {operator!r}")), *arrays)
     results = [x.detach()._array() for x in _outputs(operator(*own_args, **own_kwargs))]
-    said = [f"{x.dtype}{list(x.shape)}" for x in wanted]
+    declared = [f"{x.dtype}{list(x.shape)}" for x in wanted]
     real = [f"{x.dtype}{list(x.shape)}" for x in results]
-    if said != real:
-        raise MismatchError(f"{operator!r} gives {', '.join(real)}, and its fake says {', '.join(said)}")
+    if declared != real:
+        raise MismatchError(f"{operator!r} gives {', '.join(real)}, and its fake says {', '.join(declared)}")
 
 
 def _check_compiled(operator: CustomOp, args: Any, kwargs: Any, atol: float | None, rtol: float | None) -> None:

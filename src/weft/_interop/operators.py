@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import weft.ops as _ops
 from weft.errors import ArgumentError, RegistrationError
 from weft.ops._namespaces import NAMESPACES
-
-if TYPE_CHECKING:
-    from weft._interop.custom import CustomOp
 
 
 class Tag(Enum):
@@ -39,7 +36,7 @@ class Tag(Enum):
 class OpOverload:
     """One overload of an operator: call it on tensors."""
 
-    def __init__(self, packet: OpOverloadPacket, overload: str, operator: CustomOp) -> None:
+    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Any) -> None:
         self.overloadpacket = packet
         self.operator = operator
         self.namespace = packet.namespace
@@ -124,7 +121,7 @@ class OpNamespace:
         return list(self._packets)
 
 
-def publish(operator: CustomOp, name: str, overload: str = "") -> None:
+def publish(operator: Any, name: str, overload: str = "") -> None:
     """Let an operator be found under its name, instead of one that had it before."""
     namespace, _, own = name.partition("::")
     if hasattr(_ops, namespace) and namespace not in NAMESPACES:
@@ -143,14 +140,14 @@ def withdraw(name: str, overload: str = "") -> None:
         del packets[own]
 
 
-def lookup(name: Any) -> CustomOp:
+def lookup(name: Any) -> Any:
     """The operator called `namespace::name` or `namespace::name.overload`, or that of an overload; `RuntimeError`."""
     if not isinstance(name, str):
         return getattr(name, "operator", name)
     qualified, _, overload = name.partition(".")
     namespace, _, own = qualified.partition("::")
     packet = getattr(NAMESPACES.get(namespace), "_packets", {}).get(own)
-    found = None if packet is None else packet._overloads.get(overload or "default")
-    if found is None:
+    entry = None if packet is None else packet._overloads.get(overload or "default")
+    if entry is None:
         raise RegistrationError(f"operator {name} does not exist; define it first, by custom_op or Library.define")
-    return found.operator
+    return entry.operator

@@ -120,7 +120,7 @@ def infer_schema(
     signature = inspect.signature(prototype_function, eval_str=True)
 
     def refuse(what: str) -> SchemaError:
-        return SchemaError(f"infer_schema(func): {what} Got func with signature {signature})")
+        return SchemaError(f"infer_schema(func): {what} Got func with signature {signature}")
 
     every = mutates_args == "unknown"
     mutated = set[str]() if every else {mutates_args} if isinstance(mutates_args, str) else set(mutates_args)

@@ -181,7 +181,7 @@ def _attach_properties() -> None:
         _attach(name, _always(value, doc))
 
 
-_SPECIAL: dict[str, Callable[..., Any]] = {
+_SPECIAL: dict[str, Any] = {
     "__new__": staticmethod(legacy_types.new_tensor),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
@@ -222,7 +222,7 @@ def _overriding(name: str, member: Any) -> Any:
         part and overridable(part, whole)
         for part, whole in zip((member.fget, member.fset, member.fdel), public, strict=True)
     ]
-    return property(*parts, member.__doc__)
+    return property(parts[0], parts[1], parts[2], member.__doc__)
 
 
 _NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
@@ -239,7 +239,7 @@ def _attach_overriding_members() -> None:
                 MEMBERS[name] = (member, overriding)
                 if kind is Tensor and has_handler(member):
                     handles(member, member)
-                whole = member.fget if isinstance(member, property) else member
+                whole: Any = member.fget if isinstance(member, property) else member
                 if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
                     _set_home(whole, "weft", f"Tensor.{name}")
     NOT_WRAPPED.extend([Tensor.grad.__get__, Tensor._grad.__get__, Tensor._base.__get__])

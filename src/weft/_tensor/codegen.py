@@ -418,7 +418,7 @@ def _bound(
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
     body_call = f"_body({', '.join(passed)})"
     call = f"return {body_call}"
-    given = "".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}, " for p in of_body if p.kind is not p.VAR_KEYWORD)
+    values = "".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}, " for p in of_body if p.kind is not p.VAR_KEYWORD)
     if out is not None:
         head += ["out=None"] if has_star else ["*", "out=None"]
         read = _read(inspect.signature(body).parameters, separate)
@@ -426,7 +426,7 @@ def _bound(
         call += f"return _write_out(out, result, _text, {read})"
     source = (
         f"def bound({', '.join(head)}):\n    try:\n        try:\n            {call}\n"
-        f"        except _LEAKS as error:\n            raise _leaked({name!r}, error, ({given}))\n"
+        f"        except _LEAKS as error:\n            raise _leaked({name!r}, error, ({values}))\n"
         f"{_HANDLER}"
     )
     exec(compile(source, f"<weft {name}>", "exec"), scope)

@@ -73,12 +73,12 @@ def require_not_overridden(x: Any) -> None:
 
 def dispatched(signal: Overridden) -> Any:
     """What a public function returns that has caught `signal`: the result of `__torch_function__`."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(1)
     if signal.frame is not frame:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
-    result = _asked(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
+    result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
     if result is NotImplemented and not handler.operator:
         raise _no_implementation(handler.public, flat(args, kwargs))
     return result
@@ -86,7 +86,8 @@ def dispatched(signal: Overridden) -> Any:
 
 def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a handler's call: by position what has no default and what may override, all else by keyword."""
-    code, function, values = frame.f_code, handler.function, frame.f_locals
+    code, values = frame.f_code, frame.f_locals
+    function: Any = handler.function
     names = code.co_varnames
     count, only_keywords = code.co_argcount, code.co_kwonlyargcount
     rest = count + only_keywords
@@ -141,7 +142,7 @@ def overriding_among(relevant: Iterable[Any]) -> list[Any]:
 
 
 @acts_for_user
-def _asked(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -160,7 +161,7 @@ def _asked(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: di
 def handle(public: Any, relevant: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
     relevant = list(relevant)
-    result = _asked(public, overriding_among(relevant), args, kwargs)
+    result = _answer(public, overriding_among(relevant), args, kwargs)
     if result is NotImplemented:
         raise _no_implementation(public, relevant)
     return result
@@ -219,7 +220,7 @@ def by_default(
 
 def _converted(result: Any, kind: type) -> Any:
     if isinstance(result, TensorBase) and not isinstance(result, kind):
-        return result.as_subclass(kind)  # pyright: ignore[reportAttributeAccessIssue]  a method that rows have
+        return result.as_subclass(kind)
     if isinstance(result, tuple | list):
         parts = [_converted(x, kind) for x in result]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)

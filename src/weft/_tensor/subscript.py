@@ -107,7 +107,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
                 return
             write(target, _filled(target, values)._read())
             return
-        source = values
+        source: Any = values
         if not isinstance(values, Tensor):
             source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
         source = as_filling(x, plan.masks, len(plan.indices), source)
