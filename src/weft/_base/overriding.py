@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -94,16 +94,33 @@ def handler_at(frame: FrameType) -> Handler:
     return _HANDLERS[id(frame.f_code)]
 
 
-def raise_overridden(*, by_class: bool) -> None:
-    """End the public function that the user has called, if it can be overridden: by a class, or by a mode."""
+def raise_overridden(argument: Any = None) -> None:
+    """End the public function that the user has called, if it can be overridden: by a mode, or by its argument."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     outermost: FrameType | None = None
     while frame is not None and _is_inside(frame.f_code):
         handler = _HANDLERS.get(id(frame.f_code))
-        outermost = None if handler is None or (by_class and handler.only_modes) else frame
+        outermost = None if handler is None or (argument is not None and handler.only_modes) else frame
         frame = frame.f_back
-    if outermost is not None:
+    if outermost is not None and (argument is None or any(x is argument for x in _arguments(outermost))):
         raise Overridden(outermost)
+
+
+def _arguments(frame: FrameType) -> Iterator[Any]:
+    """The arguments that a frame was called with, and the entries of lists and tuples among them."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    for name in code.co_varnames[:count]:
+        x = frame.f_locals.get(name)
+        for part in x.values() if isinstance(x, dict) else (x,):
+            yield part
+            if isinstance(part, list | tuple):
+                yield from part
+
+
+CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
+"""Flags of code. `inspect` has names for them, and is slow to import."""
 
 
 def _is_inside(code: CodeType) -> bool:

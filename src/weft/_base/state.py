@@ -113,7 +113,7 @@ def _for_modes(slot: Any) -> Any:
     """An attribute of `Ambient` that a public function cannot read, because a mode is asked instead."""
 
     def read(state: Ambient) -> Any:
-        raise_overridden(by_class=False)
+        raise_overridden()
         return slot.__get__(state)
 
     return property(read, slot.__set__)

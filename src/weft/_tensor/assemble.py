@@ -54,6 +54,9 @@ def _export_also(source: OpDef | Composite, function: Callable[..., Any]) -> Non
         _publish(module, name, twin(function) if isinstance(function, FunctionType) else function)
 
 
+_NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
+
+
 def _attach(name: str, function: Any) -> None:
     if name in Tensor.__dict__ or name in Derived.__dict__:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
@@ -63,7 +66,8 @@ def _attach(name: str, function: Any) -> None:
     if isinstance(function, FunctionType):
         function = twin(function)
         _set_home(function, "weft", f"Tensor.{name}")
-        handles(function, function, operator=name.endswith("__"))
+        if name not in _NOT_OVERRIDABLE:
+            handles(function, function, operator=name.endswith("__"))
     setattr(Derived, name, function)
 
 
@@ -183,6 +187,8 @@ def _attach_properties() -> None:
 
 _SPECIAL: dict[str, Any] = {
     "__new__": staticmethod(legacy_types.new_tensor),
+    "_make_subclass": staticmethod(legacy_types.make_subclass),
+    "_make_wrapper_subclass": staticmethod(legacy_types.make_wrapper_subclass),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
     "__delitem__": subscript.delitem,
@@ -223,9 +229,6 @@ def _overriding(name: str, member: Any) -> Any:
         for part, whole in zip((member.fget, member.fset, member.fdel), public, strict=True)
     ]
     return property(parts[0], parts[1], parts[2], member.__doc__)
-
-
-_NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
 
 
 def _attach_overriding_members() -> None:

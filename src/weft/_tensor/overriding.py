@@ -8,7 +8,16 @@ from functools import wraps
 from types import FrameType, FunctionType
 from typing import Any
 
-from weft._base.overriding import Handler, Overridden, acts_for_user, handler_at, handles, raise_overridden
+from weft._base.overriding import (
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+    Handler,
+    Overridden,
+    acts_for_user,
+    handler_at,
+    handles,
+    raise_overridden,
+)
 from weft._base.state import ambient, set_field
 from weft._tensor.base import TensorBase
 from weft.errors import ArgumentError
@@ -65,7 +74,7 @@ def is_overriding(kind: type) -> bool:
 def require_not_overridden(x: Any) -> None:
     """End the public function that the user has called if the class of its argument `x` overrides it."""
     if is_overriding(type(x)) and ambient().overrides.by_classes:
-        raise_overridden(by_class=True)
+        raise_overridden(x)
 
 
 # --- from a signal to a call --------------------------------------------------------------------------------------
@@ -91,7 +100,7 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     names = code.co_varnames
     count, only_keywords = code.co_argcount, code.co_kwonlyargcount
     rest = count + only_keywords
-    has_rest = bool(code.co_flags & _VARARGS)
+    has_rest = bool(code.co_flags & CO_VARARGS)
     defaults = dict(zip(reversed(names[:count]), reversed(function.__defaults__ or ()), strict=False))
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -107,12 +116,9 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
             kwargs[name] = values[name]
     if has_rest:
         args += values[names[rest]]
-    if code.co_flags & _VARKEYWORDS:
+    if code.co_flags & CO_VARKEYWORDS:
         kwargs |= values[names[rest + has_rest]]
     return tuple(args), kwargs
-
-
-_VARARGS, _VARKEYWORDS = 0x04, 0x08  # `inspect`'s names of these flags of code are slow to import
 
 
 def _has_tensor(x: Any) -> bool:
@@ -245,7 +251,7 @@ def overridable(function: Callable[..., Any], public: Any = None, *, only_modes:
 def _require_none_overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     state = ambient().overrides
     if state.mode is not None:
-        raise_overridden(by_class=False)
+        raise_overridden()
     for x in overriding_among(flat(args, kwargs)):
         require_not_overridden(x)
 
