@@ -11,8 +11,18 @@ _NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
 TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "xpu", "mtia", "meta")
 
 
+class Default:
+    """The process-wide device of new tensors, None for the first CPU, and those that blocks go back to."""
+
+    current: device | None = None
+    outer: list[device | None] = []  # noqa: RUF012  shared on purpose
+
+
 class device:
-    """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`."""
+    """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`.
+
+    In a block `with device(...):` it is the device of new tensors, in all threads.
+    """
 
     __slots__ = ("index", "type")
     type: str
@@ -52,6 +62,14 @@ class device:
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __enter__(self) -> device:
+        Default.outer.append(Default.current)
+        Default.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Default.current = Default.outer.pop()
 
     def __reduce__(self) -> tuple[type[device], tuple[str]]:
         return device, (str(self),)

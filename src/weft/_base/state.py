@@ -11,7 +11,7 @@ from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
-from weft._base.device import DeviceLike
+from weft._base.device import Default, DeviceLike
 from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
 from weft._base.overriding import Overrides, raise_overridden
@@ -194,7 +194,6 @@ class _Defaults:
     """Settings that are process-wide in PyTorch."""
 
     dtype: DType = float32
-    device: device_class | None = None
     on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
 
 
@@ -224,9 +223,9 @@ def on_dtype_change(forget: Callable[[], object]) -> None:
 
 def default_device() -> device_class | None:
     """Device of new tensors, or None for the first CPU."""
-    return _Defaults.device
+    return Default.current
 
 
 def set_default_device(device: DeviceLike | None) -> None:
     """Set the device of new tensors; None means the first CPU."""
-    _Defaults.device = None if device is None else device_class(device)
+    Default.current = None if device is None else device_class(device)
