@@ -170,10 +170,14 @@ def enable_reentrant_dispatch() -> AbstractContextManager[None]:
 # --- lists of functions -------------------------------------------------------------------------------------------
 
 
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
 def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
     """Name, module or class, and members of everything that has functions to override."""
     methods = {name: member for name, (member, _) in MEMBERS.items()}
-    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("__") and name not in methods}
+    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name not in methods and not _is_private(name)}
     functions = {**PUBLIC[""], **{name: getattr(weft, name) for name in _BY_HAND}}
     return [
         ("torch", weft, functions),
@@ -226,8 +230,8 @@ def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Any, str]]
     for path, place, members in _namespaces():
         for name, member in members.items():
             if isinstance(member, property):
-                names[member.__get__] = f"{path}.{name}.__get__"
-                names[member.__set__] = f"{path}.{name}.__set__"
+                names.setdefault(member.__get__, f"{path}.{name}.__get__")
+                names.setdefault(member.__set__, f"{path}.{name}.__set__")
                 by_place.setdefault(member, []).append(member.__get__)
             elif isinstance(member, FunctionType):
                 names.setdefault(member, f"{path}.{name}")
