@@ -55,10 +55,7 @@ def test_functions_of_users_can_be_overridden():
     assert shifted.__doc__ == "Adds nothing."
     with Log() as log:
         shifted(weft.ones(1))
-    assert log.names == [
-        "torch.ones",
-        None,
-    ] or log.names[:2] == ["torch.ones", None]
+    assert log.names == ["torch.ones", None]
 
 
 def test_who_overrides():
@@ -68,13 +65,8 @@ def test_who_overrides():
     assert overrides.has_torch_function_variadic(x, x.as_subclass(Sub))
     with BaseTorchFunctionMode():
         assert overrides.has_torch_function_variadic(1, 2)
-    assert [overrides.is_tensor_like(a) for a in (x, x.as_subclass(Sub), Log(), 6, None)] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert all(overrides.is_tensor_like(a) for a in (x, x.as_subclass(Sub), Log()))
+    assert not any(overrides.is_tensor_like(a) for a in (6, None, x.shape))
 
 
 def test_nobody_answers():

@@ -13,6 +13,7 @@ from typing import Any
 import weft
 from weft import _C, fft, linalg, special
 from weft._base.state import ambient
+from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.overriding import MEMBERS, handle, overriding_among
 from weft._tensor.tensor import Tensor
@@ -266,6 +267,8 @@ def _stand_in(function: Any) -> Callable[..., Any]:
 
 def resolve_name(f: Any) -> str | None:
     """The name of a function as `__torch_function__` gets it, such as `torch.Tensor.add`; None if it is unknown."""
+    if isinstance(f, OpOverload | OpOverloadPacket):
+        return str(f)
     try:
         return _overridable()[1].get(f)
     except TypeError:  # it has no hash

@@ -56,6 +56,7 @@ class CustomOp:
             if wanted not in [p.name for p in params if p.kind is Kind.ARRAY]:
                 raise ValueRangeError(f"{name}: mutates_args names {wanted!r}, which is no tensor parameter of it")
         self.schema = schema
+        self.public: Any = self  # what `__torch_function__` gets
         self._name, self._params, self._dims, self._cast, self._vjp = name, params, dims, cast, vjp
         self._form = Form(name, _signature(params), mutates)
         self._kernels: dict[str, Kernel] = {}  # by type of device; "" for all others
@@ -87,7 +88,7 @@ class CustomOp:
         """Record the operator; tensors named in `mutates_args` get their new values."""
         relevant = list(flat(args, kwargs))
         if ambient().overrides.mode is not None or overriding_among(relevant):
-            return handle(self, relevant, args, kwargs)
+            return handle(self.public, relevant, args, kwargs)
         below = _below_autograd.get()
         if self._for_gradients is not None and self not in below:
             token = _below_autograd.set((*below, self))

@@ -168,7 +168,7 @@ class Kernel:
             answer = rule(BatchInfo(size), dims, *args, **kwargs)
             if not isinstance(answer, tuple) or len(answer) != 2:
                 raise TransformError(
-                    f"{name}: the rule of register_vmap must return (output, out_dims), got {answer!r}"
+                    f"{name}: the rule of register_vmap must return (output, out_dims), got a {type(answer).__name__}"
                 )
             output, out_dims = answer
             outputs = self._outputs(output)

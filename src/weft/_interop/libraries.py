@@ -256,10 +256,10 @@ class FakeContext:
     """What `get_ctx` returns within a fake."""
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> NoReturn:
-        """Raises `NotImplementedError`: XLA's programs have results of entry sizes."""
+        """Raises `NotImplementedError`: XLA's programs have results of known sizes."""
         raise UnsupportedError(
             "new_dynamic_size: the sizes of an operator's results must follow from those of its arguments, since XLA's "
-            "programs have entry sizes; return a result of the largest size, and the number of elements that count"
+            "programs have known sizes; return a result of the largest size, and the number of elements that count"
         )
 
     create_unbacked_symint = new_dynamic_size

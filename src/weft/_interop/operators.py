@@ -7,6 +7,8 @@ from enum import Enum, auto
 from typing import Any
 
 import weft.ops as _ops
+from weft._base.state import ambient
+from weft._tensor.overriding import flat, handle, overriding_among
 from weft.errors import ArgumentError, RegistrationError
 from weft.ops._namespaces import NAMESPACES
 
@@ -86,6 +88,9 @@ class OpOverloadPacket:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the operator."""
+        relevant = list(flat(args, kwargs))
+        if ambient().overrides.mode is not None or overriding_among(relevant):
+            return handle(self, relevant, args, kwargs)
         *others, last = self._overloads.values()
         for overload in others:
             try:
@@ -128,7 +133,7 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
         raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
     packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
-    packet._overloads[overload or "default"] = OpOverload(packet, overload, operator)
+    packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
 
 
 def withdraw(name: str, overload: str = "") -> None:

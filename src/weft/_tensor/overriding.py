@@ -184,6 +184,8 @@ def _no_implementation(public: Any, relevant: Iterable[Any]) -> ArgumentError:
 
 def name_of(public: Any) -> str:
     """The name of a public function, such as `torch.Tensor.add`, or of a property's method."""
+    if not hasattr(public, "__qualname__"):  # an operator of the user's
+        return str(public)
     if public.__name__ in ("__get__", "__set__", "__delete__"):
         return f"{name_of(public.__self__.fget)}.{public.__name__}"
     return f"{public.__module__}.{public.__qualname__}".replace("weft", "torch", 1)
