@@ -352,6 +352,19 @@ def test_overriding_can_be_switched_off():
     assert type(x.as_subclass(Tensor)) is Tensor
 
 
+def test_a_subclass_may_look_up_attributes_itself():
+    class Delegating(Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func
+
+        def __getattr__(self, name):
+            return getattr(weft.zeros(1), name)
+
+    x = weft.ones(1).as_subclass(Delegating)
+    assert (x + 1, weft.sin(x), weft.ones(1) @ x) == (Tensor.add, weft.sin, Tensor.matmul)
+
+
 def test_an_error_of_the_override_is_the_users():
     class Broken(Tensor):
         @classmethod

@@ -34,11 +34,8 @@ class Overrides:
         return replace(self, **fields)
 
 
-class Overridden(AttributeError):
-    """Raised within a public function that is overridden; `frame` is that of the function that handles it.
-
-    It is an `AttributeError`, so that the fast path takes a tensor with an overriding class for what has no value.
-    """
+class Overridden(Exception):
+    """Raised within a public function that is overridden; `frame` is that of the function that handles it."""
 
     def __init__(self, frame: FrameType) -> None:
         super().__init__("the function is overridden by __torch_function__")

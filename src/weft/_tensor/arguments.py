@@ -47,8 +47,6 @@ def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
 
     If an argument overrides functions, this is asked instead.
     """
-    if isinstance(error, Overridden):
-        return error
     for x in flat(args, {}):
         require_not_overridden(x)
     if isinstance(error, WeftError) or not raised_here(error):

@@ -20,6 +20,7 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 
 _new = object.__new__
+_NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
@@ -32,7 +33,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             try:
                 x = input._value
                 signature = lookup((x.aval,))
-            except AttributeError:
+            except _NO_VALUE:
                 return general(input) if out is None else general(input, out=out)
             state = peek()
             if signature is None or state is None or not state.plain or out is not None:
@@ -71,7 +72,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
                 a = input._value
                 b = other._value
                 signature = lookup((a.aval, b.aval))
-            except AttributeError:
+            except _NO_VALUE:
                 if out is None and type(other) in numbers and isinstance(input, Tensor):
                     return wrap(apply(call, (operand(input), number(other)))[0])
                 return general(input, other) if out is None else general(input, other, out=out)
