@@ -177,14 +177,13 @@ def _is_private(name: str) -> bool:
 
 def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
     """Name, module or class, and members of everything that has functions to override."""
-    methods = {name: member for name, (member, _) in MEMBERS.items()}
-    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name not in methods and not _is_private(name)}
+    operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name not in MEMBERS and not _is_private(name)}
     functions = {**PUBLIC[""], **{name: getattr(weft, name) for name in _BY_HAND}}
     return [
         ("torch", weft, functions),
         ("torch.nn.functional", functional, PUBLIC["nn.functional"]),
         ("torch.nn.init", init, {name: getattr(init, name) for name in _INITIALIZERS}),
-        ("torch.Tensor", Tensor, {**operators, **methods}),
+        ("torch.Tensor", Tensor, {**operators, **MEMBERS}),
         ("torch.linalg", linalg, PUBLIC["linalg"]),
         ("torch.fft", fft, PUBLIC["fft"]),
         ("torch.special", special, PUBLIC["special"]),

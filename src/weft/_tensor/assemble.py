@@ -17,7 +17,7 @@ from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
 from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
 from weft._tensor.inplace import inplace_of
-from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, overridable, twin
+from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE, OpDef
 
@@ -217,29 +217,14 @@ def _attach_rest() -> None:
         setattr(Derived, name, method)
 
 
-def _overriding(name: str, member: Any) -> Any:
-    """What a class with `__torch_function__` has in place of a member of `Tensor`, or None."""
-    if isinstance(member, FunctionType):
-        return overridable(member, member)
-    if not isinstance(member, property):
-        return None
-    public = (member.__get__, member.__set__, member.__delete__)
-    parts = [
-        part and overridable(part, whole)
-        for part, whole in zip((member.fget, member.fset, member.fdel), public, strict=True)
-    ]
-    return property(parts[0], parts[1], parts[2], member.__doc__)
-
-
-def _attach_overriding_members() -> None:
+def _list_overridable_members() -> None:
     for kind in (Tensor, TensorBase, Derived):
         for name, member in kind.__dict__.items():
             is_private = name.startswith("_") and name not in _PRIVATE and not name.endswith("__")
             if name in MEMBERS or name in _NOT_OVERRIDABLE or is_private or _is_operator(name, member):
                 continue
-            overriding = _overriding(name, member)
-            if overriding is not None:
-                MEMBERS[name] = (member, overriding)
+            if isinstance(member, FunctionType | property):
+                MEMBERS[name] = member
                 if kind is Tensor and has_handler(member):
                     handles(member, member)
                 whole: Any = member.fget if isinstance(member, property) else member
@@ -262,7 +247,7 @@ _attach_composites()
 _attach_operators()
 _attach_properties()
 _attach_rest()
-_attach_overriding_members()
+_list_overridable_members()
 
 
 def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

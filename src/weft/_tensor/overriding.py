@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -46,8 +46,8 @@ class _Guarded:
 
 _GUARD = _Guarded()
 
-MEMBERS: dict[str, tuple[Any, Any]] = {}
-"""Members of `Tensor`, by name, and what overriding classes have in their place: it can be overridden, too."""
+MEMBERS: dict[str, Any] = {}
+"""The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
 
 
 def become_overriding(kind: type[TensorBase]) -> None:
@@ -55,9 +55,19 @@ def become_overriding(kind: type[TensorBase]) -> None:
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
-    for name, (plain, overriding) in MEMBERS.items():
-        if _inherited(kind, name) is plain:
-            setattr(kind, name, overriding)
+    for name, member in MEMBERS.items():
+        if _inherited(kind, name) is member:
+            setattr(kind, name, _overridable_member(member))
+
+
+@cache
+def _overridable_member(member: Any) -> Any:
+    if not isinstance(member, property):
+        return overridable(member, member)
+    public = (member.__get__, member.__set__, member.__delete__)
+    parts = (member.fget, member.fset, member.fdel)
+    read, write, delete = [part and overridable(part, whole) for part, whole in zip(parts, public, strict=True)]
+    return property(read, write, delete, member.__doc__)
 
 
 def _inherited(kind: type, name: str) -> Any:
