@@ -109,7 +109,7 @@ def _arguments(frame: FrameType) -> Iterator[Any]:
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
     for name in code.co_varnames[:count]:
-        x = frame.f_locals.get(name)
+        x: Any = frame.f_locals.get(name)
         for part in x.values() if isinstance(x, dict) else (x,):
             yield part
             if isinstance(part, list | tuple):
