@@ -110,7 +110,8 @@ def _arguments(frame: FrameType) -> Iterator[Any]:
     count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
     for name in code.co_varnames[:count]:
         x: Any = frame.f_locals.get(name)
-        for part in x.values() if isinstance(x, dict) else (x,):
+        parts: list[Any] = [*x.values()] if isinstance(x, dict) else [x]
+        for part in parts:
             yield part
             if isinstance(part, list | tuple):
                 yield from part
