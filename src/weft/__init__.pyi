@@ -31,6 +31,7 @@ from weft._tensor.derived import SolutionResidualsRankSingularValues
 from weft._tensor.derived import ValuesIndices
 
 import builtins
+from weft import _C as _C
 from weft import __config__ as __config__
 from weft import __future__ as __future__
 from weft import _dynamo as _dynamo
@@ -64,6 +65,7 @@ from weft import nn as nn
 from weft import ops as ops
 from weft import optim as optim
 from weft import quasirandom as quasirandom
+from weft import overrides as overrides
 from weft import random as random
 from weft import return_types as return_types
 from weft import serialization as serialization
@@ -111,6 +113,7 @@ from weft._devices.streams import Stream as Stream
 from weft._symbols import SymBool as SymBool
 from weft._symbols import SymFloat as SymFloat
 from weft._symbols import SymInt as SymInt
+from weft._interop.operators import Tag as Tag
 from weft._tensor.tensor import Tensor as Tensor
 from weft._tensor.storage import TypedStorage as TypedStorage
 from weft._tensor.storage import UntypedStorage as UntypedStorage

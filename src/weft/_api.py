@@ -8,11 +8,11 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "masked",
-    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "ops", "optim", "quasirandom", "random",
-    "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version", "types",
-    "utils", "version", "xla", "xpu",
+    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "ops", "optim", "overrides", "quasirandom",
+    "random", "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version",
+    "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
+MODULES |= {"_C", "__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
 
 _NAMES = {
     "weft._base.dtype": (
@@ -54,6 +54,7 @@ _NAMES = {
     ),
     "weft._interop.control": ("cond", "while_loop"),
     "weft._interop.from_jax": ("from_jax",),
+    "weft._interop.operators": ("Tag",),
     "weft._interop.to_jax": ("to_jax",),
     "weft.func._vmap": ("vmap",),
     "weft.serialization": ("save", "load"),

@@ -51,6 +51,14 @@ class OutOfRangeError(WeftError, RuntimeError):
     """An argument has the right type and a value outside of its range, where PyTorch raises `RuntimeError`."""
 
 
+class SchemaError(WeftError, ValueError, RuntimeError):
+    """A text is no operator's schema, or annotations cannot be written as one."""
+
+
+class RegistrationError(WeftError, RuntimeError):
+    """An operator, or a part of it, cannot be registered."""
+
+
 class UnsupportedError(WeftError, NotImplementedError):
     """What an argument asks for is not there yet."""
 

@@ -140,6 +140,7 @@ def test_the_rule_checks_shapes():
 def no_hint(x) -> Tensor: ...
 def both(x: Tensor, y: jax.Array) -> Tensor: ...
 def many(*xs: Tensor) -> Tensor: ...
+def plain(x: Tensor) -> Tensor: ...
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,11 @@ def many(*xs: Tensor) -> Tensor: ...
         ),
         (lambda: library.custom_op("t::x", both), ArgumentError, "annotate all as one of them$"),
         (lambda: library.custom_op("t::x", many), ArgumentError, "fixed number of parameters$"),
-        (lambda: library.custom_op("t::x", swish._body, mutates_args="y"), ValueRangeError, "names 'y', which is no"),
+        (
+            lambda: library.custom_op("t::x", swish.__wrapped__, mutates_args="y"),
+            ValueRangeError,
+            "names 'y', which is no",
+        ),
     ],
 )
 def test_bad_definitions_are_refused(make, error, text):

@@ -12,6 +12,7 @@ from typing import Any
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.dtype import DType, float32
+from weft._base.overriding import Overrides, raise_overridden
 from weft.errors import ArgumentError
 
 
@@ -47,6 +48,9 @@ class Pending(list[Any]):
 LEAST_LIMIT = 1024
 
 
+_NO_OVERRIDES = Overrides()
+
+
 class Ambient:
     """The state of this thread or task that operators depend on: modes, and the pending values.
 
@@ -54,6 +58,7 @@ class Ambient:
     True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
     `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes. `transform` is the
     time at which a function began whose derivatives are taken (`func/`), or 0: it must not write to older tensors.
+    `overrides` says who is asked before public functions run.
     """
 
     __slots__ = (
@@ -65,6 +70,7 @@ class Ambient:
         "grad",
         "inference",
         "observers",
+        "overrides",
         "pending",
         "plain",
         "transform",
@@ -84,6 +90,7 @@ class Ambient:
         observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
         attention: Callable[..., Any] | None = None,
         transform: int = 0,
+        overrides: Overrides = _NO_OVERRIDES,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -95,8 +102,31 @@ class Ambient:
         self.observers = observers
         self.attention = attention
         self.transform = transform
+        self.overrides = overrides
         self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
+
+
+def _for_modes(slot: Any) -> Any:
+    """An attribute of `Ambient` that a public function cannot read, because a mode is asked instead."""
+
+    def read(state: Ambient) -> Any:
+        raise_overridden()
+        return slot.__get__(state)
+
+    return property(read, slot.__set__)
+
+
+class OverriddenAmbient(Ambient):
+    """The state while a mode overrides functions: all of these read one of its guarded attributes, and end there."""
+
+    __slots__ = ()
+    autocast = _for_modes(Ambient.autocast)
+    capture = _for_modes(Ambient.capture)
+
+    def __init__(self, pending: Pending, **fields: Any) -> None:
+        super().__init__(pending, **fields)
+        self.plain = False
 
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
@@ -142,8 +172,10 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "observers": old.observers,
         "attention": old.attention,
         "transform": old.transform,
+        "overrides": old.overrides,
     }
-    return _ambient.set(Ambient(**{**kept, **fields}))
+    fields = {**kept, **fields}
+    return _ambient.set((Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields))
 
 
 def leave(token: Token[Ambient | None]) -> None:

@@ -1,8 +1,4 @@
-"""`weft.library.custom_op`: users' rows of the operator table.
-
-The body is a function of jax arrays, or a function of tensors, which is traced into one. A body that reads values (such
-as NumPy code) runs on the host while the program waits for it; a fake gives the types of its results.
-"""
+"""Users' operators: rows of the operator table whose parts are registered one by one."""
 
 from __future__ import annotations
 
@@ -10,82 +6,178 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial, update_wrapper
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from functools import update_wrapper
 from typing import Any
 
 import jax
-import numpy as np
 
 from weft._base.autocast import DTYPE_INDEX
 from weft._base.dtype import DType
-from weft._interop.structure import Flat, arrays_in
-from weft._interop.trace import NeedsValueError, traced
+from weft._base.state import ambient
+from weft._interop.kernel import Form, Kernel
+from weft._interop.operators import publish
+from weft._interop.schema import infer_schema, parsed
+from weft._interop.structure import arrays_in
+from weft._interop.trace import traced
 from weft._tensor.autocast import not_cast
 from weft._tensor.codegen import function_of
-from weft._tensor.convert import from_host
+from weft._tensor.overriding import flat, handle, overriding_among
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.autograd.function import FunctionCtx
-from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, GradientError, UnsupportedCallError, ValueRangeError
 from weft.ops._dims import Rule
-from weft.ops._table import Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
+from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
+
+_below_autograd: ContextVar[tuple[CustomOp, ...]] = ContextVar("weft_below_autograd", default=())
+"""The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
 
 
 class CustomOp:
-    """An operator made by `custom_op`: call it on tensors."""
+    """An operator made by `custom_op` or `Library.define`: call it on tensors.
+
+    `schema` says what it takes, as PyTorch writes it; "" if annotations say what no schema can.
+    """
 
     def __init__(
         self,
         name: str,
-        body: Callable[..., Any],
+        params: tuple[Param, ...],
         mutates: tuple[str, ...],
-        dims: Rule | None,
-        cast: CastClass | PerDevice,
-        vjp: Callable[..., Any] | None,
+        schema: str = "",
+        *,
+        dims: Rule | None = None,
+        cast: CastClass | PerDevice = Cast.NONE,
+        vjp: Callable[..., Any] | None = None,
     ) -> None:
-        params, of_tensors = _params(name, body)
-        self._name = name
-        self._body = body
-        self._signature = inspect.signature(body)
-        self._mutates = mutates
-        self._fake: Callable[..., Any] | None = None
-        self._host = False  # whether the body was found to read values
-        self._single = True
         for wanted in mutates:
             if wanted not in [p.name for p in params if p.kind is Kind.ARRAY]:
                 raise ValueRangeError(f"{name}: mutates_args names {wanted!r}, which is no tensor parameter of it")
-        impl = self._traced_body if of_tensors else body
-        self._define(OpDef(name, impl, params, dims, cast=cast, vjp=vjp))
-        update_wrapper(self, body)
-
-    def _define(self, row: OpDef) -> None:
-        self.row = row
-        self._function = function_of(row)
+        self.schema = schema
+        self.public: Any = self  # what `__torch_function__` gets
+        self._name, self._params, self._dims, self._cast, self._vjp = name, params, dims, cast, vjp
+        self._form = Form(name, _signature(params), mutates)
+        self._kernels: dict[str, Kernel] = {}  # by type of device; "" for all others
+        self._functions: dict[str, Callable[..., Any]] = {}  # of the kernels that are enabled
+        self._disabled: set[str] = set()
+        self._for_gradients: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._name})>"
 
+    @property
+    def row(self) -> OpDef:
+        """The row of the operator table, with the kernel for devices without one of their own."""
+        return self._row("" if "" in self._kernels else next(iter(self._kernels)))
+
+    def _row(self, device_type: str) -> OpDef:
+        kernel = self._kernels[device_type]
+        return OpDef(self._name, kernel, self._params, self._dims, cast=self._cast, vjp=self._vjp)
+
+    def _redefine(self, **fields: Any) -> None:
+        """Set fields of the rows, and make their functions anew."""
+        for name, value in fields.items():
+            setattr(self, f"_{name}", value)
+        self._functions = {kind: function_of(self._row(kind)) for kind in self._kernels if kind not in self._disabled}
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the operator; tensors named in `mutates_args` get their new values."""
-        result = self._function(*args, **kwargs)
-        if not self._mutates:
+        relevant = list(flat(args, kwargs))
+        if ambient().overrides.mode is not None or overriding_among(relevant):
+            return handle(self.public, relevant, args, kwargs)
+        below = _below_autograd.get()
+        if self._for_gradients is not None and self not in below:
+            token = _below_autograd.set((*below, self))
+            try:
+                return self._for_gradients(*args, **kwargs)
+            finally:
+                _below_autograd.reset(token)
+        mutates = self._form.mutates
+        result = self._function_for(relevant)(*args, **kwargs)
+        if not mutates:
             return None if isinstance(result, tuple) and not result else result
         results = list(result) if isinstance(result, tuple) else [result]
-        arguments = self._signature.bind(*args, **kwargs).arguments
-        for name in reversed(self._mutates):
+        arguments = self._form.signature.bind(*args, **kwargs).arguments
+        for name in reversed(mutates):
             write(arguments[name], results.pop()._read())
-        return None if not results else results[0] if self._single else tuple(results)
+        return None if not results else results[0] if self._form.single else tuple(results)
 
-    # --- the fake and the derivative ---------------------------------------------------------------------------
+    def _function_for(self, relevant: list[Any]) -> Callable[..., Any]:
+        kind = next((x.device.type for x in relevant if isinstance(x, Tensor)), "cpu")
+        function = self._functions.get(kind) or self._functions.get("")
+        if function is None:
+            kinds = ", ".join(self._functions) or "none"
+            raise UnsupportedCallError(
+                f"Could not run '{self._name}' with arguments from the '{kind.upper()}' backend: it has kernels for "
+                f"{kinds}; register_kernel one for this type of device"
+            )
+        return function
 
-    def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    # --- its parts -----------------------------------------------------------------------------------------------
+
+    def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
+        """Set the body for tensors on a type of device ("cpu", "cuda", ...), on several, or on all others (None)."""
+        if fn is None:
+            return lambda fn: self.register_kernel(device_types, fn)
+        kinds = (device_types,) if device_types is None or isinstance(device_types, str) else tuple(device_types)
+        for kind in kinds:
+            self.set_body(kind or "", fn)
+        return fn
+
+    def set_body(self, kind: str, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
+        """Set the body for one type of device, or for all others ("")."""
+        self._kernels[kind] = Kernel(self._form, body, of_tensors=of_tensors)
+        self._redefine()
+
+    def set_body_for_gradients(self, body: Callable[..., Any]) -> None:
+        """Set what is called first. If it calls the operator itself, the other bodies are meant."""
+        self._for_gradients = body
+
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> AbstractContextManager[None]:
+        """Use the kernel for a type of device or, if not `enabled`, the default one: from now on, or in a block."""
+        before = device_type in self._disabled
+        self._disabled = self._disabled - {device_type} if enabled else self._disabled | {device_type}
+        self._redefine()
+        return self._until_block_ends(device_type, before)
+
+    @contextmanager
+    def _until_block_ends(self, device_type: str, disabled: bool) -> Any:
+        try:
+            yield
+        finally:
+            self._disabled = self._disabled | {device_type} if disabled else self._disabled - {device_type}
+            self._redefine()
+
+    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
         """Set the fake: `fn` takes the operator's arguments, and returns empty tensors with the types of its results.
 
         It is needed if the body reads values.
         """
-        self._fake = fn
+        self._form.fake = fn
         return fn
+
+    def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
+        """Set the rule for `vmap`: `func(info, in_dims, *args)` returns the output(s), and the dim of examples of each.
+
+        `info.batch_size` is the number of examples. `in_dims` has, for each argument, the dim of examples, or None if
+        it is the same for all. Without a rule, the body is batched.
+        """
+        if func is None:
+            return self.register_vmap
+        self._form.batch = func
+        self._redefine()
+        return func
+
+    def register_torch_dispatch(self, torch_dispatch_class: Any, fn: Any = None, /) -> Any:
+        """Raises `NotImplementedError`: there is no `__torch_dispatch__` here; use `__torch_function__`."""
+        raise UnsupportedCallError(
+            f"{self._name}: register_torch_dispatch: {torch_dispatch_class!r} is never asked, since "
+            "there is no __torch_dispatch__ here; define __torch_function__ in the class, or use a TorchFunctionMode"
+        )
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
         """Set the derivative: `backward(ctx, *grads)` returns a gradient or None for each argument, in order.
@@ -101,7 +193,7 @@ class CustomOp:
             def run(tensors: list[Tensor]) -> list[Tensor]:
                 grads, output, inputs = flat.rebuilt(tensors)
                 ctx = FunctionCtx()
-                is_tensor = [p.kind in (Kind.ARRAY, Kind.ARRAYS) for p in self.row.params]
+                is_tensor = [p.kind in (Kind.ARRAY, Kind.ARRAYS) for p in self._params]
                 ctx.needs_input_grad = tuple(
                     of_tensor and x is not None for of_tensor, x in zip(is_tensor, inputs, strict=False)
                 )
@@ -109,7 +201,7 @@ class CustomOp:
                     extra = {"keyword_only_inputs": kwargs} if kwargs else {}
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
                 cotangents = grads if isinstance(grads, tuple) else (grads,)
-                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._mutates)])
+                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._form.mutates)])
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
@@ -117,7 +209,7 @@ class CustomOp:
                 arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
             return _filled(places[0], arrays)
 
-        self._define(replace(self.row, vjp=vjp))
+        self._redefine(vjp=vjp)
 
     def register_autocast(self, device_type: str, cast_inputs: DType) -> None:
         """In autocast regions for a device type ("cpu", "cuda", …), cast floating inputs to `cast_inputs`.
@@ -129,8 +221,8 @@ class CustomOp:
         if device_type not in DTYPE_INDEX:
             raise ValueRangeError(f"Unknown device type: {device_type!r}; expected one of {', '.join(DTYPE_INDEX)}")
         own: dict[str, CastClass] = {"cpu" if device_type == "cpu" else "accelerator": cast_inputs}
-        classes = {"cpu": class_on(self.row.cast, "cpu"), "accelerator": class_on(self.row.cast, "cuda")}
-        self._define(replace(self.row, cast=PerDevice(**classes | own)))
+        classes = {"cpu": class_on(self._cast, "cpu"), "accelerator": class_on(self._cast, "cuda")}
+        self._redefine(cast=PerDevice(**classes | own))
 
     def _by_tensor(self, gradients: Any, count: int) -> list[Any]:
         """The gradients of the tensor arguments, from those that `backward` returned for all `count` arguments."""
@@ -140,81 +232,19 @@ class CustomOp:
                 f"{self._name}: its backward must return a gradient or None for each of its {count} arguments, "
                 f"got {len(grads)}"
             )
-        return [g for g, p in zip(grads, self.row.params, strict=False) if p.kind in (Kind.ARRAY, Kind.ARRAYS)]
+        return [g for g, p in zip(grads, self._params, strict=False) if p.kind in (Kind.ARRAY, Kind.ARRAYS)]
 
-    # --- the body, over arrays -----------------------------------------------------------------------------------
 
-    def _traced_body(self, *args: Any, **kwargs: Any) -> tuple[jax.Array, ...]:
-        flat = arrays_in((args, kwargs))
-        if not self._host:
-            try:
-                with not_cast():
-                    return tuple(traced(partial(self._run, flat), flat.inputs, self._name))
-            except NeedsValueError:
-                self._host = True
-        return self._on_host(flat)
-
-    def _run(self, flat: Flat, tensors: list[Tensor]) -> list[Tensor]:
-        """The body on tensors: its results, then the new values of what it writes to."""
-        args, kwargs = flat.rebuilt(tensors)
-        bound = self._signature.bind(*args, **kwargs).arguments
-        written = [bound[name] for name in self._mutates]
-        before = [tensor._read() for tensor in tensors]
-        result = self._body(*args, **kwargs)
-        for tensor, old in zip(tensors, before, strict=True):
-            if tensor._read() is not old and not any(tensor is x for x in written):
-                name = next(name for name, x in bound.items() if x is tensor)
-                raise CompileError(f"{self._name}: it writes to {name!r}, which mutates_args does not name")
-        self._single = not isinstance(result, (tuple, list))
-        return [*self._outputs(result), *written]
-
-    def _outputs(self, result: Any) -> list[Tensor]:
-        """The tensors that the body or its fake returned; `TypeError` if it returned anything else."""
-        results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
-        for x in results:
-            if not isinstance(x, Tensor):
-                raise ArgumentError(f"{self._name}: an operator gives tensors, and it returned a {type(x).__name__}")
-        return results
-
-    def _on_host(self, flat: Flat) -> tuple[jax.Array, ...]:
-        if self._fake is None:
-            raise CompileError(
-                f"{self._name}: its body looks at values, so it runs on the host, and the types of its results must be "
-                "known before; register_fake a function that gives empty tensors of these types"
+def _signature(params: tuple[Param, ...]) -> inspect.Signature:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                p.name, kinds[p.keyword_only], default=inspect.Parameter.empty if p.default is REQUIRED else p.default
             )
-        fake = self._fake
-
-        def types_of(tensors: list[Tensor]) -> list[Tensor]:
-            args, kwargs = flat.rebuilt(tensors)
-            return self._outputs(fake(*args, **kwargs))
-
-        structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *flat.inputs)
-
-        def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
-            results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
-            for at, (array, struct) in enumerate(zip(results, structs, strict=True)):
-                if (array.shape, array.dtype) != (struct.shape, struct.dtype):
-                    raise ShapeError(
-                        f"{self._name}: result {at} is {array.dtype}{list(array.shape)}, and its fake says "
-                        f"{struct.dtype}{list(struct.shape)}"
-                    )
-            return tuple(results)
-
-        def refuse(*_: Any) -> Any:
-            raise GradientError(
-                f"Trying to backward through {self._name} but no autograd formula was registered. Please use "
-                "register_autograd to add one."
-            )
-
-        @jax.custom_vjp
-        def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            return jax.pure_callback(host, structs, *arrays, vmap_method="sequential")
-
-        call.defvjp(
-            lambda *arrays: (call(*arrays), arrays),
-            lambda arrays, _: jax.pure_callback(refuse, arrays),
-        )
-        return call(*flat.inputs)
+            for p in params
+        ]
+    )
 
 
 def custom_op(
@@ -230,27 +260,55 @@ def custom_op(
     cast: CastClass | PerDevice = Cast.NONE,
     vjp: Callable[..., Any] | None = None,
 ) -> Any:
-    """Make an operator of the decorated function, called `namespace::name`.
+    """Make an operator of the decorated function, called `namespace::name`; it is `weft.ops.namespace.name`, too.
 
     Its parameters are annotated: `weft.Tensor` for a body over tensors or `jax.Array` for one over arrays (also
-    optional, and sequences of them); all others are constants. A body over tensors is traced once for each
-    combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
-    to are named in `mutates_args`.
+    optional, and sequences of them); all others are constants. Or `schema` says what they are, as in `(Tensor x, int
+    n=1) -> Tensor`. A body over tensors is traced once for each combination of types; one that looks at values runs on
+    the host and needs `register_fake`. Tensors that it writes to are named in `mutates_args`. The body is for tensors
+    on `device_types` or, without these, for all that have no kernel of their own.
 
     `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` is the autocast class of the operator
     (within the body nothing is cast). `vjp`, for a body over arrays, takes the cotangent(s), the output(s) and the
     arguments, and returns a gradient or None for each tensor argument; bodies over tensors use `register_autograd`.
-    Without either, the body itself is differentiated. `device_types`, `schema` and `tags` are accepted for
-    compatibility and ignored: the compiler serves every device.
+    Without either, the body itself is differentiated. `tags` are accepted for compatibility.
     """
-    del device_types, schema, tags
+    del tags
     if fn is None:
-        return lambda fn: custom_op(name, fn, mutates_args=mutates_args, dims=dims, cast=cast, vjp=vjp)
+        return lambda fn: custom_op(
+            name, fn, mutates_args=mutates_args, device_types=device_types, schema=schema, dims=dims, cast=cast, vjp=vjp
+        )
+    require_name(name)
+    if schema is None:
+        params, of_tensors = _params(name, fn)
+        mutates = (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args)
+        if mutates == ("unknown",):
+            mutates = tuple([p.name for p in params if p.kind is Kind.ARRAY])
+        text = _inferred_schema(name, fn, mutates)
+    else:
+        entry, of_tensors = parsed(schema), True
+        params, mutates, text = entry.params, entry.mutates, f"{name}{schema[schema.index('(') :]}"
+    operator = CustomOp(name, params, mutates, text, dims=dims, cast=cast, vjp=vjp)
+    for kind in (device_types,) if device_types is None or isinstance(device_types, str) else device_types:
+        operator.set_body(kind or "", fn, of_tensors=of_tensors)
+    update_wrapper(operator, fn)
+    publish(operator, name)
+    return operator
+
+
+def require_name(name: str) -> tuple[str, str]:
+    """The namespace and the name of `namespace::name`; `ValueError` for anything else."""
     namespace, _, own = name.partition("::")
     if not (namespace.isidentifier() and own.isidentifier()):
         raise ValueRangeError(f"custom_op: the name should be of the form namespace::name, got {name!r}")
-    mutates = (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args)
-    return CustomOp(name, fn, mutates, dims, cast, vjp)
+    return namespace, own
+
+
+def _inferred_schema(name: str, body: Callable[..., Any], mutates: tuple[str, ...]) -> str:
+    try:
+        return infer_schema(body, mutates_args=mutates, op_name=name)
+    except ValueError:
+        return ""
 
 
 # --- parameters from annotations --------------------------------------------------------------------------------

@@ -41,6 +41,11 @@ class Flat:
         following = iter(inputs)
         return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else x for x in self.rest])
 
+    def marked(self, marks: Sequence[Any]) -> Any:
+        """The structure with these marks in place of its inputs, and None for everything else."""
+        following = iter(marks)
+        return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else None for x in self.rest])
+
     def with_tensors(self) -> Any:
         """The structure with tensors in place of its arrays, as `tensor_of` makes them."""
         return self.rebuilt([tensor_of(a) for a in self.inputs])

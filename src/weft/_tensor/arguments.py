@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.overriding import Overridden
 from weft._base.site import raised_here
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.overriding import dispatched, flat, require_not_overridden
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError, WeftError
@@ -25,7 +27,8 @@ from weft.ops._table import OpDef
 
 
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
-    """The error that names the given type and the expected one."""
+    """The error that names the given type and the expected one; an object that overrides functions is asked instead."""
+    require_not_overridden(x)
     return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{array_hint(x)}")
 
 
@@ -39,8 +42,13 @@ LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 """The exceptions that Python raises if arguments are used without having been checked."""
 
 
-def leaked(op: str, error: Exception) -> Exception:
-    """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
+def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
+    """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code.
+
+    If an argument overrides functions, this is asked instead.
+    """
+    for x in flat(args, {}):
+        require_not_overridden(x)
     if isinstance(error, WeftError) or not raised_here(error):
         return error
     return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
@@ -147,6 +155,7 @@ def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
     """A sequence in which every element must be a tensor."""
     for at, entry in enumerate(x):
         if not isinstance(entry, Tensor):
+            require_not_overridden(entry)
             raise ArgumentError(
                 f"expected Tensor as element {at} in argument {position}, but got {kind_of(entry)}{array_hint(entry)}"
             )
@@ -349,6 +358,7 @@ _DIMS = {"Dim": "_dim", "Dims": "_dims", "OwnDim": "_own_dim"}
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
 SCOPE |= {"_dim": dim, "_own_dim": own_dim, "_dims": dims, "_without_names": without_names}
 SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
+SCOPE |= {"_Overridden": Overridden, "_dispatched": dispatched}
 
 
 def converted(

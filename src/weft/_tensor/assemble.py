@@ -11,10 +11,14 @@ import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
+from weft._base.overriding import acts_for_user, handles, has_handler
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, protocols, subscript
+from weft._tensor.base import TensorBase
 from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
+from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
 from weft._tensor.inplace import inplace_of
+from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE, OpDef
 
@@ -31,6 +35,8 @@ PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
 def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
     _export(module, name, function)
     _set_home(function, f"weft.{module}".rstrip("."), name)
+    if isinstance(function, FunctionType):
+        handles(function, function)
 
 
 def _export(module: str, name: str, function: Callable[..., Any]) -> None:
@@ -47,18 +53,38 @@ def _export_also(source: OpDef | Composite, function: Callable[..., Any]) -> Non
     """Export a function from the further modules of its row or composite, which may give it other names."""
     for path in source.also:
         module, name = (path, source.name) if path in PUBLIC else path.rpartition(".")[::2]
-        _export(module, name, function)
+        _publish(module, name, twin(function) if isinstance(function, FunctionType) else function)
+
+
+_NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
 
 
 def _attach(name: str, function: Any) -> None:
     if name in Tensor.__dict__ or name in Derived.__dict__:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
-    setattr(Derived, name, function)
-    if isinstance(function, FunctionType) and not _PUBLIC_HOME.fullmatch(function.__module__ or ""):
+    if isinstance(function, property):
+        setattr(Derived, name, _overridable_property(function, name))
+        return
+    if isinstance(function, FunctionType):
+        function = twin(function)
         _set_home(function, "weft", f"Tensor.{name}")
+        if name not in _NOT_OVERRIDABLE:
+            handles(function, function, operator=name.endswith("__"))
+    setattr(Derived, name, function)
 
 
 _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
+
+
+def _overridable_property(part: property, name: str) -> property:
+    """A property whose getter can be overridden."""
+    assert isinstance(part.fget, FunctionType)
+    read = twin(part.fget)
+    whole = property(read, part.fset, part.fdel, part.__doc__)
+    _set_home(read, "weft", f"Tensor.{name}")
+    if has_handler(read):
+        handles(read, whole.__get__)
+    return whole
 
 
 def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
@@ -85,9 +111,24 @@ def _attach_rows() -> None:
         if row.property:
             _attach(row.name, _part(function, row.doc) if row.write else property(function, doc=row.doc))
         _export_also(row, function)
-        for name, special in dunders_of(row, function).items():
+
+
+_UNDER_OWN_NAME = frozenset({
+    "__eq__", "__floordiv__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__",
+    "__ixor__", "__ilshift__", "__irshift__", "__rsub__", "__rfloordiv__", "__rmod__", "__rmatmul__", "__rlshift__",
+    "__rrshift__",
+})  # fmt: skip
+"""Operators that `__torch_function__` gets as special methods. All others it gets as the method: `Tensor.add`."""
+
+
+def _attach_operators() -> None:
+    for row in TABLE.values():
+        for name, special in dunders_of(row, getattr(op, row.name)).items():
             setattr(Derived, name, special)
             _set_home(special, "weft", f"Tensor.{name}")
+            method = "div" if row.name == "true_divide" else row.name
+            behind = special if name in _UNDER_OWN_NAME else getattr(Tensor, method + "_" * (name not in row.dunder))
+            handles(special, behind, operator=True)
 
 
 def _attach_composites() -> None:
@@ -147,8 +188,10 @@ def _attach_properties() -> None:
         _attach(name, _always(value, doc))
 
 
-_SPECIAL: dict[str, Callable[..., Any]] = {
+_SPECIAL: dict[str, Any] = {
     "__new__": staticmethod(legacy_types.new_tensor),
+    "_make_subclass": staticmethod(legacy_types.make_subclass),
+    "_make_wrapper_subclass": staticmethod(legacy_types.make_wrapper_subclass),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
     "__delitem__": subscript.delitem,
@@ -159,19 +202,55 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "__copy__": protocols.copied,
     "__deepcopy__": copying.deepcopy,
     "__reduce_ex__": copying.reduce,
+    "__torch_function__": classmethod(by_default),
     "backward": gradients.backward,
 }
 
 
 def _attach_rest() -> None:
+    for function in (tensor, as_tensor):
+        handles(function, function, only_modes=True)
     for name, method in _SPECIAL.items():
+        if isinstance(method, FunctionType):
+            method = twin(method)
+            method.__name__ = name
+            _set_home(method, "weft", f"Tensor.{name}")
+            if has_handler(method):
+                handles(method, method)
         setattr(Derived, name, method)
+
+
+def _list_overridable_members() -> None:
+    for kind in (Tensor, TensorBase, Derived):
+        for name, member in kind.__dict__.items():
+            is_private = name.startswith("_") and name not in _PRIVATE and not name.endswith("__")
+            if name in MEMBERS or name in _NOT_OVERRIDABLE or is_private or _is_operator(name, member):
+                continue
+            if isinstance(member, FunctionType | property):
+                MEMBERS[name] = member
+                if kind is Tensor and has_handler(member):
+                    handles(member, member)
+                whole: Any = member.fget if isinstance(member, property) else member
+                if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
+                    _set_home(whole, "weft", f"Tensor.{name}")
+    NOT_WRAPPED.extend([Tensor.grad.__get__, Tensor._grad.__get__, Tensor._base.__get__])
+    acts_for_user(Tensor.__iter__)
+
+
+_PRIVATE = frozenset({"_base", "_grad", "_version", "_is_view"})
+
+
+def _is_operator(name: str, member: Any) -> bool:
+    """Whether Python would prefer a special method of a subclass, if it is another one than that of `Tensor`."""
+    return name.endswith("__") and has_handler(member)
 
 
 _attach_rows()
 _attach_composites()
+_attach_operators()
 _attach_properties()
 _attach_rest()
+_list_overridable_members()
 
 
 def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

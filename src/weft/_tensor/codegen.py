@@ -11,11 +11,13 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from weft._base.device import default_device
+from weft._base.overriding import Overridden
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
@@ -30,6 +32,7 @@ from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
 from weft._tensor.named_results import tuple_of
 from weft._tensor.output import type_of_out, write_out
+from weft._tensor.overriding import dispatched, require_not_overridden, twin
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -213,7 +216,7 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
 
 def _source(op: OpDef, name: str) -> str:
     variadic = _variadic(op)
-    lines = [f"if {theirs} is not None: {ours} = {theirs}" for ours, theirs in _numpy_names(op).items()]
+    lines = [f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None" for ours, theirs in _numpy_names(op).items()]
     if op.out_decides:
         lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
     lines.append("_inputs = []")
@@ -241,7 +244,10 @@ def _source(op: OpDef, name: str) -> str:
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
             lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
-    return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
+    return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + _HANDLER
+
+
+_HANDLER = "    except _Overridden as signal:\n        return _dispatched(signal)\n"
 
 
 def _read(names: Iterable[str], separate: Sequence[str]) -> str:
@@ -304,20 +310,29 @@ def _as_operand(other: Any) -> Any:
 def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """The special methods of a row."""
     if len(op.params) == 1:
-        return dict.fromkeys(op.dunder, function)
+        assert isinstance(function, FunctionType)
+        return {name: twin(function) for name in op.dunder}
 
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
 
     def forward(input: Any, other: Any) -> Any:
-        if not isinstance(other, others):
-            return NotImplemented
-        return function(input, _as_operand(other))
+        try:
+            if not isinstance(other, others):
+                require_not_overridden(other)
+                return NotImplemented
+            return function(input, _as_operand(other))
+        except Overridden as signal:
+            return dispatched(signal)
 
     def swapped(input: Any, other: Any) -> Any:
-        if not isinstance(other, others):
-            return NotImplemented
-        return function(_as_operand(other), input)
+        try:
+            if not isinstance(other, others):
+                require_not_overridden(other)
+                return NotImplemented
+            return function(_as_operand(other), input)
+        except Overridden as signal:
+            return dispatched(signal)
 
     static = _default_static(op, 2)
     fast = forward
@@ -326,7 +341,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     functions: dict[str, Callable[..., Any]] = {}
     for name in op.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
-        functions[name] = swapped if reflected else fast
+        functions[name] = twin(swapped if reflected else fast)
         if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
             functions[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
     return functions
@@ -387,7 +402,8 @@ def _bound(
     head, passed, has_star = [], [], False
     first = next(iter(inspect.signature(body).parameters), "")
     only_by_place = False
-    for p in inspect.signature(body).parameters.values():
+    of_body = inspect.signature(body).parameters.values()
+    for p in of_body:
         if only_by_place and p.kind is not p.POSITIONAL_ONLY:
             head.append("/")
         only_by_place = p.kind is p.POSITIONAL_ONLY
@@ -403,14 +419,16 @@ def _bound(
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
     body_call = f"_body({', '.join(passed)})"
     call = f"return {body_call}"
+    values = "".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}, " for p in of_body if p.kind is not p.VAR_KEYWORD)
     if out is not None:
         head += ["out=None"] if has_star else ["*", "out=None"]
         read = _read(inspect.signature(body).parameters, separate)
-        call = f"if out is None: {call}\n        with _not_cast(): result = {body_call}\n        "
+        call = f"if out is None: {call}\n            with _not_cast(): result = {body_call}\n            "
         call += f"return _write_out(out, result, _text, {read})"
     source = (
-        f"def bound({', '.join(head)}):\n    try:\n        {call}\n"
-        f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
+        f"def bound({', '.join(head)}):\n    try:\n        try:\n            {call}\n"
+        f"        except _LEAKS as error:\n            raise _leaked({name!r}, error, ({values}))\n"
+        f"{_HANDLER}"
     )
     exec(compile(source, f"<weft {name}>", "exec"), scope)
     bound: Any = wraps(body)(scope["bound"])

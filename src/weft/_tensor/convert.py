@@ -31,6 +31,7 @@ from weft._base.dtype import (
     uint64,
 )
 from weft._base.limits import limits
+from weft._base.overriding import Overridden
 from weft._base.state import ambient, default_dtype
 from weft._lazy import metrics
 from weft._lazy.aval import Aval, aval_of, marked, named
@@ -42,6 +43,7 @@ from weft._lazy.value import NO_DATA, Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -133,21 +135,24 @@ def tensor(
     Python floats get the default type, ints `int64`. `ValueError` for nested sequences of unequal lengths.
     """
     del pin_memory
-    if isinstance(data, Tensor):
-        warnings.warn(
-            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
-            stacklevel=2,
-        )
-        result = data.detach().clone()
-        result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        result = wrap(own(result._read()))
-        return _with_names(result, names)._require_grad(requires_grad)
-    if dtype is not None and dtype.is_float8:
-        result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
-    else:
-        result = _with_names(from_host(_host_array(data, dtype), device), names)
-    return result._require_grad(True) if requires_grad else result
+    try:
+        if isinstance(data, Tensor):
+            warnings.warn(
+                "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+                stacklevel=2,
+            )
+            result = data.detach().clone()
+            result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
+            result = wrap(own(result._read()))
+            return _with_names(result, names)._require_grad(requires_grad)
+        if dtype is not None and dtype.is_float8:
+            result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
+        else:
+            result = _with_names(from_host(_host_array(data, dtype), device), names)
+        return result._require_grad(True) if requires_grad else result
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
@@ -169,6 +174,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             raise ArgumentError("new(): invalid data type 'bytes'")
         if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
             return _nested(_as_list(data), wanted)
+        require_not_overridden(data)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
     return _cast(array, wanted or type_of(array))
@@ -288,11 +294,14 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` itself if it is a tensor of that type on that device; a NumPy array is not copied."""
-    if isinstance(data, Tensor):
-        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-    if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
-        return from_numpy_array(data)
-    return tensor(data, dtype=dtype, device=device)
+    try:
+        if isinstance(data, Tensor):
+            return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
+        if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
+            return from_numpy_array(data)
+        return tensor(data, dtype=dtype, device=device)
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.overriding import Overridden
 from weft._base.state import peek
 from weft._dispatch import apply
 from weft._lazy.infer import Call
 from weft._lazy.realize import flush_if_full
 from weft._lazy.value import Value, tick
+from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 
 _new = object.__new__
+_NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
@@ -27,30 +30,33 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
 
     def function(input: Any, *, out: Any = None) -> Any:
         try:
-            x = input._value
-            signature = lookup((x.aval,))
-        except AttributeError:
-            return general(input) if out is None else general(input, out=out)
-        state = peek()
-        if signature is None or state is None or not state.plain or out is not None:
-            return general(input) if out is None else general(input, out=out)
-        value = _new(Value)
-        origin = signature.outputs[0]
-        value.origin = origin
-        value.inputs = (x,)
-        value.aval = aval = origin.aval
-        value.array = None
-        value.extras = None
-        value.num = -1
-        value.time = tick()
-        value.tape = origin.taped if x.tape is not None else None
-        pending = state.pending
-        pending.append(value)
-        if len(pending) > pending.limit:
-            flush_if_full(pending)
-        result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
-        result._value = value
-        return result
+            try:
+                x = input._value
+                signature = lookup((x.aval,))
+            except _NO_VALUE:
+                return general(input) if out is None else general(input, out=out)
+            state = peek()
+            if signature is None or state is None or not state.plain or out is not None:
+                return general(input) if out is None else general(input, out=out)
+            value = _new(Value)
+            origin = signature.outputs[0]
+            value.origin = origin
+            value.inputs = (x,)
+            value.aval = aval = origin.aval
+            value.array = None
+            value.extras = None
+            value.num = -1
+            value.time = tick()
+            value.tape = origin.taped if x.tape is not None else None
+            pending = state.pending
+            pending.append(value)
+            if len(pending) > pending.limit:
+                flush_if_full(pending)
+            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result._value = value
+            return result
+        except Overridden as signal:
+            return dispatched(signal)
 
     return function
 
@@ -62,32 +68,35 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         try:
-            a = input._value
-            b = other._value
-            signature = lookup((a.aval, b.aval))
-        except AttributeError:
-            if out is None and type(other) in numbers and isinstance(input, Tensor):
-                return wrap(apply(call, (operand(input), number(other)))[0])
-            return general(input, other) if out is None else general(input, other, out=out)
-        state = peek()
-        if signature is None or state is None or not state.plain or out is not None:
-            return general(input, other) if out is None else general(input, other, out=out)
-        value = _new(Value)
-        origin = signature.outputs[0]
-        value.origin = origin
-        value.inputs = (a, b)
-        value.aval = aval = origin.aval
-        value.array = None
-        value.extras = None
-        value.num = -1
-        value.time = tick()
-        value.tape = origin.taped if a.tape is not None or b.tape is not None else None
-        pending = state.pending
-        pending.append(value)
-        if len(pending) > pending.limit:
-            flush_if_full(pending)
-        result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
-        result._value = value
-        return result
+            try:
+                a = input._value
+                b = other._value
+                signature = lookup((a.aval, b.aval))
+            except _NO_VALUE:
+                if out is None and type(other) in numbers and isinstance(input, Tensor):
+                    return wrap(apply(call, (operand(input), number(other)))[0])
+                return general(input, other) if out is None else general(input, other, out=out)
+            state = peek()
+            if signature is None or state is None or not state.plain or out is not None:
+                return general(input, other) if out is None else general(input, other, out=out)
+            value = _new(Value)
+            origin = signature.outputs[0]
+            value.origin = origin
+            value.inputs = (a, b)
+            value.aval = aval = origin.aval
+            value.array = None
+            value.extras = None
+            value.num = -1
+            value.time = tick()
+            value.tape = origin.taped if a.tape is not None or b.tape is not None else None
+            pending = state.pending
+            pending.append(value)
+            if len(pending) > pending.limit:
+                flush_if_full(pending)
+            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result._value = value
+            return result
+        except Overridden as signal:
+            return dispatched(signal)
 
     return function

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._autograd import engine
+from weft._base.overriding import Overridden
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval, sharded
 from weft._lazy.runtime import filled_array as _filled
@@ -18,6 +19,7 @@ from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.node import GradientEdge, Location
+from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
@@ -42,32 +44,35 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
-    if ambient().transform:
-        raise backward_inside()
-    roots = _roots(_as_list(tensors), grad_tensors)
-    keep = create_graph if retain_graph is None else retain_graph
+    try:
+        if ambient().transform:
+            raise backward_inside()
+        roots = _roots(_as_list(tensors), grad_tensors)
+        keep = create_graph if retain_graph is None else retain_graph
 
-    def deliver(tape: Tape, grad: Value) -> None:
-        accumulate(tape, grad, create_graph)
+        def deliver(tape: Tape, grad: Value) -> None:
+            accumulate(tape, grad, create_graph)
 
-    if inputs is None:
-        engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
-        return
-    wanted = _as_list(inputs)
-    if not wanted:
-        raise GradientError("`inputs` argument to `backward()` cannot be empty.")
-    for tensor in wanted:
-        if isinstance(tensor, Tensor) and not tensor.requires_grad:
-            raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
-            raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
-    targets = [_place_of(x) for x in wanted]
-    grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
-    for tensor, value in zip(wanted, grads, strict=True):
-        if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
-            if tensor._tape is None:
-                tensor._tape = Tape()
-            accumulate(tensor._tape, value, create_graph)
+        if inputs is None:
+            engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
+            return
+        wanted = _as_list(inputs)
+        if not wanted:
+            raise GradientError("`inputs` argument to `backward()` cannot be empty.")
+        for tensor in wanted:
+            if isinstance(tensor, Tensor) and not tensor.requires_grad:
+                raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
+            if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
+                raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
+        targets = [_place_of(x) for x in wanted]
+        grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
+        for tensor, value in zip(wanted, grads, strict=True):
+            if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
+                if tensor._tape is None:
+                    tensor._tape = Tape()
+                accumulate(tensor._tape, value, create_graph)
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def grad(

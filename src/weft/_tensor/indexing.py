@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._base.limits import INT64
+from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class _Walk:
         except TypeError:
             if isinstance(item, str):
                 raise ArgumentError("an index must be no str: new(): invalid data type 'str'") from None
+            require_not_overridden(item)
             raise IndexRangeError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"

@@ -8,10 +8,12 @@ from functools import wraps
 from typing import Any
 
 from weft._base.dtype import bool_
+from weft._base.overriding import Overridden
 from weft._base.state import ambient
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
+from weft._tensor.overriding import dispatched
 from weft._tensor.sharing import rebind
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_writable, is_view_of, write
@@ -49,26 +51,29 @@ def inplace_of(
 
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not isinstance(input, Tensor):
-            raise refusal(input, "input", name, "Tensor")
-        if input._alias is not None or input._views is not None:
-            check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
-        if apart_from is not None:
-            check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
         try:
-            if ambient().autocast.enabled:
-                with not_cast():
+            if not isinstance(input, Tensor):
+                raise refusal(input, "input", name, "Tensor")
+            if input._alias is not None or input._views is not None:
+                check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
+            if apart_from is not None:
+                check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
+            try:
+                if ambient().autocast.enabled:
+                    with not_cast():
+                        result = function(input, *args, **kwargs)
+                else:
                     result = function(input, *args, **kwargs)
-            else:
-                result = function(input, *args, **kwargs)
-        except WeftError:
-            check_writable(input, ambient().grad)  # what PyTorch would have said first
-            raise
-        if result is NotImplemented:
-            return result
-        if is_view_of(result, input):
-            return rebind(input, result)
-        value = result._read()
-        return take_names(write(input, value, uniform=uniform), value.aval.names)
+            except WeftError:
+                check_writable(input, ambient().grad)  # what PyTorch would have said first
+                raise
+            if result is NotImplemented:
+                return result
+            if is_view_of(result, input):
+                return rebind(input, result)
+            value = result._read()
+            return take_names(write(input, value, uniform=uniform), value.aval.names)
+        except Overridden as signal:
+            return dispatched(signal)
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from weft._base.device import DeviceLike, canonical
 from weft._base.dtype import DType
@@ -11,22 +11,32 @@ from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.storage import tensor_of
 from weft._tensor.convert import resolve_device
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, UnsupportedError
 
 
 def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-    """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array.
-
-    A subclass with its own `__init__` is constructed by that.
-    """
-    if cls.__init__ is not object.__init__:
-        return object.__new__(cls)
+    """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array."""
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
     dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()
     result = tensor_of(dtype, resolve_device(None), args, device)
     result.__class__ = cls
     return result
+
+
+def make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+    """A tensor of a subclass that shares the elements of `data`, outside the tape."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentError(f"cls must be a subclass of Tensor, but got {cls!r}")
+    return data.detach().as_subclass(cls)._require_grad(require_grad)
+
+
+def make_wrapper_subclass(cls: type[Tensor], *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises `NotImplementedError`: a tensor without elements would need `__torch_dispatch__`."""
+    raise UnsupportedError(
+        f"_make_wrapper_subclass({cls.__name__}): no __torch_dispatch__ here could serve a tensor without elements. "
+        "Let the class hold a tensor, and define __torch_function__"
+    )
 
 
 class _LegacyType(type):

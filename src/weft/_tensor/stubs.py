@@ -208,7 +208,7 @@ def _with_indices(name: str, parts: list[str]) -> str:
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
     base = name.removesuffix("_")
     is_composite = any(inspect.unwrap(entry.function) is inspect.unwrap(function) for entry in COMPOSITES.values())
-    for spelled in (name, base, function.__qualname__):
+    for spelled in (name, base, function.__name__):
         row = TABLE.get(spelled)
         if row is not None and not is_composite:
             return _row(row, name, method=method)

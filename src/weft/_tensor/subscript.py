@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_, uint8
+from weft._base.overriding import Overridden
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.alias import owner_of
@@ -16,6 +17,7 @@ from weft._tensor.convert import from_host, tensor
 from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.scalar import fitting
 from weft._tensor.tensor import Tensor, placed_with
 from weft._tensor.view import check_overlap, check_writable, write
@@ -49,7 +51,10 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
     def make(item: Any) -> Tensor:
-        return item if isinstance(item, Tensor) else placed_with(x, tensor(item, device=x.device))
+        if isinstance(item, Tensor):
+            return item
+        require_not_overridden(item)
+        return placed_with(x, tensor(item, device=x.device))
 
     return normalise_index(index, x.shape, make, nonzero_dims, all_slices=ambient().capture is not None)
 
@@ -63,46 +68,55 @@ def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
 
 def getitem(x: Tensor, index: Any) -> Tensor:
     """`x[index]`: a view for ints, slices, `...` and None; a new tensor if the index has tensors or lists."""
-    if type(index) is int:  # the most common case; the plan refuses indices out of range
-        sizes = x._read().aval.size
-        if sizes and -sizes[0] <= index < sizes[0]:
-            return op.select(x, 0, index % sizes[0])
-    plan = _plan(x, index)
-    view = _walked(x, plan)
-    if plan.indices:
-        return op.index(view, indices=plan.indices, spec=plan.spec)
-    return view if plan.steps else op.alias(x)
+    try:
+        if type(index) is int:  # the most common case; the plan refuses indices out of range
+            sizes = x._read().aval.size
+            if sizes and -sizes[0] <= index < sizes[0]:
+                return op.select(x, 0, index % sizes[0])
+        plan = _plan(x, index)
+        view = _walked(x, plan)
+        if plan.indices:
+            return op.index(view, indices=plan.indices, spec=plan.spec)
+        return view if plan.steps else op.alias(x)
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def setitem(x: Tensor, index: Any, values: Any) -> None:
     """Write `values`, a tensor or a number that broadcasts to the shape of `x[index]`."""
-    if index is False:
-        return
-    if index is True:
-        index = None
-    if not isinstance(values, (Tensor, int, float, complex, np.generic)):
-        if not isinstance(values, (np.ndarray, list, tuple)):
-            raise ArgumentError(
-                f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{array_hint(values)}"
-            )
-        values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
-    if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
-        write(x, op.masked_fill(x, index, values)._read())
-        return
-    plan = _plan(x, index)
-    target = _walked(x, plan)
-    if not plan.indices:
-        if values is target:
-            check_writable(x, ambient().grad)
+    try:
+        if index is False:
             return
-        write(target, _filled(target, values)._read())
-        return
-    source = values if isinstance(values, Tensor) else tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
-    source = as_filling(x, plan.masks, len(plan.indices), source)
-    while source.ndim and source.shape[0] == 1:  # as in PyTorch, leading dims of size one are dropped
-        source = op.squeeze(source, 0)
-    check_overlap(target, [source, *plan.indices], wholly=True)
-    write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
+        if index is True:
+            index = None
+        if not isinstance(values, (Tensor, int, float, complex, np.generic)):
+            if not isinstance(values, (np.ndarray, list, tuple)):
+                require_not_overridden(values)
+                raise ArgumentError(
+                    f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{array_hint(values)}"
+                )
+            values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
+        if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
+            write(x, op.masked_fill(x, index, values)._read())
+            return
+        plan = _plan(x, index)
+        target = _walked(x, plan)
+        if not plan.indices:
+            if values is target:
+                check_writable(x, ambient().grad)
+                return
+            write(target, _filled(target, values)._read())
+            return
+        source: Any = values
+        if not isinstance(values, Tensor):
+            source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
+        source = as_filling(x, plan.masks, len(plan.indices), source)
+        while source.ndim and source.shape[0] == 1:  # as in PyTorch, leading dims of size one are dropped
+            source = op.squeeze(source, 0)
+        check_overlap(target, [source, *plan.indices], wholly=True)
+        write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:

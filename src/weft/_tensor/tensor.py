@@ -12,6 +12,7 @@ import numpy as np
 from weft._autograd.graph import hooks_of
 from weft._base.device import META, device
 from weft._base.handles import Handle
+from weft._base.overriding import Overridden
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
@@ -25,6 +26,7 @@ from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -48,6 +50,10 @@ class Tensor(TensorBase):
     Operators are recorded when called, and computed when a value is needed. The tensor is a mutable handle: an in-place
     operator makes it refer to another value, and never changes a value that is saved for a backward pass.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        become_overriding(cls)
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -249,7 +255,10 @@ class Tensor(TensorBase):
 
     def detach(self) -> Tensor:
         """A view of the same elements through which no gradient flows."""
-        return view.make_detached_view(wrap(own(operand(self))), self)
+        try:
+            return view.make_detached_view(wrap(own(operand(self))), self)
+        except Overridden as signal:
+            return dispatched(signal)
 
     def detach_(self) -> Tensor:
         """Make it a leaf, without history. The gradient that it has accumulated stays."""
@@ -321,9 +330,12 @@ class Tensor(TensorBase):
 
     def item(self) -> Any:
         """The only element, as a Python number."""
-        if self.numel() != 1:
-            raise ConversionError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
-        return self._host().reshape(()).item()
+        try:
+            if self.numel() != 1:
+                raise ConversionError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+            return self._host().reshape(()).item()
+        except Overridden as signal:
+            return dispatched(signal)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
@@ -394,7 +406,7 @@ class Tensor(TensorBase):
         return self.flip(0)
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.ndim:
+        if not self.dim():
             raise ArgumentError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
 
@@ -428,4 +440,5 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
         if capture is not None:
             capture.read(x, value)
         return value
+    require_not_overridden(x)
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{array_hint(x)}")

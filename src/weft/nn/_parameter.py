@@ -7,6 +7,7 @@ from typing import Any
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.overriding import disabled
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
@@ -32,6 +33,8 @@ class Parameter(Tensor):
     It shares its elements with the tensor that it is made from: a write to one changes the other.
     """
 
+    __torch_function__ = disabled
+
     def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
         """A parameter that has the elements of `data`; it is sharded if `data` is."""
         return _new(cls, data)
@@ -53,6 +56,8 @@ class Parameter(Tensor):
 
 class Buffer(Tensor):
     """A tensor that modules register as a buffer, and save if it is `persistent`."""
+
+    __torch_function__ = disabled
 
     persistent: bool
 

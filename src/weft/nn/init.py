@@ -11,6 +11,7 @@ from typing import Any
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.generator import Generator
+from weft._tensor.overriding import overridable
 from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import ValueRangeError
 
@@ -56,12 +57,14 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     return _GAINS[nonlinearity]
 
 
+@overridable
 @_untaped
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
     """Uniform numbers from [a, b)."""
     tensor.uniform_(a, b, generator=generator)
 
 
+@overridable
 @_untaped
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
     """Normal numbers."""
@@ -95,6 +98,7 @@ def trunc_normal_(
     tensor.mul_(sign * std).add_(mean).clamp_(a, b)
 
 
+@overridable
 @_untaped
 def constant_(tensor: Tensor, val: float) -> Any:
     """One number everywhere."""
@@ -172,6 +176,7 @@ def _is_empty(tensor: Tensor) -> bool:
     return False
 
 
+@overridable
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,

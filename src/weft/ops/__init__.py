@@ -2,6 +2,9 @@
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from weft.ops._namespaces import NAMESPACES
 
 from weft.ops._aten import aten as aten
 
@@ -11,3 +14,10 @@ LOADED = tuple(
     if not path.stem.startswith("_")
 )
 """The modules that hold the rows."""
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return NAMESPACES[name]
+    except KeyError:
+        raise AttributeError(f"'_OpNamespace' {name!r} does not exist: no operators were defined in it") from None

@@ -7,6 +7,7 @@ from typing import Any
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
 from weft._tensor.codegen import composite, op
+from weft._tensor.overriding import require_not_overridden
 from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -15,7 +16,10 @@ from weft.ops._type_names import scalar_name
 
 
 def _is_operand(value: Any) -> bool:
-    return isinstance(value, Tensor | bool | int | float | complex)
+    if isinstance(value, Tensor | bool | int | float | complex):
+        return True
+    require_not_overridden(value)
+    return False
 
 
 @composite(inplace=True)

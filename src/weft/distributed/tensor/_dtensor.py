@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from weft._lazy.aval import named
 from weft._lazy.value import Value
+from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
@@ -24,6 +25,8 @@ class DTensor(Tensor):
     Programs use it like a tensor of its whole size. An operator runs on the parts of each process, after what it needs
     has been moved; the results are distributed, too. All processes of the mesh must call the same operators.
     """
+
+    __torch_function__ = disabled
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises: use `DTensor.from_local`, `distribute_tensor`, or a factory of `distributed.tensor`."""

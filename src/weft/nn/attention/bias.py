@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.dtype import bool_
 from weft._tensor.composite.create import ones
+from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
 
@@ -20,6 +21,8 @@ class CausalVariant(IntEnum):
 
 class CausalBias(Tensor):
     """A bool mask (queries, keys) for `attn_mask` of `scaled_dot_product_attention`: true where a query sees a key."""
+
+    __torch_function__ = disabled
 
     variant: CausalVariant
     seq_len_q: int

@@ -1,0 +1,83 @@
+"""What PyTorch's programs take from its extension module for `__torch_function__`, under these names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.state import ambient, set_field
+from weft._tensor.base import TensorBase as _TensorBase
+from weft._tensor.overriding import disabled as _disabled_torch_function_impl
+from weft._tensor.overriding import setting
+
+TensorBase = _TensorBase
+"""What `Tensor` derives from."""
+
+
+class DisableTorchFunctionSubclass(setting):
+    """A block in which classes of arguments override nothing; modes still do."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=False)
+
+
+class DisableTorchFunction(setting):
+    """A block in which neither classes of arguments nor modes override anything."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=False, by_modes=False)
+
+
+class _EnableTorchFunction(setting):
+    """A block, within one of the others, in which classes of arguments and modes override functions again."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=True, by_modes=True)
+
+
+def _is_torch_function_enabled() -> bool:
+    return ambient().overrides.by_classes
+
+
+def _is_torch_function_all_disabled() -> bool:
+    overrides = ambient().overrides
+    return not (overrides.by_classes or overrides.by_modes)
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    return ambient().overrides.mode is not None
+
+
+def _len_torch_function_stack() -> int:
+    return len(ambient().overrides.modes)
+
+
+def _get_function_stack_at(index: int) -> Any:
+    return ambient().overrides.modes[index]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
+
+
+def _pop_torch_function_stack() -> Any:
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
+    return overrides.modes[-1]
+
+
+__all__ = [
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
+    "TensorBase",
+    "_EnableTorchFunction",
+    "_TensorBase",
+    "_disabled_torch_function_impl",
+    "_get_function_stack_at",
+    "_is_torch_function_all_disabled",
+    "_is_torch_function_enabled",
+    "_is_torch_function_mode_enabled",
+    "_len_torch_function_stack",
+    "_pop_torch_function_stack",
+    "_push_on_torch_function_stack",
+]

@@ -1,0 +1,125 @@
+"""How a call ends up at `__torch_function__`, at no cost for calls that do not.
+
+What must not be read by the library (the value of a tensor whose class overrides functions; the ambient record while a
+mode of `weft.overrides` is on) raises `Overridden` when a public function reads it. That function's handler then calls
+`__torch_function__` in its stead. So calls on plain tensors make no test: a `try` that succeeds costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Who is asked before a public function runs: the modes, the innermost last, and the classes of arguments."""
+
+    modes: tuple[Any, ...] = ()
+    by_modes: bool = True
+    by_classes: bool = True
+
+    @property
+    def mode(self) -> Any:
+        """The mode that is asked first, or None."""
+        return self.modes[-1] if self.modes and self.by_modes else None
+
+    def replaced(self, **fields: Any) -> Overrides:
+        """The same with other fields."""
+        return replace(self, **fields)
+
+
+class Overridden(Exception):
+    """Raised within a public function that is overridden; `frame` is that of the function that handles it."""
+
+    def __init__(self, frame: FrameType) -> None:
+        super().__init__("the function is overridden by __torch_function__")
+        self.frame = frame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler:
+    """A function that catches `Overridden`.
+
+    public     what `__torch_function__` gets: the function itself, or the `__get__` of a property
+    function   the one that has the parameters
+    operator   whether it is a special method, which returns `NotImplemented` instead of raising `TypeError`
+    only_modes whether classes of arguments do not override it
+    """
+
+    public: Callable[..., Any]
+    function: FunctionType
+    operator: bool = False
+    only_modes: bool = False
+
+
+_HANDLERS: dict[int, Handler] = {}  # by the id of the code: equal code may belong to different functions
+_USERS: set[int] = set()  # ids of codes that call public functions as users do
+_FOLDERS = ("_base", "ops", "_lazy", "_autograd", "_tensor")
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_INSIDE = (*(f"{_PACKAGE}/{name}/" for name in _FOLDERS), f"{_PACKAGE}/_dispatch.py", "<weft", contextlib.__file__)
+
+
+def handles(function: Any, public: Any, *, operator: bool = False, only_modes: bool = False) -> None:
+    """Let a function, which calls `dispatched` if it catches `Overridden`, stand for a public one."""
+    function.__code__ = function.__code__.replace()  # a code of its own
+    _HANDLERS[id(function.__code__)] = Handler(public, function, operator, only_modes)
+
+
+def has_handler(function: Any) -> bool:
+    """Whether a function catches `Overridden`."""
+    return isinstance(function, FunctionType) and not _CALLS.isdisjoint(function.__code__.co_names)
+
+
+_CALLS = {"dispatched", "_dispatched"}
+
+
+def acts_for_user(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function of the library of which users see the functions that it calls."""
+    assert isinstance(function, FunctionType)
+    _USERS.add(id(function.__code__))
+    return function
+
+
+def handler_at(frame: FrameType) -> Handler:
+    """The handler that a frame runs."""
+    return _HANDLERS[id(frame.f_code)]
+
+
+def raise_overridden(argument: Any = None) -> None:
+    """End the public function that the user has called, if it can be overridden: by a mode, or by its argument."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    outermost: FrameType | None = None
+    while frame is not None and _is_inside(frame.f_code):
+        handler = _HANDLERS.get(id(frame.f_code))
+        outermost = None if handler is None or (argument is not None and handler.only_modes) else frame
+        frame = frame.f_back
+    if outermost is not None and (argument is None or any(x is argument for x in _arguments(outermost))):
+        raise Overridden(outermost)
+
+
+def _arguments(frame: FrameType) -> Iterator[Any]:
+    """The arguments that a frame was called with, and the entries of lists and tuples among them."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    for name in code.co_varnames[:count]:
+        x: Any = frame.f_locals.get(name)
+        parts: list[Any] = [*x.values()] if isinstance(x, dict) else [x]
+        for part in parts:
+            yield part
+            if isinstance(part, list | tuple):
+                yield from part
+
+
+CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
+"""Flags of code. `inspect` has names for them, and is slow to import."""
+
+
+def _is_inside(code: CodeType) -> bool:
+    return code.co_filename.startswith(_INSIDE) and id(code) not in _USERS

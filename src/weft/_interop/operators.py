@@ -1,0 +1,158 @@
+"""`weft.ops.<namespace>.<name>.<overload>`: users' operators by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+import weft.ops as _ops
+from weft._base.state import ambient
+from weft._tensor.overriding import flat, handle, overriding_among
+from weft.errors import ArgumentError, RegistrationError
+from weft.ops._namespaces import NAMESPACES
+
+
+class Tag(Enum):
+    """What PyTorch's programs say of an operator. It is not needed here: all of it follows from the body."""
+
+    core = auto()
+    cudagraph_unsafe = auto()
+    data_dependent_output = auto()
+    dynamic_output_shape = auto()
+    flexible_layout = auto()
+    generated = auto()
+    inplace = auto()
+    inplace_view = auto()
+    maybe_aliasing_or_mutating = auto()
+    needs_exact_strides = auto()
+    needs_fixed_stride_order = auto()
+    nondeterministic_bitwise = auto()
+    nondeterministic_seeded = auto()
+    out = auto()
+    pointwise = auto()
+    pt2_compliant_tag = auto()
+    view_copy = auto()
+
+
+class OpOverload:
+    """One overload of an operator: call it on tensors."""
+
+    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Any) -> None:
+        self.overloadpacket = packet
+        self.operator = operator
+        self.namespace = packet.namespace
+        self._overloadname = overload or "default"
+        self.__name__ = f"{packet.__name__}.{self._overloadname}"
+
+    @property
+    def _schema(self) -> str:
+        return self.operator.schema
+
+    def name(self) -> str:
+        """The name as in schemas, such as `mylib::foo.Scalar`."""
+        overload = "" if self._overloadname == "default" else f".{self._overloadname}"
+        return f"{self.namespace}::{self.overloadpacket.__name__}{overload}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the operator."""
+        return self.operator(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return f"{self.overloadpacket}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.overloadpacket}', overload='{self._overloadname}')>"
+
+
+class OpOverloadPacket:
+    """All overloads of an operator. A call goes to the first that takes the arguments."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.__name__ = name
+        self._overloads: dict[str, OpOverload] = {}
+
+    def overloads(self) -> list[str]:
+        """The names of the overloads."""
+        return list(self._overloads)
+
+    def __getattr__(self, name: str) -> OpOverload:
+        try:
+            return self.__dict__["_overloads"][name]
+        except KeyError:
+            raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'") from None
+
+    def __dir__(self) -> list[str]:
+        return self.overloads()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the operator."""
+        relevant = list(flat(args, kwargs))
+        if ambient().overrides.mode is not None or overriding_among(relevant):
+            return handle(self, relevant, args, kwargs)
+        *others, last = self._overloads.values()
+        for overload in others:
+            try:
+                return overload(*args, **kwargs)
+            except ArgumentError:
+                continue
+        return last(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='{self}')>"
+
+
+class OpNamespace:
+    """The operators of a namespace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._packets: dict[str, OpOverloadPacket] = {}
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        try:
+            return self.__dict__["_packets"][name]
+        except KeyError:
+            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packets)
+
+    def __dir__(self) -> list[str]:
+        return list(self._packets)
+
+
+def publish(operator: Any, name: str, overload: str = "") -> None:
+    """Let an operator be found under its name, instead of one that had it before."""
+    namespace, _, own = name.partition("::")
+    if hasattr(_ops, namespace) and namespace not in NAMESPACES:
+        raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
+    packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
+    packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
+    packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
+
+
+def withdraw(name: str, overload: str = "") -> None:
+    """Let an operator be found no more."""
+    namespace, _, own = name.partition("::")
+    packets = NAMESPACES[namespace]._packets
+    packets[own]._overloads.pop(overload or "default", None)
+    if not packets[own]._overloads:
+        del packets[own]
+
+
+def lookup(name: Any) -> Any:
+    """The operator called `namespace::name` or `namespace::name.overload`, or that of an overload; `RuntimeError`."""
+    if not isinstance(name, str):
+        return getattr(name, "operator", name)
+    qualified, _, overload = name.partition(".")
+    namespace, _, own = qualified.partition("::")
+    packet = getattr(NAMESPACES.get(namespace), "_packets", {}).get(own)
+    entry = None if packet is None else packet._overloads.get(overload or "default")
+    if entry is None:
+        raise RegistrationError(f"operator {name} does not exist; define it first, by custom_op or Library.define")
+    return entry.operator

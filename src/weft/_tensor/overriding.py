@@ -1,0 +1,279 @@
+"""`__torch_function__`: who is asked instead of a public function, in which order, with which arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
+from types import FrameType, FunctionType
+from typing import Any
+
+from weft._base.overriding import (
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+    Handler,
+    Overridden,
+    acts_for_user,
+    handler_at,
+    handles,
+    raise_overridden,
+)
+from weft._base.state import ambient, set_field
+from weft._tensor.base import TensorBase
+from weft.errors import ArgumentError
+
+
+def disabled(*_: Any, **__: Any) -> Any:
+    """The `__torch_function__` of classes that override nothing, such as `Parameter`."""
+    return NotImplemented
+
+
+class _Guarded:
+    """The attribute `_value` of an overriding class, which a public function cannot read."""
+
+    def __get__(self, tensor: TensorBase | None, kind: type) -> Any:
+        if tensor is None:
+            return self
+        require_not_overridden(tensor)
+        try:
+            return tensor.__dict__["_value"]
+        except KeyError:
+            raise AttributeError(f"this {kind.__name__} has no elements: its `__new__` has made no tensor") from None
+
+    def __set__(self, tensor: TensorBase, value: Any) -> None:
+        tensor.__dict__["_value"] = value
+
+
+_GUARD = _Guarded()
+
+MEMBERS: dict[str, Any] = {}
+"""The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
+
+
+def become_overriding(kind: type[TensorBase]) -> None:
+    """Let a new subclass of `Tensor` override functions, unless it says that it does not."""
+    if getattr(kind, "__torch_function__", disabled) is disabled:
+        return
+    kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
+    for name, member in MEMBERS.items():
+        if _inherited(kind, name) is member:
+            setattr(kind, name, _overridable_member(member))
+
+
+@cache
+def _overridable_member(member: Any) -> Any:
+    if not isinstance(member, property):
+        return overridable(member, member)
+    public = (member.__get__, member.__set__, member.__delete__)
+    parts = (member.fget, member.fset, member.fdel)
+    read, write, delete = [part and overridable(part, whole) for part, whole in zip(parts, public, strict=True)]
+    return property(read, write, delete, member.__doc__)
+
+
+def _inherited(kind: type, name: str) -> Any:
+    return next((c.__dict__[name] for c in kind.__mro__ if name in c.__dict__), None)
+
+
+def is_overriding(kind: type) -> bool:
+    """Whether objects of a class are asked: it has a `__torch_function__`, and is neither `Tensor` nor `Parameter`."""
+    if getattr(kind, "__torch_function__", disabled) is disabled:
+        return False
+    return hasattr(kind, "_value") or not issubclass(kind, TensorBase)
+
+
+def require_not_overridden(x: Any) -> None:
+    """End the public function that the user has called if the class of its argument `x` overrides it."""
+    if is_overriding(type(x)) and ambient().overrides.by_classes:
+        raise_overridden(x)
+
+
+# --- from a signal to a call --------------------------------------------------------------------------------------
+
+
+def dispatched(signal: Overridden) -> Any:
+    """What a public function returns that has caught `signal`: the result of `__torch_function__`."""
+    frame = sys._getframe(1)
+    if signal.frame is not frame:
+        raise signal
+    handler = handler_at(frame)
+    args, kwargs = _arguments(handler, frame)
+    result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
+    if result is NotImplemented and not handler.operator:
+        raise _no_implementation(handler.public, flat(args, kwargs))
+    return result
+
+
+def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a handler's call: by position what has no default and what may override, all else by keyword."""
+    code, values = frame.f_code, frame.f_locals
+    function: Any = handler.function
+    names = code.co_varnames
+    count, only_keywords = code.co_argcount, code.co_kwonlyargcount
+    rest = count + only_keywords
+    has_rest = bool(code.co_flags & CO_VARARGS)
+    defaults = dict(zip(reversed(names[:count]), reversed(function.__defaults__ or ()), strict=False))
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for at, name in enumerate(names[:count]):
+        value = values[name]
+        if name not in defaults or at < code.co_posonlyargcount or has_rest or (len(args) == at and _has_tensor(value)):
+            args.append(value)
+        elif value is not defaults[name]:
+            kwargs[name] = value
+    own = function.__kwdefaults__ or {}
+    for name in names[count:rest]:
+        if name not in own or values[name] is not own[name]:
+            kwargs[name] = values[name]
+    if has_rest:
+        args += values[names[rest]]
+    if code.co_flags & CO_VARKEYWORDS:
+        kwargs |= values[names[rest + has_rest]]
+    return tuple(args), kwargs
+
+
+def _has_tensor(x: Any) -> bool:
+    return any(isinstance(part, TensorBase) or is_overriding(type(part)) for part in flat((x,), {}))
+
+
+def flat(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+    """Arguments, with the entries of lists and tuples."""
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, list | tuple):
+            yield from x
+        else:
+            yield x
+
+
+def overriding_among(relevant: Iterable[Any]) -> list[Any]:
+    """One object of each overriding class, in the order in which they are asked: subclasses before their bases."""
+    order: list[Any] = []
+    if not ambient().overrides.by_classes:
+        return order
+    for x in relevant:
+        kind = type(x)
+        if is_overriding(kind) and kind not in map(type, order):
+            at = next((at for at, other in enumerate(order) if issubclass(kind, type(other))), len(order))
+            order.insert(at, x)
+    return order
+
+
+@acts_for_user
+def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
+    types = tuple(map(type, overriding))
+    overrides = ambient().overrides
+    if overrides.mode is not None:
+        with setting(modes=overrides.modes[:-1]):
+            result = overrides.mode.__torch_function__(public, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    for x in overriding:
+        result = x.__torch_function__(public, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
+
+
+def handle(public: Any, relevant: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
+    relevant = list(relevant)
+    result = _answer(public, overriding_among(relevant), args, kwargs)
+    if result is NotImplemented:
+        raise _no_implementation(public, relevant)
+    return result
+
+
+def _no_implementation(public: Any, relevant: Iterable[Any]) -> ArgumentError:
+    mode = ambient().overrides.mode
+    kinds = [type(x) for x in overriding_among(relevant)]
+    return ArgumentError(
+        f"no implementation found for '{name_of(public)}' on types that implement __torch_function__: {kinds}"
+        + (f" nor in mode {mode}" if mode is not None else "")
+    )
+
+
+def name_of(public: Any) -> str:
+    """The name of a public function, such as `torch.Tensor.add`, or of a property's method."""
+    if not hasattr(public, "__qualname__"):  # an operator of the user's
+        return str(public)
+    if public.__name__ in ("__get__", "__set__", "__delete__"):
+        return f"{name_of(public.__self__.fget)}.{public.__name__}"
+    return f"{public.__module__}.{public.__qualname__}".replace("weft", "torch", 1)
+
+
+class setting:
+    """Set fields of `Overrides` within a block; what else the block sets stays set."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._old = old = ambient().overrides
+        set_field(overrides=old.replaced(**self._fields))
+
+    def __exit__(self, *_: object) -> None:
+        set_field(overrides=self._old)
+
+
+# --- what overriding classes inherit ------------------------------------------------------------------------------
+
+NOT_WRAPPED: list[Any] = []
+"""Methods of properties whose results are as they were stored, such as `Tensor.grad.__get__`."""
+
+
+@acts_for_user
+def by_default(
+    cls: Any, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    """Call `func`, and make tensors among its results tensors of this class.
+
+    `NotImplemented` if the class of an argument is no base of this one.
+    """
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with setting(by_classes=False):
+        result = func(*args, **(kwargs or {}))
+        return result if func in NOT_WRAPPED else _converted(result, cls)
+
+
+def _converted(result: Any, kind: type) -> Any:
+    if isinstance(result, TensorBase) and not isinstance(result, kind):
+        return result.as_subclass(kind)
+    if isinstance(result, tuple | list):
+        parts = [_converted(x, kind) for x in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def overridable(function: Callable[..., Any], public: Any = None, *, only_modes: bool = False) -> Any:
+    """A public function that can be overridden, of one that does nothing for it. `public` is what it stands for."""
+
+    @wraps(function)
+    def form(*args: Any, **kwargs: Any) -> Any:
+        try:
+            _require_none_overriding(args, kwargs)
+            return function(*args, **kwargs)
+        except Overridden as signal:
+            return dispatched(signal)
+
+    handles(form, form if public is None else public, only_modes=only_modes)
+    return form
+
+
+def _require_none_overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    state = ambient().overrides
+    if state.mode is not None:
+        raise_overridden()
+    for x in overriding_among(flat(args, kwargs)):
+        require_not_overridden(x)
+
+
+def twin(function: FunctionType) -> FunctionType:
+    """A function that does the same, as a method of `Tensor` does what a function of the package does."""
+    other = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    other.__dict__.update(function.__dict__)
+    other.__kwdefaults__, other.__annotations__ = function.__kwdefaults__, function.__annotations__
+    other.__doc__, other.__module__, other.__qualname__ = function.__doc__, function.__module__, function.__qualname__
+    return other
