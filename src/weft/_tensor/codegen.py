@@ -94,6 +94,7 @@ _SCOPE: dict[str, Any] = {
     "_filling": arguments.filling,
     "_scalar": arguments.scalar_value,
     "_within": arguments.within,
+    "_older": arguments.older,
     "_constant": arguments.constant,
     "_sizes": arguments.sizes,
     "_sizes_one_by_one": arguments.sizes_one_by_one,
@@ -240,6 +241,10 @@ def _source(op: OpDef, name: str) -> str:
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
             lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
+    if op.older:
+        head = head.replace("*, ", "*_more, ", 1)
+        places, scalars = (", ".join(p.name for p in op.params if p.keyword_only is by_name) for by_name in (False, True))
+        lines.insert(0, f"if _more: return {name}(**_older(_op, ({places}, *_more), ({scalars},)), out=out)")
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
 

@@ -160,7 +160,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     elif not isinstance(data, np.generic) and not hasattr(data, "__array__"):
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
-        if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
+        if _is_sequence(data):
             return _nested(_as_list(data), wanted)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
@@ -168,6 +168,18 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
 
 _SEQUENCES = (list, tuple, range)
+_NO_SEQUENCES = (str, bytes, dict, np.ndarray, np.generic, Tensor)
+
+
+def _is_sequence(data: Any) -> bool:
+    """Whether an object can be indexed like a list, as deques can."""
+    if isinstance(data, _SEQUENCES):
+        return True
+    if isinstance(data, _NO_SEQUENCES):
+        return False
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "__array__")
+
+
 _MOST_DIMS = 128
 
 
@@ -193,7 +205,7 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
     level: Any = data
-    while isinstance(level, _SEQUENCES):
+    while _is_sequence(level):
         shape.append(len(level))
         if not level:
             break
@@ -221,11 +233,11 @@ def _element(x: Tensor) -> np.generic:
 
 def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
     if depth == len(shape):
-        if isinstance(data, _SEQUENCES):
+        if _is_sequence(data):
             raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
         out.append(data)
         return
-    if not isinstance(data, _SEQUENCES):
+    if not _is_sequence(data):
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
         raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
