@@ -8,7 +8,7 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
+    "multiprocessing", "nn", "onnx", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
     "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name

@@ -243,7 +243,8 @@ def _source(op: OpDef, name: str) -> str:
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     if op.older:
         head = head.replace("*, ", "*_more, ", 1)
-        places, scalars = (", ".join(p.name for p in op.params if p.keyword_only is by_name) for by_name in (False, True))
+        places = ", ".join(p.name for p in op.params if not p.keyword_only)
+        scalars = ", ".join(p.name for p in op.params if p.keyword_only)
         lines.insert(0, f"if _more: return {name}(**_older(_op, ({places}, *_more), ({scalars},)), out=out)")
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 

@@ -105,7 +105,8 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The elements as `dtype`; without it, the name of the type.
 
-    A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which device.
+    A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which
+    device.
     """
     if dtype is None:
         home = "" if input.device.type == "cpu" else f"{input.device.type}."

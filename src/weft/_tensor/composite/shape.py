@@ -11,7 +11,15 @@ from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_o
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.errors import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    IndexRangeError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedDTypeError,
+)
 from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._type_names import scalar_name
 
