@@ -131,7 +131,7 @@ from weft._base.dtype import float32 as float32
 from weft._base.dtype import float64 as float64
 from weft._tensor.protocols import from_dlpack as from_dlpack
 from weft._interop.from_jax import from_jax as from_jax
-from weft._tensor.convert import from_numpy_array as from_numpy
+from weft._tensor.convert import tensor_over as from_numpy
 from weft._tensor.protocols import frombuffer as frombuffer
 from weft.amp._state import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from weft.amp._state import get_autocast_dtype as get_autocast_dtype

@@ -79,7 +79,7 @@ _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
     "get_default_dtype": ("weft._base.state", "default_dtype"),
-    "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
+    "from_numpy": ("weft._tensor.convert", "tensor_over"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from weft._base.dtype import DType
 from weft._lazy.infer import Call
@@ -46,6 +47,7 @@ class TensorBase(Derived):
     _views: list[weakref.ref[TensorBase]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
+    _memory: Any = None  # of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one
     _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
 
     def _read(self) -> Value:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import CPU
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
@@ -24,7 +25,7 @@ from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
-from weft._tensor.convert import existing, from_numpy_array
+from weft._tensor.convert import existing, from_host
 from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
 from weft._tensor.named_results import tuple_of
@@ -303,7 +304,7 @@ _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
 
 def _as_operand(other: Any) -> Any:
-    return from_numpy_array(other) if isinstance(other, np.ndarray) else other
+    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
 
 
 def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -40,6 +40,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.numpy_memory import NumPyMemory, is_writeable, memory_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -292,22 +293,41 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` itself if it is a tensor of that type on that device; a NumPy array is not copied."""
+    """`data` itself if it is a tensor of that type on that device; `from_numpy(data)` for an array; else a copy."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-    if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
-        return from_numpy_array(data)
+    if isinstance(data, np.ndarray) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
+        return tensor_over(data)
     return tensor(data, dtype=dtype, device=device)
 
 
-def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor over the memory of a NumPy array, without a copy if the memory is aligned and dense.
+def _type_or_none(array: np.ndarray[Any, Any]) -> DType | None:
+    return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
-    Values are immutable here: do not write to the array while the tensor is in use. Arrays that are read-only, strided
-    or not aligned to 64 bytes are copied.
+
+def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor that shows the same elements as a NumPy array.
+
+    What is written to the tensor is written to the array, too. NumPy cannot write to the array, nor to the one that it
+    is a part of, while the tensor or one that shares its elements is there: that raises `ValueError` ("read-only"). To
+    write to both, write to the tensor; to part them, use `torch.tensor(array)`, which copies. Arrays that were
+    read-only before are copied. `TypeError` for anything but an array of numbers.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+    refuse_negative_strides(array)
+    type_of(array)
+    memory = memory_of(array)
+    if memory is not None:
+        return memory.owner().detach()
+    result = from_host(array, CPU)
+    if is_writeable(array) and array.size:
+        result._memory, result._views = NumPyMemory(array, result), []
+    return result
+
+
+def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor with the elements of a NumPy array that nobody writes to, without a copy if the memory permits it."""
     refuse_negative_strides(array)
     dtype = type_of(array)
     aligned = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable

@@ -95,12 +95,12 @@ def _leave_storage(target: TensorBase) -> None:
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:
+        target._memory = None
         return
     hidden: TensorBase = object.__new__(type(target))
     hidden._value = target._value
     if alias is None:
-        hidden._writes, hidden._address = target._writes, target._address
-        target._writes = target._address = 0
+        _hand_over(target, hidden)
     else:
         attach(hidden, Alias(alias.base, alias.steps, alias.tracked))
     _repoint(views, target, hidden, tracked=hidden)
@@ -108,9 +108,18 @@ def _leave_storage(target: TensorBase) -> None:
 
 def _move_storage(owner: TensorBase, target: TensorBase) -> None:
     """Make `target` the owner of a storage. Views that are apart follow; others stay with the tensor of their graph."""
-    target._writes, target._address = owner._writes, owner._address
+    _hand_over(owner, target)
     views, owner._views = owner._views or [], None
     _repoint(views, owner, target, tracked=owner)
+
+
+def _hand_over(old: TensorBase, new: TensorBase) -> None:
+    """Let another tensor be the owner of a storage."""
+    new._writes, new._address = old._writes, old._address
+    old._writes = old._address = 0
+    if old._memory is not None:
+        new._memory, old._memory = old._memory, None
+        new._memory.owner = weakref.ref(new)
 
 
 def _repoint(views: list[weakref.ref[TensorBase]], old: TensorBase, new: TensorBase, *, tracked: TensorBase) -> None:
