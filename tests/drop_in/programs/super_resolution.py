@@ -11,7 +11,7 @@ from common import drawn, fill, report
 
 class Net(nn.Module):
     def __init__(self, upscale_factor):
-        super(Net, self).__init__()
+        super().__init__()
         self.relu = nn.ReLU()
         self.conv1 = nn.Conv2d(1, 8, (5, 5), (1, 1), (2, 2))
         self.conv2 = nn.Conv2d(8, 8, (3, 3), (1, 1), (1, 1))

@@ -11,7 +11,7 @@ from common import fill, report
 
 class Sequence(nn.Module):
     def __init__(self):
-        super(Sequence, self).__init__()
+        super().__init__()
         self.lstm1 = nn.LSTMCell(1, 8)
         self.lstm2 = nn.LSTMCell(8, 8)
         self.linear = nn.Linear(8, 1)
