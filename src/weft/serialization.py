@@ -159,7 +159,7 @@ def load(
     PyTorch's files. The names in `_extra_files` get the bytes of the extra files with these names.
 
     `CheckpointError` gives the reason if a file is not a checkpoint or not complete. It is also a
-    `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no known format, and an `EOFError`
+    `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no stand_in format, and an `EOFError`
     if the file is empty. `AttributeError` if `f` is not a file.
     """
     trusts = _trusts(weights_only, pickle_module)
@@ -214,7 +214,7 @@ class _Reading:
         """The reader of the pickles in PyTorch's files whose code may be run."""
         if not self.trusts:
             return None
-        return lambda file, stored, known: whole.trusting(file, stored, self.pickle_module, self.encoding, known)
+        return lambda file, stored, stand_in: whole.trusting(file, stored, self.pickle_module, self.encoding, stand_in)
 
 
 def load_file(filename: Any, device: DeviceLike = "cpu") -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 from weft.nn._state_dict import StateDict
 
-_LISTED = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
+_KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
 _OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
 
 
@@ -68,7 +68,7 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
         def persistent_id(self, obj: Any) -> Any:
             if isinstance(obj, _Elements):
                 return "tensor", describer.number(obj.tensor)
-            if type(obj) in _LISTED and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+            if type(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
                 return "tensor", describer.number(obj)
             return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
 
@@ -123,18 +123,18 @@ def trusting(
     stored: Stored,
     pickle_module: Any = None,
     encoding: str = "utf-8",
-    known: Callable[[str], Any] = lambda name: None,
+    stand_in: Callable[[str], Any] = lambda name: None,
 ) -> Any:
     """The object of a pickle, by Python's own reader: it imports what the pickle names, and runs its code.
 
-    `known` gives what stands for a global, or None for that which has the name.
+    `stand_in` gives what stands for a global, or None for that which has the name.
     """
 
     base: Any = (pickle_module or pickle).Unpickler
 
     class Reader(base):
         def find_class(self, module: str, name: str) -> Any:
-            entry = known(f"{module}.{name}")
+            entry = stand_in(f"{module}.{name}")
             return entry if entry is not None else super().find_class(own_name(module), name)
 
         def persistent_load(self, pid: Any) -> Any:
@@ -162,7 +162,7 @@ def _finder(plain: Plain) -> Callable[[str], Any]:
     table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
     table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
     table[_name_of(typed)] = Global(_name_of(typed), _typed)
-    table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _LISTED}
+    table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _KINDS}
 
     def find(name: str) -> Any:
         return table[name] if name in table else trusted_global(name)
@@ -180,7 +180,7 @@ def is_known(name: str) -> bool:
 
 
 def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
-    classes = {_name_of(one): one for one in _LISTED}
+    classes = {_name_of(one): one for one in _KINDS}
     if type(kind) is not Global or not isinstance(plain, Tensor) or type(extras) is not dict:
         raise PickleError("its pickle makes a tensor of something else than a class, elements and attributes")
     tensor_class: Any = classes.get(kind.name, kind.build)
@@ -190,12 +190,12 @@ def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
 
 
 def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
-    def made(name: Any) -> Any:
+    def build(name: Any) -> Any:
         if type(name) is not str:
             raise PickleError(f"its pickle gives a {type(name).__name__} as the name of a type or layout")
         return make(name)
 
-    return made
+    return build
 
 
 def _name_of(entry: Any) -> str:
