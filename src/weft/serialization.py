@@ -159,7 +159,7 @@ def load(
     PyTorch's files. The names in `_extra_files` get the bytes of the extra files with these names.
 
     `CheckpointError` gives the reason if a file is not a checkpoint or not complete. It is also a
-    `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no stand_in format, and an `EOFError`
+    `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no known format, and an `EOFError`
     if the file is empty. `AttributeError` if `f` is not a file.
     """
     trusts = _trusts(weights_only, pickle_module)

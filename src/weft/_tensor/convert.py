@@ -40,7 +40,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.dim_names import checked_names, set_names
-from weft._tensor.numpy_memory import NumPyMemory, is_writeable, memory_of
+from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -317,9 +317,9 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
     refuse_negative_strides(array)
     type_of(array)
-    memory = memory_of(array)
-    if memory is not None:
-        return memory.owner().detach()
+    owner = owner_over(array)
+    if isinstance(owner, Tensor):
+        return owner.detach()
     result = from_host(array, CPU)
     if is_writeable(array) and array.size:
         result._memory, result._views = NumPyMemory(array, result), []

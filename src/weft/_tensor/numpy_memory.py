@@ -107,10 +107,10 @@ def _both(root: Array | None, array: Array | None) -> list[Array]:
     return [one for one in (root, None if array is root else array) if one is not None]
 
 
-def memory_of(array: Array) -> NumPyMemory | None:
-    """The memory of an array that a tensor shows already."""
+def owner_over(array: Array) -> TensorBase | None:
+    """The tensor that shows this array already, if there is one."""
     memory = _memories.get(id(array))
-    return memory if memory is not None and memory.shows(array) and memory.owner() is not None else None
+    return memory.owner() if memory is not None and memory.shows(array) else None
 
 
 def is_writeable(array: Array) -> bool:
