@@ -26,15 +26,20 @@ Array = np.ndarray[Any, Any]
 
 _lock = threading.RLock()  # reentrant, as garbage may be collected anywhere
 _locks: dict[int, _Lock] = {}  # by the identity of the array
-_memories: weakref.WeakValueDictionary[int, NumPyMemory] = weakref.WeakValueDictionary()
 
 
 class _Lock:
-    """An array that NumPy may not write to as long as it is locked at least once."""
+    """An array that NumPy may not write to as long as it is locked at least once.
+
+    memory  what a tensor that shows all of it has; None where tensors show parts only
+    """
+
+    __slots__ = ("array", "count", "memory")
 
     def __init__(self, array: Array) -> None:
         self.array = weakref.ref(array)
         self.count = 0
+        self.memory: weakref.ref[NumPyMemory] | None = None
 
 
 class NumPyMemory:
@@ -43,17 +48,14 @@ class NumPyMemory:
     def __init__(self, array: Array, owner: TensorBase) -> None:
         root = array.base if isinstance(array.base, np.ndarray) and array.base.flags.forc else array
         self._array, self._root = weakref.ref(array), weakref.ref(root)
-        self._place = (array.shape, array.dtype, array.ctypes.data - root.ctypes.data, array.strides)
+        offset = 0 if root is array else array.ctypes.data - root.ctypes.data
+        self._place = (array.shape, array.dtype, offset, array.strides)
         self.owner = weakref.ref(owner)
         self._value = None if array.base is None else owner._value  # what is compared with the array, if it may differ
         with _lock:
-            for one in _both(root, array):
-                _acquire(one)
-            _memories[id(array)] = self
-
-    def shows(self, array: Array) -> bool:
-        """Whether it is the memory of this array."""
-        return self._array() is array
+            if root is not array:
+                _acquire(root)
+            _acquire(array).memory = weakref.ref(self)
 
     def write(self, value: Value) -> None:
         """Copy the new elements of the storage to the array, if anybody could see them there."""
@@ -109,16 +111,16 @@ def _both(root: Array | None, array: Array | None) -> list[Array]:
 
 def owner_over(array: Array) -> TensorBase | None:
     """The tensor that shows this array already, if there is one."""
-    memory = _memories.get(id(array))
-    return memory.owner() if memory is not None and memory.shows(array) else None
+    lock = _find(array)
+    memory = None if lock is None or lock.memory is None else lock.memory()
+    return None if memory is None else memory.owner()
 
 
 def is_writeable(array: Array) -> bool:
     """Whether the user may write to an array, but for the locks of this module."""
-    with _lock:
-        return array.flags.writeable or any(
-            isinstance(one, np.ndarray) and _find(one) is not None for one in (array, array.base)
-        )
+    if array.flags.writeable:
+        return True
+    return any(isinstance(one, np.ndarray) and _find(one) is not None for one in (array, array.base))
 
 
 def _find(array: Array) -> _Lock | None:
@@ -126,12 +128,13 @@ def _find(array: Array) -> _Lock | None:
     return lock if lock is not None and lock.array() is array else None
 
 
-def _acquire(array: Array) -> None:
+def _acquire(array: Array) -> _Lock:
     lock = _find(array)
     if lock is None:
         lock = _locks[id(array)] = _Lock(array)
     lock.count += 1
     array.flags.writeable = False
+    return lock
 
 
 def _release(array: Array) -> None:
