@@ -8,7 +8,7 @@ from typing import Any
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "masked",
-    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "ops", "optim", "overrides", "quasirandom",
+    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "quasirandom",
     "random", "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version",
     "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
@@ -87,7 +87,7 @@ _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
-    "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
+    "from_numpy": ("weft._tensor.convert", "tensor_over"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",

@@ -337,7 +337,11 @@ class EmptyFileError(EndOfFileError, CheckpointError):
 
 
 class PickleError(CheckpointError, pickle.UnpicklingError):
-    """A checkpoint of PyTorch's holds something else than tensors and plain objects, or a damaged pickle."""
+    """A checkpoint holds something else than tensors and plain objects, or a damaged pickle."""
+
+
+class PicklingError(CheckpointError, pickle.PicklingError):
+    """An object cannot be saved, since a part of it cannot be pickled."""
 
 
 class DownloadError(WeftError, URLError):

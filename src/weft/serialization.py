@@ -1,22 +1,27 @@
-"""Saving and loading tensors and plain Python objects. Loading executes no code.
+"""Saving and loading tensors and Python objects. Loading executes no code of a file unless the caller trusts it.
 
 It writes the package's own format and safetensors, and reads these and PyTorch's files.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
-from weft._checkpoint import native, torch_files
+from weft._base.site import warn_user
+from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
+from weft._checkpoint.describe import Describer
 from weft._checkpoint.map_location import Locate, locator
+from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as get_safe_globals
@@ -59,9 +64,11 @@ def save(
 ) -> None:
     """Write an object to a path, or to a file open for binary writing.
 
-    Objects are tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists,
-    tuples and sets of them. `CheckpointError` gives the place of anything else; then nothing is written. A tensor that
-    occurs twice, and tensors that share elements, are written once. A path is written completely or not at all.
+    Tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets
+    of them are described, and loaded without running code. Anything else, such as a whole module, is pickled by
+    `pickle_module` (by default Python's `pickle`) with `pickle_protocol`; see `load` for such files. `PicklingError`
+    gives the place of what cannot be pickled; then nothing is written. A tensor that occurs twice, and tensors that
+    share elements, are written once. A path is written completely or not at all.
 
     The format is the package's own, which PyTorch cannot read: name such files `.weft`, not `.pt`. If a path ends in
     `.safetensors`, that format is written, which contains a dict of tensors and is widely supported (`save_file`).
@@ -69,16 +76,34 @@ def save(
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
     `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
-    del pickle_module, pickle_protocol, _use_new_zipfile_serialization
+    del _use_new_zipfile_serialization
+
+    def pickled(obj: Any, describer: Describer) -> bytes:
+        return whole.dumped(obj, describer, pickle_module, pickle_protocol)
+
+    _save(obj, f, _extra_files, pickled)
+
+
+def save_plain(obj: Any, f: Any) -> None:
+    """As `save`, for objects that can be loaded without running code; `CheckpointError` gives the place of others."""
+    _save(obj, f, None, None)
+
+
+def _save(
+    obj: Any,
+    f: Any,
+    extra_files: Mapping[str, str | bytes] | None,
+    pickled: Callable[[Any, Describer], bytes] | None,
+) -> None:
     if _is_path(f) and os.fspath(f).endswith(_SUFFIX):
-        if _extra_files:
+        if extra_files:
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
     hook = _Hook.extra_files
-    extra = {**(hook() if hook is not None else {}), **(_extra_files or {})}
+    extra = {**(hook() if hook is not None else {}), **(extra_files or {})}
     try:
-        members = native.members_of(obj, extra)
+        members = native.members_of(obj, extra, pickled)
     except RecursionError as error:
         raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
     if _is_path(f):
@@ -117,29 +142,79 @@ def load(
     encoding: str = "utf-8",
     _extra_files: MutableMapping[str, Any] | None = None,
 ) -> Any:
-    """Read a checkpoint from a path, or from a file open for binary reading. No code from the file is executed.
+    """Read a checkpoint from a path, or from a file open for binary reading.
 
     The content determines the format: that of `save`, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
+
+    No code from the file is executed, and classes and functions other than those of `add_safe_globals` are refused,
+    unless `weights_only=False`. Then modules and other whole objects are unpickled by `pickle_module` (by default
+    Python's `pickle`), which imports what the file names and may run any code: only for files that you trust.
+    `weights_only` is True by default, unless there is a `pickle_module` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`;
+    `TORCH_FORCE_WEIGHTS_ONLY_LOAD=1` makes it True in all cases.
 
     `map_location` gives the devices of tensors, by default those from which they were saved. It is a device or its
     name, a dict from saved devices to new ones, or `f(storage, location)`, which returns the storage, moved by
     `storage.cuda(0)` or `storage.to(device)`, or None for the default. With `mmap`, elements stay in the file, which
-    must be a path, until they are used; checksums are then not checked. `weights_only=False` does not allow more: see
-    `add_safe_globals`. Nor does a `pickle_module`, which is not used, and is refused together with `weights_only=True`.
-    `encoding` is for strings of Python 2 in PyTorch's files. The names in `_extra_files` get the bytes of the extra
-    files with these names.
+    must be a path, until they are used; checksums are then not checked. `encoding` is for strings of Python 2 in
+    PyTorch's files. The names in `_extra_files` get the bytes of the extra files with these names.
 
     `CheckpointError` gives the reason if a file is not a checkpoint or not complete. It is also a
-    `pickle.UnpicklingError` if a file of PyTorch's contains anything but tensors and plain objects, or has no known
-    format, and an `EOFError` if the file is empty. `AttributeError` if `f` is not a file.
+    `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no known format, and an `EOFError`
+    if the file is empty. `AttributeError` if `f` is not a file.
     """
-    if weights_only and pickle_module is not None:
-        raise CheckpointError("Can not safely load weights when explicit pickle_module is specified")
+    trusts = _trusts(weights_only, pickle_module)
     if mmap and not _is_path(f):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
     with _opened(f) as (file, name), _refusals(name):
-        return _load(file, locate, mapped_file(f) if mmap else None, encoding, _extra_files)
+        reading = _Reading(trusts, pickle_module, encoding)
+        return _load(file, locate, mapped_file(f) if mmap else None, reading, _extra_files)
+
+
+def _trusts(weights_only: bool | None, pickle_module: Any) -> bool:
+    """Whether `load` may run a file's code."""
+    always, never = (
+        os.environ.get(f"TORCH_FORCE_{name}_LOAD", "0").lower() in ("1", "y", "yes", "true")
+        for name in ("WEIGHTS_ONLY", "NO_WEIGHTS_ONLY")
+    )
+    if always and never:
+        raise CheckpointError(
+            "Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both "
+            "were set."
+        )
+    trusts = pickle_module is not None if weights_only is None else not weights_only
+    if never and weights_only is None:
+        warn_user(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not "
+            "explicitly passed to `torch.load`, forcing weights_only=False."
+        )
+        trusts = True
+    if (always or not trusts) and pickle_module is not None:
+        raise CheckpointError("Can not safely load weights when explicit pickle_module is specified")
+    return trusts and not always
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How the pickles of a file are read."""
+
+    trusts: bool
+    pickle_module: Any
+    encoding: str
+
+    def own(self, content: bytes, stored: Callable[[Any], Any]) -> Any:
+        """The object of a pickle in the package's own files."""
+        file = io.BytesIO(content)
+        if self.trusts:
+            return whole.trusting(file, stored, self.pickle_module, self.encoding)
+        return whole.restricted(file, len(content), stored, self.encoding)
+
+    @property
+    def torch(self) -> torch_files.Trusted | None:
+        """The reader of the pickles in PyTorch's files whose code may be run."""
+        if not self.trusts:
+            return None
+        return lambda file, stored, stand_in: whole.trusting(file, stored, self.pickle_module, self.encoding, stand_in)
 
 
 def load_file(filename: Any, device: DeviceLike = "cpu") -> dict[str, Tensor]:
@@ -191,9 +266,12 @@ class safe_open:
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
-    """The classes and functions named in a file of PyTorch's that `load` would refuse. Nothing is built."""
+    """The classes and functions named in a file that `load` would refuse. Nothing is built."""
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
-        return [] if native.DESCRIPTION in reader else torch_files.unsafe_globals(reader)
+        if native.DESCRIPTION not in reader:
+            return torch_files.unsafe_globals(reader)
+        names = globals_named(io.BytesIO(reader.read(native.PICKLE))) if native.PICKLE in reader else ()
+        return sorted(name for name in names if not whole.is_known(name))
 
 
 @contextmanager
@@ -225,7 +303,7 @@ def _refusals(name: str) -> Iterator[None]:
 
 
 def _load(
-    file: IO[bytes], locate: Locate, mapped: Bytes | None, encoding: str, extra: MutableMapping[str, Any] | None
+    file: IO[bytes], locate: Locate, mapped: Bytes | None, reading: _Reading, extra: MutableMapping[str, Any] | None
 ) -> Any:
     start = file.tell()
     head = file.read(_MAGIC)
@@ -236,12 +314,12 @@ def _load(
     if head[:4] == b"PK\x03\x04":
         with opened(file, mapped) as reader:
             if native.DESCRIPTION not in reader:
-                return torch_files.load_archive(reader, locate, encoding)
+                return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
             for name in extra or ():
                 extra[name] = reader.read(f"extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
-            return native.load(reader, locate)
+            return native.load(reader, locate, reading.own)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == torch_files.LEGACY_START:
-        return torch_files.load_stream(file, size, locate, encoding)
+        return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save
+from torch import nn
 
 FOLDER = Path(__file__).parent / "files"
 
@@ -93,6 +94,12 @@ def layouts() -> dict[str, torch.Tensor]:
         "bsr": dense.to_sparse_bsr((1, 3)),
         "nested": torch.nested.nested_tensor([torch.ones(2, 1), torch.zeros(1, 3)]),
     }
+def whole() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A module, and what it computes from ones."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+    net = nn.Sequential(*layers).eval()
+    return net, net(torch.ones(1, 1, 6, 6))
 
 
 def main() -> None:
@@ -101,6 +108,8 @@ def main() -> None:
     torch.save(training(), FOLDER / "training.pt")
     (FOLDER / "training.json").write_text(json.dumps(training(), default=torch.Tensor.tolist, indent=1) + "\n")
     torch.save(training(), FOLDER / "training_legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(whole(), FOLDER / "whole.pt")
+    torch.save(whole(), FOLDER / "whole_legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(kinds(), FOLDER / "kinds.pt")
     torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
     torch.save(layouts(), FOLDER / "layouts.pt")

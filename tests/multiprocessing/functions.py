@@ -1,6 +1,8 @@
 """What the processes of the tests run."""
 
+import multiprocessing.util
 import os
+import select
 import signal
 import sys
 import threading
@@ -17,6 +19,22 @@ def fails(index, failing, others_wait):
         raise KeyError("the sky")
     if others_wait:
         threading.Event().wait()
+
+
+def fails_for_want_of_the_other(index, pids, reported):
+    """Process 1 fails, and process 0 because of that; but process 1 ends after it."""
+    if index == 0:
+        pids.put(os.getpid())
+        reported.wait()
+        raise ConnectionError("the other is gone")
+    other = os.pidfd_open(pids.get())
+
+    def end_last():
+        reported.set()
+        select.select([other], [], [])
+
+    multiprocessing.util.Finalize(None, end_last, exitpriority=0)
+    raise KeyError("the sky")
 
 
 def ends(index, code):

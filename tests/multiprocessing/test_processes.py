@@ -76,6 +76,13 @@ def test_what_a_process_raised_is_raised_with_its_traceback():
         os.kill(raised.value.error_pid, 0)
 
 
+def test_the_first_failure_is_raised_not_its_consequence():
+    context = mp.get_context("spawn")
+    with pytest.raises(mp.ProcessRaisedException, match="the sky") as raised:
+        mp.spawn(functions.fails_for_want_of_the_other, (context.SimpleQueue(), context.Event()), 2)
+    assert raised.value.error_index == 1
+
+
 def test_a_long_text_comes_whole():
     with pytest.raises(mp.ProcessRaisedException, match=r"x{200000}"):
         mp.spawn(functions.tells_much)

@@ -49,12 +49,14 @@ class Describer:
         if isinstance(x, ComposedTensor):
             return self._composed(x, path)
         if isinstance(x, Tensor):
-            return {"is": "tensor", "at": self._number(x, self.tensors)}
+            return {"is": "tensor", "at": self.number(x)}
         if type(x) is list or type(x) in _KIND:
             return self._container(x, path)
         return self._other(x, path)
 
-    def _number(self, x: Any, items: list[Any]) -> int:
+    def number(self, x: Tensor | np.ndarray[Any, Any]) -> int:
+        """The place of a tensor or an array in its list, at whose end it is put if it is new."""
+        items: list[Any] = self.tensors if isinstance(x, Tensor) else self.arrays
         at = self._numbers.setdefault(id(x), len(items))
         if at == len(items):
             items.append(x)
@@ -101,8 +103,8 @@ class Describer:
             return str(x)
         if isinstance(x, np.generic) and x.dtype in _NUMPY:
             return {"is": "scalar", "dtype": x.dtype.name, "base64": base64.b64encode(_little(x)).decode("ascii")}
-        if type(x) is np.ndarray and x.dtype in _NUMPY:
-            return {"is": "array", "at": self._number(x, self.arrays)}
+        if type(x) is np.ndarray and is_numeric(x.dtype):
+            return {"is": "array", "at": self.number(x)}
         if type(x).__reduce__ is not object.__reduce__:
             x.__reduce__()  # may raise an error that says why such objects cannot be saved
         raise CheckpointError(
@@ -110,6 +112,11 @@ class Describer:
             "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
             "tuples and sets of them; save a module's or an optimizer's state_dict()"
         )
+
+
+def is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of this type are stored beside the object."""
+    return dtype in _NUMPY
 
 
 class Rebuilder:

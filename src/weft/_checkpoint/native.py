@@ -2,8 +2,9 @@
 
 `weft.json` describes the object and its tensors; `data/0` and so on are the elements of tensors and NumPy arrays in
 row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added. Tensors that
-share elements name one member, with strides and an offset in it (since version 2). Those on the meta device name none
-(since version 3).
+share elements name one member, with strides and an offset in it (since version 2). Those on the meta device name none,
+and an object that has no form in JSON is the pickle `object.pkl`, which refers to tensors and arrays by number (both
+since version 3).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from weft.ops._strides import row_major
 DESCRIPTION = "weft.json"
 FORMAT = "weft"
 VERSION = 3
+PICKLE = "object.pkl"
 
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
@@ -47,14 +49,23 @@ _EXTRA = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", r
 # --- saving -----------------------------------------------------------------------------------------------------
 
 
-def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Iterator[Member]]:
+def members_of(
+    obj: Any, extra: Mapping[str, str | bytes], pickled: Callable[[Any, Describer], bytes] | None = None
+) -> Callable[[], Iterator[Member]]:
     """A function that yields the members of the file for an object. Elements are fetched as they are written.
 
-    `extra` are files to add, by name. `CheckpointError` names what cannot be saved.
+    `extra` are files to add, by name. `CheckpointError` names what cannot be saved. An object that has no form in JSON
+    is `pickled`, if that is given.
     """
     added = {f"extra/{name}": _file_content(name, content) for name, content in extra.items()}
     describer = Describer()
-    described = describer.describe(obj)
+    try:
+        described = describer.describe(obj)
+    except CheckpointError:
+        if pickled is None:
+            raise
+        describer, described = Describer(), {"is": "pickle"}
+        added[PICKLE] = pickled(obj, describer)
     computed(describer.tensors)
     storages: dict[int, tuple[int, Any]] = {}  # by identity of the array: number, array
     shared = _sharing(describer.tensors)
@@ -62,7 +73,7 @@ def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Itera
     arrays = [_describe_array(array, storages) for array in describer.arrays]
     header = {
         "format": FORMAT,
-        "version": 3 if any("data" not in entry for entry in tensors) else 2 if shared else 1,
+        "version": 3 if PICKLE in added or any("data" not in entry for entry in tensors) else 2 if shared else 1,
         "tensors": tensors,
         "arrays": arrays,
         "object": described,
@@ -150,13 +161,19 @@ def _stored(array: Any, storages: dict[int, tuple[int, Any]]) -> int:
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-def load(reader: Reader, locate: Locate) -> Any:
-    """The object in a file. If the file is invalid, `ValueError`, `KeyError`, `TypeError` or others say why."""
+def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Callable[[Any], Any]], Any]) -> Any:
+    """The object in a file. If the file is invalid, `ValueError`, `KeyError`, `TypeError` or others say why.
+
+    `unpickled` reads the pickle of a file that has one, with a function that gives the tensors and arrays to which it
+    refers.
+    """
     for name in reader.names:
-        if name != DESCRIPTION and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
+        if name not in (DESCRIPTION, PICKLE) and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
             raise ValueError(f"it has a member of unexpected name {name!r}")
     described = _description(reader)
     entries = _Entries(reader, described, locate)
+    if PICKLE in reader:
+        return unpickled(reader.read(PICKLE), entries.referred)
     return Rebuilder(entries.tensor, entries.array).rebuild(described["object"])
 
 
@@ -194,6 +211,15 @@ class _Entries:
     def array(self, number: int) -> np.ndarray[Any, Any]:
         """A NumPy array by number."""
         return self._at("array", self._arrays, number, self._make_array)
+
+    def referred(self, pid: Any) -> Any:
+        """What a pickle refers to: a tensor or an array, by number."""
+        match pid:
+            case ("tensor", int(number)):
+                return self.tensor(number)
+            case ("array", int(number)):
+                return self.array(number)
+        raise ValueError("its pickle refers to something that is neither a tensor nor an array")
 
     def _at(self, what: str, table: list[Any], number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
         if not 0 <= number < len(table):

@@ -38,6 +38,12 @@ class Global:
         self.build = build
         self.new = build if new is None else new
 
+    def __call__(self, *args: Any) -> Any:
+        """What a call stands for, for Python's own reader of pickles."""
+        if self.build is None:
+            raise PickleError(f"its pickle calls {self.name}, which is nothing to call")
+        return self.build(*args)
+
     def __repr__(self) -> str:
         return self.name
 

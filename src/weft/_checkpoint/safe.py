@@ -88,10 +88,10 @@ def trusted_global(name: str) -> Global:
     if name not in _Allowed.by_name:
         short = name.removeprefix("builtins.")
         raise PickleError(
-            f"Unsupported global: GLOBAL {short} was not an allowed global by default. Loading runs no code of a file, "
-            "with weights_only=False neither: save a state dict, or plain numbers and containers. If you trust this "
-            f"class or function, allow it with `torch.serialization.add_safe_globals([{short}])` or within "
-            f"`torch.serialization.safe_globals([{short}])`."
+            f"Weights only load failed. Unsupported global: GLOBAL {short} was not an allowed global by default. If "
+            f"you trust this class or function, allow it with `torch.serialization.add_safe_globals([{short}])` or "
+            f"within `torch.serialization.safe_globals([{short}])`. If you trust the source of the file, whose code is "
+            "then run, load it with `weights_only=False`."
         )
     trusted = _Allowed.by_name[name]
     return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
@@ -147,6 +147,17 @@ class Plain:
             makers[f"{core}.multiarray._reconstruct"] = self._empty_array
             makers[f"{core}.numeric._frombuffer"] = self._full_array
         return {name: Global(name, make) for name, make in makers.items()}
+
+    def set_state(self, x: Any, state: Any) -> Any:
+        """Set the state of an object, and return the object; `PickleError` if it must not have one."""
+        if type(x) is OrderedDict:
+            if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
+                raise PickleError("its pickle gives an OrderedDict attributes that it must not have")
+            vars(x).update(state)
+            return x
+        if isinstance(x, (np.ndarray, np.dtype)):
+            return _set_numpy_state(x, state, self.spend)
+        return set_trusted_state(x, state)
 
     def spend(self, count: int) -> None:
         """Count copied items; `PickleError` if they are more than the limit."""
@@ -218,10 +229,10 @@ class Plain:
     def _full_array(self, content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
         array = self._empty_array()
         content = content if type(content) is bytes else bytes(self._bytearray(content))
-        return set_numpy_state(array, (1, shape, dtype, order == "F", content), self.spend)
+        return _set_numpy_state(array, (1, shape, dtype, order == "F", content), self.spend)
 
 
-def set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:
+def _set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:
     """Set the elements of a NumPy array, or check that a NumPy type is little-endian; returns the array or type.
 
     `spend` is called with the number of copied bytes.

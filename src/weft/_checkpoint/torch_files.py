@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
-from collections import OrderedDict
+from collections.abc import Callable
 from typing import IO, Any
-
-import numpy as np
 
 from weft._base.dtype import DTYPES
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, Unpickler, globals_named, short_repr
-from weft._checkpoint.safe import Plain, set_numpy_state, set_trusted_state, trusted_global
+from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
@@ -28,6 +26,10 @@ _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
 
+Trusted = Callable[[io.BytesIO, Callable[[Any], Any], Callable[[str], Any]], Any]
+"""(a pickle, what a persistent id refers to, what stands for a global of tensors or None) -> the object."""
+
+
 class _NameResolver:
     """Resolves the global names and persistent ids of a pickle. Without `tensors`, every tensor is None."""
 
@@ -36,16 +38,22 @@ class _NameResolver:
         self._surveys = tensors is None
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
-        self._table = self._plain.table() | rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+        self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+        self._table = self._plain.table() | self._tensors
 
-    def find(self, name: str) -> Any:
-        """The object of a global name."""
-        entry = self._table.get(name)
-        if entry is not None:
-            return entry
+    def tensors_and_types(self, name: str) -> Any:
+        """What stands for a global that builds tensors, a type of elements or a class of storages; else None."""
         module, _, kind = name.rpartition(".")
         if module in ("torch", "torch.cuda", "torch.storage") and kind.endswith("Storage"):
             return Global(name, None)
+        return self._tensors.get(name)
+
+    def find(self, name: str) -> Any:
+        """The object of a global name."""
+        entry = self._table.get(name) or self.tensors_and_types(name)
+        if entry is not None:
+            return entry
+        module, _, kind = name.rpartition(".")
         if module == "torch" and kind.startswith(_OTHER_TYPES):
             raise PickleError(
                 f"it holds elements of type {name}, which there is not here; convert the tensors there, such as with "
@@ -75,18 +83,13 @@ class _NameResolver:
             raise PickleError(f"its pickle describes the storage {key!r} in two ways")
         return storage
 
+    def stored_or_class(self, pid: Any) -> Any:
+        """The storage, or the class of modules, that a persistent id names; old files have classes so."""
+        return pid[1] if type(pid) is tuple and pid[:1] == ("module",) else self.stored(pid)
+
     def set_state(self, x: Any, state: Any) -> Any:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
-        if type(x) is OrderedDict:
-            if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
-                raise PickleError("its pickle gives an OrderedDict attributes that it must not have")
-            vars(x).update(state)
-            return x
-        if isinstance(x, (np.ndarray, np.dtype)):
-            return set_numpy_state(x, state, self._plain.spend)
-        if x is None and self._surveys:
-            return x
-        return set_trusted_state(x, state)
+        return x if x is None and self._surveys else self._plain.set_state(x, state)
 
     def load(self, file: IO[bytes], encoding: str) -> Any:
         """The object of the pickle in a file."""
@@ -118,8 +121,8 @@ def _plain_objects(obj: Any) -> Any:
 # --- zip archives -----------------------------------------------------------------------------------------------
 
 
-def load_archive(reader: Reader, locate: Locate, encoding: str) -> Any:
-    """The object in a zip archive."""
+def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> Any:
+    """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
     prefix = _prefix(reader)
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
     if order not in (b"little", b"big"):
@@ -134,7 +137,13 @@ def load_archive(reader: Reader, locate: Locate, encoding: str) -> Any:
     content = reader.read(f"{prefix}data.pkl")
     limit = 16 * reader.length + _MOST_COPIED
     tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
-    return _plain_objects(_NameResolver(len(content), tensors).load(io.BytesIO(content), encoding))
+    return _object(io.BytesIO(content), _NameResolver(len(content), tensors), encoding, trusted)
+
+
+def _object(content: io.BytesIO, names: _NameResolver, encoding: str, trusted: Trusted | None) -> Any:
+    if trusted is not None:
+        return trusted(content, names.stored_or_class, names.tensors_and_types)
+    return _plain_objects(names.load(content, encoding))
 
 
 def _prefix(reader: Reader) -> str:
@@ -168,7 +177,7 @@ def _is_known(contents: _NameResolver, name: str) -> bool:
 # --- the stream before PyTorch 1.6 ------------------------------------------------------------------------------
 
 
-def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> Any:
+def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> Any:
     """The object in a file of the older format: pickles, then the storages one after another.
 
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
@@ -178,7 +187,12 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> An
         raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {_LEGACY_PROTOCOL}")
     begin = file.tell()
     survey = _NameResolver(size)
-    survey.load(file, encoding)
+    if trusted is None:
+        survey.load(file, encoding)
+    else:
+        rest = io.BytesIO(file.read())
+        trusted(rest, survey.stored_or_class, survey.tensors_and_types)
+        file.seek(begin + rest.tell())
     end = file.tell()
     big = system.get("little_endian") is False
     places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, size, ">q" if big else "<q")
@@ -189,7 +203,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> An
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
     tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
-    return _plain_objects(_NameResolver(end - begin, tensors).load(content, encoding))
+    return _object(content, _NameResolver(end - begin, tensors), encoding, trusted)
 
 
 def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:

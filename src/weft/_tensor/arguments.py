@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.overriding import Overridden
-from weft._base.site import raised_here
+from weft._base.site import raised_here, warn_user
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
@@ -244,6 +244,26 @@ def within(op: OpDef, *scalars: Any) -> None:
     """Raise if a row's numbers are outside of its limits. Tensors are not read for this."""
     if op.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
         op.limits(*scalars)
+
+
+def older(op: OpDef, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> dict[str, Any]:
+    """The arguments by name of a call such as `add(input, alpha, other)`: numbers before the tensors but the first."""
+    tensors = [p.name for p in op.params if not p.keyword_only]
+    named = [p for p in op.params if p.keyword_only]
+    count = len(args) - len(tensors) + 1
+    first, rest = args[:count], args[count:]
+    numbers = [x for x in first if not isinstance(x, Tensor)]
+    is_default = all(x is p.default for x, p in zip(scalars, named, strict=True))
+    fits = len(numbers) == count - 1 <= len(named) and all(isinstance(x, Tensor) for x in rest)
+    if not fits or not is_default:
+        raise ArgumentError(f"{op.name}() takes {len(tensors)} positional arguments but {len(args)} were given")
+    names = [p.name for p in named][: len(numbers)]
+    warn_user(
+        f"This overload of {op.name} is deprecated:\n\t{op.name}({', '.join(names + tensors)})\nConsider using one of "
+        f"the following signatures instead:\n\t{op.name}({', '.join([*tensors, '*', *names])})"
+    )
+    input = next(x for x in first if isinstance(x, Tensor))
+    return dict(zip(tensors, (input, *rest), strict=True)) | dict(zip(names, numbers, strict=True))
 
 
 # --- dims -----------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class TensorBase(Derived):
     _address: range = range(0)  # of a tensor that owns its storage: the addresses of its bytes, once somebody has asked
     _storage: weakref.ref[Any] | None = None  # of a tensor that owns its storage: the object that users have for that
     _resized: bool = False  # whether this is all of a storage that was resized, in one dim; no user holds it
+    _memory: Any = None  # of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one
 
     def _read(self) -> Value:
         """The current value."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.device import default_device
+from weft._base.device import CPU, default_device
 from weft._base.overriding import Overridden
 from weft._base.state import ambient
 from weft._dispatch import apply
@@ -27,7 +27,7 @@ from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
-from weft._tensor.convert import existing, from_numpy_array
+from weft._tensor.convert import existing, from_host
 from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
 from weft._tensor.named_results import tuple_of
@@ -98,6 +98,7 @@ _SCOPE: dict[str, Any] = {
     "_filling": arguments.filling,
     "_scalar": arguments.scalar_value,
     "_within": arguments.within,
+    "_older": arguments.older,
     "_constant": arguments.constant,
     "_sizes": arguments.sizes,
     "_sizes_one_by_one": arguments.sizes_one_by_one,
@@ -244,6 +245,11 @@ def _source(op: OpDef, name: str) -> str:
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
             lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
+    if op.older:
+        head = head.replace("*, ", "*_more, ", 1)
+        places = ", ".join(p.name for p in op.params if not p.keyword_only)
+        scalars = ", ".join(p.name for p in op.params if p.keyword_only)
+        lines.insert(0, f"if _more: return {name}(**_older(_op, ({places}, *_more), ({scalars},)), out=out)")
     return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + _HANDLER
 
 
@@ -304,7 +310,7 @@ _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
 
 def _as_operand(other: Any) -> Any:
-    return from_numpy_array(other) if isinstance(other, np.ndarray) else other
+    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
 
 
 def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -43,6 +43,7 @@ from weft._lazy.value import NO_DATA, Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
@@ -172,7 +173,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     elif not isinstance(data, np.generic) and not hasattr(data, "__array__"):
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
-        if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
+        if _is_sequence(data):
             return _nested(_as_list(data), wanted)
         require_not_overridden(data)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
@@ -181,6 +182,18 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
 
 _SEQUENCES = (list, tuple, range)
+_NO_SEQUENCES = (str, bytes, dict, np.ndarray, np.generic, Tensor)
+
+
+def _is_sequence(data: Any) -> bool:
+    """Whether an object can be indexed like a list, as deques can."""
+    if isinstance(data, _SEQUENCES):
+        return True
+    if isinstance(data, _NO_SEQUENCES):
+        return False
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "__array__")
+
+
 _MOST_DIMS = 128
 
 
@@ -206,7 +219,7 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
     level: Any = data
-    while isinstance(level, _SEQUENCES):
+    while _is_sequence(level):
         shape.append(len(level))
         if not level:
             break
@@ -234,11 +247,11 @@ def _element(x: Tensor) -> np.generic:
 
 def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
     if depth == len(shape):
-        if isinstance(data, _SEQUENCES):
+        if _is_sequence(data):
             raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
         out.append(data)
         return
-    if not isinstance(data, _SEQUENCES):
+    if not _is_sequence(data):
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
         raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
@@ -293,25 +306,44 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` itself if it is a tensor of that type on that device; a NumPy array is not copied."""
+    """`data` itself if it is a tensor of that type on that device; `from_numpy(data)` for an array; else a copy."""
     try:
         if isinstance(data, Tensor):
             return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
-            return from_numpy_array(data)
+        if isinstance(data, np.ndarray) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
+            return tensor_over(data)
         return tensor(data, dtype=dtype, device=device)
     except Overridden as signal:
         return dispatched(signal)
 
 
-def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor over the memory of a NumPy array, without a copy if the memory is aligned and dense.
+def _type_or_none(array: np.ndarray[Any, Any]) -> DType | None:
+    return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
-    Values are immutable here: do not write to the array while the tensor is in use. Arrays that are read-only, strided
-    or not aligned to 64 bytes are copied.
+
+def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor that shows the same elements as a NumPy array.
+
+    What is written to the tensor is written to the array, too. NumPy cannot write to the array, nor to the one that it
+    is a part of, while the tensor or one that shares its elements is there: that raises `ValueError` ("read-only"). To
+    write to both, write to the tensor; to part them, use `torch.tensor(array)`, which copies. Arrays that were
+    read-only before are copied. `TypeError` for anything but an array of numbers.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+    refuse_negative_strides(array)
+    type_of(array)
+    owner = owner_over(array)
+    if isinstance(owner, Tensor):
+        return owner.detach()
+    result = from_host(array, CPU)
+    if is_writeable(array) and array.size:
+        result._memory, result._views = NumPyMemory(array, result), []
+    return result
+
+
+def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor with the elements of a NumPy array that nobody writes to, without a copy if the memory permits it."""
     refuse_negative_strides(array)
     dtype = type_of(array)
     aligned = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable

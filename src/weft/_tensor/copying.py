@@ -21,7 +21,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import make_view, own
 from weft.errors import CheckpointError, GradientError
 
-_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address", "_storage", "_resized")
+_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address", "_storage", "_resized", "_memory")
 """The attributes of the handle itself; all others are the user's, and are copied."""
 
 

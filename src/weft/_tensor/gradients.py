@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from weft._autograd import engine
 from weft._base.overriding import Overridden
+from weft._base.site import warn_user
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval, sharded
 from weft._lazy.runtime import filled_array as _filled
@@ -81,6 +82,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -89,8 +91,14 @@ def grad(
 
     An input on which the outputs do not depend is an error; with `allow_unused` its gradient is None, and with
     `materialize_grads` it is zero. With `is_grads_batched`, the first dim of `grad_outputs` and of the gradients counts
-    cotangents, whose backward passes run together.
+    cotangents, whose backward passes run together. `only_inputs` is ignored.
     """
+    if not only_inputs:
+        warn_user(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use torch.autograd.backward.",
+            FutureWarning,
+        )
     if is_grads_batched:
         return _batched_grads(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
@@ -147,7 +155,13 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
     examples = Examples(len(cotangents[0]), "error")
     gradients = examples.run(
         lambda *seeds: grad(
-            outputs, inputs, seeds, retain_graph, bool(create_graph), allow_unused, False, bool(materialize_grads)
+            outputs,
+            inputs,
+            seeds,
+            retain_graph,
+            bool(create_graph),
+            allow_unused=allow_unused,
+            materialize_grads=bool(materialize_grads),
         ),
         [examples.example_of(x) for x in cotangents],
     )

@@ -12,7 +12,15 @@ import numpy as np
 from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
-from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
+from weft._tensor.convert import (
+    existing,
+    from_host,
+    from_jax_array,
+    from_numpy_array,
+    resolve_device,
+    tensor,
+    tensor_over,
+)
 from weft._tensor.copying import extras_of, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -108,7 +116,7 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     if isinstance(obj, Tensor):
         return obj
     if isinstance(obj, np.ndarray):
-        return from_numpy_array(obj)
+        return tensor_over(obj)
     if isinstance(obj, np.generic):
         return None
     if _is_capsule(obj) or hasattr(obj, "__dlpack__"):
@@ -150,7 +158,7 @@ def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool
     if not hasattr(source, "__dlpack__"):
         raise DTypeError(_INVALID)
     if isinstance(source, np.ndarray):
-        result = from_numpy_array(source)
+        result = tensor_over(source)
     else:
         result = from_jax_array(jnp.from_dlpack(source), owner=source)
     if device is not None and result.device != resolve_device(device):

@@ -102,6 +102,7 @@ def _leave_storage(target: TensorBase) -> None:
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:
+        target._memory = None
         return
     hidden: TensorBase = object.__new__(type(target))
     hidden._value = target._value
@@ -126,6 +127,9 @@ def _hand_over(old: TensorBase, new: TensorBase) -> None:
     """Let another tensor be the owner of a storage."""
     new._writes, new._address, new._storage = old._writes, old._address, old._storage
     old._writes, old._address, old._storage = 0, range(0), None
+    if old._memory is not None:
+        new._memory, old._memory = old._memory, None
+        new._memory.owner = weakref.ref(new)
 
 
 def resize_storage(owner: TensorBase, count: int) -> None:

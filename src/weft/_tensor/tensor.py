@@ -342,7 +342,11 @@ class Tensor(TensorBase):
         return self._host().tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array, without a copy on the CPU; it is read-only, since values are immutable."""
+        """The elements as a NumPy array, without a copy on the CPU.
+
+        It is read-only, since values are immutable: writes to it raise `ValueError`, and it does not show later writes
+        to the tensor. `numpy().copy()` may be written to.
+        """
         if self.requires_grad and not force:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if self.device is META:

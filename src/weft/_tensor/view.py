@@ -272,6 +272,8 @@ def set_value(base: TensorBase, value: Value) -> None:
 
 
 def _mark_views_stale(base: TensorBase) -> None:
+    if base._memory is not None:  # which counts as a view
+        base._memory.write(base._value)
     for ref in base._views or ():
         view = ref()
         if view is None or (old := view._value) is None:

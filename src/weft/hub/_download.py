@@ -22,7 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from weft._base.files import atomic_write
 from weft.errors import CheckpointError, DownloadError, ValueRangeError
 
-_CHUNK = 128 * 1024
+READ_DATA_CHUNK = 128 * 1024
 # Without compression, a body has as many bytes as its header says.
 _HEADERS = {"User-Agent": "weft.hub", "Accept-Encoding": "identity"}
 
@@ -60,7 +60,7 @@ def _fetch(url: str, file: IO[bytes], headers: Mapping[str, str], *, progress: b
     if parts.scheme == "file":
         try:
             with open(url2pathname(parts.path), "rb") as source:
-                shutil.copyfileobj(source, file, _CHUNK)
+                shutil.copyfileobj(source, file, READ_DATA_CHUNK)
         except OSError as error:
             raise DownloadError(f"cannot download {url}: {error}") from error
     elif parts.scheme in ("http", "https"):
@@ -76,7 +76,7 @@ def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) ->
     def note(answer: Any, **_: Any) -> None:
         answers.append(answer)
 
-    get = HTTPDownloader(bar, _CHUNK, headers={**_HEADERS, **headers}, hooks={"response": note})
+    get = HTTPDownloader(bar, READ_DATA_CHUNK, headers={**_HEADERS, **headers}, hooks={"response": note})
     try:
         get(url, file, None)
         _check_whole(url, file, answers[-1])

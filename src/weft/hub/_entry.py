@@ -14,6 +14,10 @@ from typing import Any
 from weft.errors import HubError, ValueRangeError
 from weft.hub._repository import Trust, cached
 
+MODULE_HUBCONF = "hubconf.py"
+VAR_DEPENDENCY = "dependencies"
+"""The name in a `hubconf.py` of the list of packages that it needs."""
+
 
 def list(
     github: str,
@@ -94,7 +98,7 @@ def _hubconf(folder: str | os.PathLike[str]) -> Iterator[ModuleType]:
     folder = os.fspath(folder)
     sys.path.insert(0, folder)
     try:
-        spec = spec_from_file_location("hubconf.py", os.path.join(folder, "hubconf.py"))
+        spec = spec_from_file_location(MODULE_HUBCONF, os.path.join(folder, MODULE_HUBCONF))
         assert spec is not None, "the name ends in .py"
         assert spec.loader is not None, "the name ends in .py"
         module = module_from_spec(spec)
@@ -107,7 +111,7 @@ def _hubconf(folder: str | os.PathLike[str]) -> Iterator[ModuleType]:
 def _entry(module: ModuleType, model: str) -> Callable[..., Any]:
     if not isinstance(model, str):
         raise ValueRangeError("Invalid input: model should be a string of function name")
-    missing = [name for name in getattr(module, "dependencies", None) or () if not _is_installed(name)]
+    missing = [name for name in getattr(module, VAR_DEPENDENCY, None) or () if not _is_installed(name)]
     if missing:
         raise HubError(f"Missing dependencies: {', '.join(missing)}")
     function = getattr(module, model, None)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 
+ENV_TORCH_HOME = "TORCH_HOME"
+ENV_XDG_CACHE_HOME = "XDG_CACHE_HOME"
+DEFAULT_CACHE_DIR = "~/.cache"
+
 
 class _HubFolder:
     """The folder given to `set_dir`, for the whole process."""
@@ -29,6 +33,6 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def _home() -> str:
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    default = os.environ.get("TORCH_HOME", os.path.join(cache, "weft"))
+    cache = os.environ.get(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
+    default = os.environ.get(ENV_TORCH_HOME, os.path.join(cache, "weft"))
     return os.path.expanduser(os.environ.get("WEFT_HOME", default))

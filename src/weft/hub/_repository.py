@@ -22,6 +22,7 @@ from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
 
 Trust = bool | Literal["check"]
+ENV_GITHUB_TOKEN = "GITHUB_TOKEN"
 
 _GITHUB = "https://github.com"
 _GITHUB_API = "https://api.github.com"
@@ -116,7 +117,7 @@ def _check_ref(repository: _Repository) -> None:
 
 def _ask(url: str) -> list[dict[str, Any]]:
     headers = {"Accept": "application/vnd.github.v3+json"}
-    token = os.environ.get("GITHUB_TOKEN")
+    token = os.environ.get(ENV_GITHUB_TOKEN)
     if token is not None:
         try:
             return json.loads(read(url, {**headers, "Authorization": f"token {token}"}))

@@ -18,7 +18,7 @@ from weft.hub._download import check_digest, download_url_to_file
 from weft.hub._folder import get_dir
 from weft.serialization import load
 
-_HASH = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
+HASH_REGEX = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
 
 
 def load_state_dict_from_url(
@@ -28,14 +28,14 @@ def load_state_dict_from_url(
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
-    weights_only: bool = False,
+    weights_only: bool = True,
 ) -> dict[str, Any]:
     """`weft.load` of the file at a URL, which is downloaded unless it is in `model_dir` already.
 
     `model_dir` defaults to the folder `checkpoints` in `get_dir()`, and `file_name` to the name in the URL. With
     `check_hash` the name must contain the start of the SHA256 digest, as `net-5c106cde.weft` does; the file is checked
     whether it is new or cached, and `CheckpointError` is raised if it differs. A zip file that contains one checkpoint
-    is unpacked. For `map_location` and `weights_only` see `weft.load`.
+    is unpacked. For `map_location` and `weights_only`, which is True by default here, see `weft.load`.
     """
     if os.environ.get("TORCH_MODEL_ZOO"):
         warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)
@@ -56,7 +56,7 @@ def load_state_dict_from_url(
 
 
 def _hash_in(name: str) -> str:
-    match = _HASH.search(name)
+    match = HASH_REGEX.search(name)
     if match is None:
         raise ValueRangeError(
             f"check_hash=True takes a name with at least 8 digits of the SHA256 digest, such as net-5c106cde.weft, got "

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import IO, Any, NoReturn
 
 from weft._base.signals import restore_defaults
@@ -37,14 +37,16 @@ class _ErrorFile:
         return _attached, (DupFd(self._file.fileno()),)
 
     def write(self, text: str) -> None:
-        """Write the report."""
-        self._file.write(text.encode(errors="backslashreplace"))
+        """Write the report, with the time, which is the same clock in all processes of a machine."""
+        self._file.write(f"{monotonic_ns()}\n{text}".encode(errors="backslashreplace"))
         self._file.flush()
 
-    def read(self) -> str:
-        """The process's report; empty if it has raised nothing."""
-        self._file.seek(0)
-        return self._file.read().decode()
+    def read(self) -> tuple[int, str]:
+        """When the process has reported what; no time and no text if it has raised nothing."""
+        number = self._file.fileno()
+        content = os.pread(number, os.fstat(number).st_size, 0)  # the process may be writing: both have one position
+        time, _, text = content.decode(errors="replace").partition("\n")
+        return int(time or 0), text
 
     def close(self) -> None:
         """Close the file."""
@@ -93,18 +95,33 @@ class ProcessContext:
         Returns False after `timeout` seconds. When a process has failed, the others have `grace_period` seconds (by
         default 0) to end by themselves; then they get SIGTERM, and after as many seconds (by default 30) SIGKILL.
         Raises `ProcessRaisedException`, with the traceback of the process that failed first, or
-        `ProcessExitedException`, with its signal or exit code.
+        `ProcessExitedException`, with its signal or exit code. Other processes that fail, for want of it, are not
+        reported.
         """
+        failed = []
         for sentinel in wait(list(self.sentinels), timeout) if self.sentinels else ():
             assert isinstance(sentinel, int), "sentinels of processes are descriptors"
-            failed = self.sentinels.pop(sentinel)
-            self.processes[failed].join()
-            if self.processes[failed].exitcode:
-                self._end_all(grace_period)
-                self._raise(failed)
+            ended = self.sentinels.pop(sentinel)
+            self.processes[ended].join()
+            if self.processes[ended].exitcode:
+                failed.append(ended)
+        if failed:
+            first = self._first(failed)
+            self._end_all(grace_period)
+            self._raise(first)
         if not self.sentinels:
             self._close()
         return not self.sentinels
+
+    def _first(self, failed: list[int]) -> int:
+        """Which process has failed first: one that was killed or has left, as it reports nothing, else by the reports.
+
+        A process that has reported takes a while to end, in which others may fail for want of it, and end before it.
+        """
+        times = {index: file.read()[0] for index, file in enumerate(self.error_files)}
+        silent = [index for index in failed if not times[index]]
+        reported = [index for index, time in times.items() if time]
+        return silent[0] if silent else min(reported, key=times.__getitem__)
 
     def _end_all(self, grace_period: float | None) -> None:
         if grace_period is not None:
@@ -127,7 +144,7 @@ class ProcessContext:
             process.join(max(0.0, end - monotonic()))
 
     def _raise(self, failed: int) -> NoReturn:
-        process, error = self.processes[failed], self.error_files[failed].read()
+        process, (_, error) = self.processes[failed], self.error_files[failed].read()
         self._close()
         code, pid = process.exitcode, process.pid
         assert code is not None, "this process has ended"

@@ -245,6 +245,7 @@ class OpDef:
     of_numbers: bool = False  # whether it may be called with Python numbers only
     limits: Callable[..., None] | None = None  # called with the `Scalar`s as given; raises if one is out of range
     types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
+    older: bool = False  # whether it still takes its numbers before its last tensors, as before version 1.5
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -332,6 +333,7 @@ def defop(
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
     types: Callable[[Mapping[str, DType]], None] | None = None,
+    older: bool = False,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
@@ -400,6 +402,7 @@ def defop(
             of_numbers,
             limits,
             types,
+            older,
         )
         TABLE[row_name] = row
         return row

@@ -51,6 +51,7 @@ def _times(x: Array, alpha: Scalar) -> Array:
     dunder=("__add__", "__radd__"),
     inplace=True,
     of_numbers=True,
+    older=True,
 )
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input + alpha * other`; booleans add as `or`."""
@@ -74,6 +75,7 @@ def _require_no_bool(dtypes: Mapping[str, DType]) -> None:
     dunder=("__sub__", "__rsub__"),
     inplace=True,
     of_numbers=True,
+    older=True,
     types=_require_no_bool,
 )
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
@@ -101,14 +103,14 @@ def mul(input: Operand, other: Operand) -> Array:
     return jnp.multiply(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True, older=True)
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
     return in_float32(lambda x, v, a, b: x + v * a * b, input, factor(value, input), tensor1, tensor2)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True, older=True)
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:

@@ -30,7 +30,7 @@ from weft.ops._type_names import c_name, scalar_name
 from weft.ops.shape import expanded
 
 product = partial(defop, arithmetic=Arithmetic.OWN, cast=Cast.LOWER, partial="sum", linear="each")
-fused = partial(defop, cast=Cast.LOWER, inplace=True, partial="sum", addend="input")
+fused = partial(defop, cast=Cast.LOWER, inplace=True, partial="sum", addend="input", older=True)
 
 _NUMBERS = (INTEGER, FLOAT, COMPLEX)
 

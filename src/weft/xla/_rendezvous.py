@@ -38,10 +38,11 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
     """`reduce_fn(list)` of what all replicas have given, in order of ordinals, such as the mean of their accuracies.
 
-    `data` is what `weft.save` can write; its tensors arrive on the CPU. Every replica calls `reduce_fn`.
+    `data` are tensors, numbers, strings and containers of them; its tensors arrive on the CPU. Every replica calls
+    `reduce_fn`.
     """
     file = io.BytesIO()
-    serialization.save(_maybe_convert_to_cpu(data), file)
+    serialization.save_plain(_maybe_convert_to_cpu(data), file)
     gathered = rendezvous(tag, file.getvalue())
     return reduce_fn([serialization.load(io.BytesIO(one), map_location="cpu") for one in gathered])
 

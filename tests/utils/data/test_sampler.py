@@ -25,6 +25,15 @@ def test_samplers_choose_the_order():
     assert data.WeightedRandomSampler([1, 2], 3).weights.dtype is weft.float64
 
 
+def test_a_pass_of_any_length_is_drawn_as_it_is_read():
+    sampler = data.RandomSampler(range(5), replacement=True, num_samples=10**10)
+    loader = data.DataLoader(range(5), sampler=sampler, batch_size=700)
+    assert (len(sampler), len(loader)) == (10**10, -(-(10**10) // 700))
+    batches = [batch.tolist() for _, batch in zip(range(3), loader, strict=False)]
+    assert Counter(x for batch in batches for x in batch).keys() == set(range(5))
+    assert len(list(data.RandomSampler(range(5), replacement=True, num_samples=2500))) == 2500
+
+
 def test_orders_follow_the_generator_and_compile_nothing(compilations):
     def order():
         return list(data.RandomSampler(range(20), generator=weft.Generator().manual_seed(1)))

@@ -104,12 +104,24 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 
 @composite("type", function=False)
 def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name of the type."""
+    """The elements as `dtype`; without it, the name of the type.
+
+    A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which
+    device.
+    """
     if dtype is None:
-        return f"torch.{scalar_name(input.dtype)}Tensor"
-    if isinstance(dtype, str) and dtype not in TYPE_NAMES:
+        home = "" if input.device.type == "cpu" else f"{input.device.type}."
+        return f"torch.{home}{scalar_name(input.dtype)}Tensor"
+    if isinstance(dtype, type) and dtype.__module__.startswith("torch"):
+        dtype = f"{dtype.__module__}.{dtype.__name__}"
+    if not isinstance(dtype, str):
+        return _to(input, dtype=dtype, non_blocking=non_blocking)
+    module, _, name = dtype.rpartition(".")
+    if f"torch.{name}" not in TYPE_NAMES or not (module == "torch" or module.startswith("torch.")):
         raise ValueRangeError(f"invalid type: {dtype!r}")
-    return _to(input, dtype=TYPE_NAMES.get(dtype, dtype), non_blocking=non_blocking)
+    kind = module.removeprefix("torch").removeprefix(".") or "cpu"
+    target = None if kind == input.device.type else kind
+    return _to(input, target, TYPE_NAMES[f"torch.{name}"], non_blocking)
 
 
 @composite(function=False)

@@ -11,7 +11,15 @@ from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_o
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor
-from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.errors import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    IndexRangeError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedDTypeError,
+)
 from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._type_names import scalar_name
 
@@ -79,15 +87,27 @@ def _even_sizes(size: int, step: int) -> list[int]:
 
 
 @composite()
-def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
-    """Pieces along `dim`, of one size except for the last, or of the given sizes."""
+def split(
+    input: Tensor,
+    split_size_or_sections: int | Sequence[int] | None = None,
+    dim: int = 0,
+    *,
+    split_size: int | Sequence[int] | None = None,
+) -> Tensors:
+    """Pieces along `dim`, of one size except for the last, or of the given sizes.
+
+    `split_size` is the name of `split_size_or_sections` in the method.
+    """
+    division = split_size_or_sections if split_size is None else split_size
+    if division is None or (split_size is not None and split_size_or_sections is not None):
+        raise ArgumentError(f"split() takes one size or list of sizes, got {'none' if division is None else 'two'}")
     if input.ndim == 0:
         raise ShapeError("split expects at least a 1-dimensional tensor")
     at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
-    if not isinstance(split_size_or_sections, int):
-        return split_with_sizes(input, split_size_or_sections, at)
-    step = split_size_or_sections
+    if not isinstance(division, int):
+        return split_with_sizes(input, division, at)
+    step = division
     if step < 0:
         raise OutOfRangeError(f"split expects split_size be non-negative, but got split_size={step}")
     if step == 0 and size:

@@ -40,7 +40,7 @@ from weft.distributed.checkpoint.planner import (
 from weft.distributed.tensor import DTensor
 from weft.errors import StateDictError, ValueRangeError
 from weft.nn._lazy_parameter import is_lazy
-from weft.serialization import load, save
+from weft.serialization import load, save_plain
 
 _LONGEST_TEXT = 500  # characters of the faults of a plan
 
@@ -104,11 +104,11 @@ class DefaultSavePlanner(SavePlanner):
         return local_part_of(value) if isinstance(value, Tensor) else value
 
     def transform_object(self, write_item: WriteItem, object: Any) -> Any:
-        """What is stored for what `lookup_object` returns: tensors as they are, objects as `weft.save` writes them."""
+        """What is stored for what `lookup_object` returns: tensors as they are, objects as `save_plain` writes them."""
         if write_item.type is not WriteItemType.BYTE_IO:
             return object
         content = io.BytesIO()
-        save(object, content)
+        save_plain(object, content)
         return content
 
 

@@ -36,6 +36,10 @@ class SequentialSampler(Sampler[int]):
         return len(self.data_source)
 
 
+_DRAWN_AT_ONCE = 1024
+"""Indices; a pass may have any number of them, of which a program often takes few."""
+
+
 class RandomSampler(Sampler[int]):
     """A random order: without replacement, all indices once and then again; with replacement, independent draws."""
 
@@ -63,11 +67,13 @@ class RandomSampler(Sampler[int]):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        count = len(self.data_source)
+        count, left = len(self.data_source), self.num_samples
         if self.replacement:
-            yield from host_generator(self.generator).integers(count, size=self.num_samples).tolist()
+            generator = host_generator(self.generator)
+            while left > 0:
+                yield from generator.integers(count, size=min(left, _DRAWN_AT_ONCE)).tolist()
+                left -= _DRAWN_AT_ONCE
             return
-        left = self.num_samples
         while left > 0:
             yield from islice(permutation(count, self.generator), left)
             left -= count
@@ -111,7 +117,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         drawn = op.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
-        return iter(drawn.tolist())
+        yield from drawn.tolist()
 
     def __len__(self) -> int:
         return self.num_samples

@@ -1,0 +1,202 @@
+"""Whole objects: a pickle beside the tensors, for what has no form in JSON, such as modules, optimizers and closures.
+
+The pickle names classes and functions, as PyTorch's does, so loading it imports them and may run their code. It refers
+to tensors and NumPy arrays by number; they are stored, shared and placed as they are in files without a pickle.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._base import layout
+from weft._base.device import device
+from weft._base.dtype import dtype_named
+from weft._base.size import Size
+from weft._base.torch_alias import own_name
+from weft._checkpoint.describe import Describer, is_numeric
+from weft._checkpoint.pickled import Global, Unpickler
+from weft._checkpoint.safe import Plain, trusted_global
+from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.tensor import Tensor
+from weft.errors import PickleError, PicklingError
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
+from weft.nn._parameter import Buffer, Parameter
+from weft.nn._state_dict import StateDict
+
+_KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
+_OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
+
+
+class _Elements:
+    """Stands in a pickle for a tensor without its attributes."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: dict[str, Any]) -> Tensor:
+    """A tensor of a class with attributes of its own, as pickles build it."""
+    result = handle_on(kind, plain, requires_grad)
+    set_extras(result, extras)
+    return result
+
+
+# --- saving -----------------------------------------------------------------------------------------------------
+
+
+def dumped(obj: Any, describer: Describer, pickle_module: Any = None, protocol: int = 2) -> bytes:
+    """The pickle of an object, whose tensors and arrays the describer lists.
+
+    `PicklingError` names the part that cannot be pickled.
+    """
+    try:
+        return _pickled(obj, describer, pickle_module or pickle, protocol)
+    except RecursionError:
+        raise
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
+        raise PicklingError(f"cannot save {_culprit(obj, pickle_module or pickle, protocol)}: {error}") from error
+
+
+def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) -> bytes:
+    class Pickler(pickle_module.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            if isinstance(obj, _Elements):
+                return "tensor", describer.number(obj.tensor)
+            if type(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+                return "tensor", describer.number(obj)
+            return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, Tensor):
+                extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
+                return typed, (type(obj), _Elements(obj), obj.requires_grad, extras)
+            if type(obj) is StateDict:  # whose class is a detail: files have PyTorch's
+                return OrderedDict, (), vars(obj), None, iter(obj.items())
+            inherited = getattr(super(), "reducer_override", None)  # cloudpickle's
+            return NotImplemented if inherited is None else inherited(obj)
+
+    content = io.BytesIO()
+    Pickler(content, protocol).dump(obj)
+    return content.getvalue()
+
+
+def _culprit(obj: Any, pickle_module: Any, protocol: int) -> str:
+    """The path of the innermost part of an object that cannot be pickled by itself."""
+    path = "obj"
+    while True:
+        for step, part in _parts(obj):
+            try:
+                _pickled(part, Describer(), pickle_module, protocol)
+            except Exception:
+                path, obj = path + step, part
+                break
+        else:
+            return path
+
+
+def _parts(obj: Any) -> list[tuple[str, Any]]:
+    if isinstance(obj, dict):
+        return [(f"[{key!r}]", value) for key, value in obj.items()]
+    if isinstance(obj, (list, tuple)):
+        return [(f"[{at}]", value) for at, value in enumerate(obj)]
+    state = getattr(obj, "__dict__", None)
+    if not isinstance(state, dict) or isinstance(obj, type):
+        return []
+    members = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
+    return [(f".{name}", value) for name, value in members.items() if name != "_modules"]
+
+
+# --- loading ----------------------------------------------------------------------------------------------------
+
+Stored = Callable[[Any], Any]
+"""A persistent id -> the tensor or array."""
+
+
+def trusting(
+    content: io.BytesIO,
+    stored: Stored,
+    pickle_module: Any = None,
+    encoding: str = "utf-8",
+    stand_in: Callable[[str], Any] = lambda name: None,
+) -> Any:
+    """The object of a pickle, by Python's own reader: it imports what the pickle names, and runs its code.
+
+    `stand_in` gives what stands for a global, or None for that which has the name.
+    """
+
+    base: Any = (pickle_module or pickle).Unpickler
+
+    class Reader(base):
+        def find_class(self, module: str, name: str) -> Any:
+            entry = stand_in(f"{module}.{name}")
+            return entry if entry is not None else super().find_class(own_name(module), name)
+
+        def persistent_load(self, pid: Any) -> Any:
+            return stored(pid)
+
+    try:
+        return Reader(content, encoding=encoding).load()
+    except ImportError as error:
+        raise PickleError(f"its pickle needs what cannot be imported here: {error}") from error
+    except AttributeError as error:
+        raise PickleError(f"its pickle needs a class or function that is not there: {error}") from error
+
+
+def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "utf-8") -> Any:
+    """The object of a pickle of `size` bytes, built without running code but that which the program trusts."""
+    plain = Plain(size)
+    obj = Unpickler(_finder(plain), stored, plain.set_state, plain.keys, encoding).load(content)
+    if isinstance(obj, Global):
+        raise PickleError(f"it holds {obj.name} by itself; classes and functions are not loaded")
+    return obj
+
+
+def _finder(plain: Plain) -> Callable[[str], Any]:
+    table: dict[str, Any] = plain.table()
+    table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
+    table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
+    table[_name_of(typed)] = Global(_name_of(typed), _typed)
+    table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _KINDS}
+
+    def find(name: str) -> Any:
+        return table[name] if name in table else trusted_global(name)
+
+    return find
+
+
+def is_known(name: str) -> bool:
+    """Whether `restricted` loads what has this name."""
+    try:
+        _finder(Plain(0))(name)
+    except PickleError:
+        return False
+    return True
+
+
+def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
+    classes = {_name_of(one): one for one in _KINDS}
+    if type(kind) is not Global or not isinstance(plain, Tensor) or type(extras) is not dict:
+        raise PickleError("its pickle makes a tensor of something else than a class, elements and attributes")
+    tensor_class: Any = classes.get(kind.name, kind.build)
+    if any(hasattr(tensor_class, name) for name in extras if name != "names"):
+        raise PickleError(f"its pickle gives a tensor the attributes {sorted(extras)}, which it must not have")
+    return typed(tensor_class, plain, requires_grad is True, extras)
+
+
+def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def build(name: Any) -> Any:
+        if type(name) is not str:
+            raise PickleError(f"its pickle gives a {type(name).__name__} as the name of a type or layout")
+        return make(name)
+
+    return build
+
+
+def _name_of(entry: Any) -> str:
+    return f"{entry.__module__}.{entry.__qualname__}"
