@@ -16,6 +16,7 @@ def test_types_for_annotations():
     assert isinstance("cpu", types.Device)
     assert not isinstance(3, types.SymInt)
     assert types.Storage is torch.UntypedStorage
+    assert (types._int, types._dtype, types._layout) == (int, torch.dtype, torch.layout)
 
 
 def test_numbers_of_the_compiler_are_pythons():
@@ -32,6 +33,8 @@ def test_types_of_results_are_those_of_the_table():
     assert isinstance(torch.svd(torch.eye(2)), return_types.svd)
     assert {"sort", "topk", "linalg_qr", "qr", "histogram"} <= set(dir(return_types))
     assert pickle.loads(pickle.dumps(largest)).indices.item() == 1
+    assert isinstance(torch.linalg.slogdet(torch.eye(2)), return_types.linalg_slogdet)
+    assert return_types.max in return_types.all_return_types
     with pytest.raises(AttributeError, match=r"^module 'weft.return_types' has no attribute 'add'; there are aminmax"):
         return_types.add  # pyright: ignore
 

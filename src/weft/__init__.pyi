@@ -52,6 +52,7 @@ from weft import hub as hub
 from weft import jit as jit
 from weft import library as library
 from weft import linalg as linalg
+from weft import masked as masked
 from weft import monitor as monitor
 from weft import mps as mps
 from weft import mtia as mtia
@@ -63,24 +64,37 @@ from weft import return_types as return_types
 from weft import serialization as serialization
 from weft import signal as signal
 from weft import special as special
+from weft import storage as storage
 from weft import testing as testing
 from weft import types as types
 from weft import utils as utils
 from weft import version as version
 from weft import xla as xla
 from weft import xpu as xpu
+from weft._tensor.storage import BFloat16Storage as BFloat16Storage
 from weft._tensor.legacy_types import BFloat16Tensor as BFloat16Tensor
+from weft._tensor.storage import BoolStorage as BoolStorage
 from weft._tensor.legacy_types import BoolTensor as BoolTensor
+from weft._tensor.storage import ByteStorage as ByteStorage
 from weft._tensor.legacy_types import ByteTensor as ByteTensor
+from weft._tensor.storage import CharStorage as CharStorage
 from weft._tensor.legacy_types import CharTensor as CharTensor
+from weft._tensor.storage import ComplexDoubleStorage as ComplexDoubleStorage
+from weft._tensor.storage import ComplexFloatStorage as ComplexFloatStorage
+from weft._tensor.storage import DoubleStorage as DoubleStorage
 from weft._tensor.legacy_types import DoubleTensor as DoubleTensor
 from weft._devices.streams import Event as Event
+from weft._tensor.storage import FloatStorage as FloatStorage
 from weft._tensor.legacy_types import FloatTensor as FloatTensor
 from weft._tensor.generator import Generator as Generator
 from weft.amp.grad_scaler import GradScaler as GradScaler
+from weft._tensor.storage import HalfStorage as HalfStorage
 from weft._tensor.legacy_types import HalfTensor as HalfTensor
+from weft._tensor.storage import IntStorage as IntStorage
 from weft._tensor.legacy_types import IntTensor as IntTensor
+from weft._tensor.storage import LongStorage as LongStorage
 from weft._tensor.legacy_types import LongTensor as LongTensor
+from weft._tensor.storage import ShortStorage as ShortStorage
 from weft._tensor.legacy_types import ShortTensor as ShortTensor
 from weft._base.size import Size as Size
 from weft._devices.streams import Stream as Stream
@@ -88,6 +102,7 @@ from weft._symbols import SymBool as SymBool
 from weft._symbols import SymFloat as SymFloat
 from weft._symbols import SymInt as SymInt
 from weft._tensor.tensor import Tensor as Tensor
+from weft._tensor.storage import TypedStorage as TypedStorage
 from weft._tensor.storage import UntypedStorage as UntypedStorage
 from weft._assertions import _assert_async as _assert_async
 from weft._assertions import _check as _check
@@ -126,6 +141,11 @@ from weft._base.dtype import float32 as float
 from weft._base.dtype import float16 as float16
 from weft._base.dtype import float32 as float32
 from weft._base.dtype import float64 as float64
+from weft._base.dtype import float8_e4m3fn as float8_e4m3fn
+from weft._base.dtype import float8_e4m3fnuz as float8_e4m3fnuz
+from weft._base.dtype import float8_e5m2 as float8_e5m2
+from weft._base.dtype import float8_e5m2fnuz as float8_e5m2fnuz
+from weft._base.dtype import float8_e8m0fnu as float8_e8m0fnu
 from weft._tensor.protocols import from_dlpack as from_dlpack
 from weft._interop.from_jax import from_jax as from_jax
 from weft._tensor.convert import from_numpy_array as from_numpy
@@ -186,7 +206,7 @@ from weft.amp._state import set_autocast_enabled as set_autocast_enabled
 from weft.amp._state import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from weft.amp._state import set_autocast_xla_dtype as set_autocast_xla_dtype
 from weft.amp._state import set_autocast_xla_enabled as set_autocast_xla_enabled
-from weft._base.state import set_default_device as set_default_device
+from weft._base.device import set_default_device as set_default_device
 from weft._base.state import set_default_dtype as set_default_dtype
 from weft._switches import set_default_tensor_type as set_default_tensor_type
 from weft._switches import set_deterministic_debug_mode as set_deterministic_debug_mode
@@ -230,6 +250,7 @@ __version__: builtins.str
 
 def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def _sample_dirichlet(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...
+def _scaled_mm(input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = ..., scale_result: Tensor | None = ..., out_dtype: DType | None = ..., use_fast_accum: builtins.bool = ...) -> Tensor: ...
 def _standard_gamma(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...
 def _standard_gamma_grad(input: Tensor, output: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def abs(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...

@@ -7,27 +7,32 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "errors", "export", "fft", "func", "futures", "hub", "jit", "library", "linalg", "monitor", "mps", "mtia",
-    "multiprocessing", "nn", "optim", "random", "return_types", "serialization", "signal", "special", "testing",
-    "torch_version", "types", "utils", "version", "xla", "xpu",
+    "ao", "errors", "export", "fft", "func", "futures", "fx", "hub", "jit", "library", "linalg", "masked", "monitor",
+    "mps", "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "random", "return_types", "serialization",
+    "signal", "special", "storage", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
+MODULES |= {"_C", "__config__", "__future__", "_custom_ops", "_dynamo", "_logging"}  # PyTorch's programs call them so
 
 _NAMES = {
     "weft._base.dtype": (
-        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
+        "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
         "float64", "complex64", "complex128",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
-    "weft._base.state": ("set_default_dtype", "set_default_device"),
-    "weft._base.device": ("device",),
+    "weft._base.state": ("set_default_dtype",),
+    "weft._base.device": ("device", "set_default_device"),
     "weft._base.size": ("Size",),
     "weft._tensor.tensor": ("Tensor",),
     "weft._tensor.legacy_types": (
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
         "BFloat16Tensor", "FloatTensor", "DoubleTensor",
     ),
-    "weft._tensor.storage": ("UntypedStorage",),
+    "weft._tensor.storage": (
+        "UntypedStorage", "TypedStorage", "BoolStorage", "ByteStorage", "CharStorage", "ShortStorage", "IntStorage",
+        "LongStorage", "HalfStorage", "BFloat16Storage", "FloatStorage", "DoubleStorage", "ComplexFloatStorage",
+        "ComplexDoubleStorage",
+    ),
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
@@ -65,8 +70,10 @@ _NAMES = {
     ),
     "weft._assertions": (
         "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
-        "_assert_async",
+        "_assert", "_assert_async",
     ),
+    "weft.jit._script": ("ScriptFunction", "ScriptModule"),
+    "weft._extension": ("PyTorchFileReader",),
     "weft._symbols": (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
         "sym_sum",

@@ -10,8 +10,9 @@ from typing import Any
 
 from weft._base.determinism import Determinism
 from weft._base.device import device as device_class
+from weft._base.device import set_default_device
 from weft._base.site import Repeated, warn_user
-from weft._base.state import ambient, set_default_device, set_default_dtype, set_field
+from weft._base.state import ambient, set_default_dtype, set_field
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
 from weft._tensor.arguments import flag
 from weft._tensor.composite.convert import TYPE_NAMES

@@ -63,6 +63,10 @@ class PreconditionError(WeftError, AssertionError):
     """A precondition of a call does not hold, where PyTorch raises `AssertionError`."""
 
 
+class NoDataError(WeftError, NotImplementedError):
+    """The elements of a tensor on the meta device are needed, which has none."""
+
+
 class NotDefinedError(WeftError, NotImplementedError):
     """An object does not define this operation, or not for these arguments."""
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import IO, TypeAlias
 
 from weft._base.device import device as _device
+from weft._base.dtype import DType as _DType
+from weft._base.layout import layout as _Layout
 from weft._base.size import Size as Size
 from weft._symbols import SymBool as SymBool
 from weft._symbols import SymFloat as SymFloat
@@ -29,6 +31,14 @@ BoolLikeType: TypeAlias = bool | SymBool
 PySymType: TypeAlias = SymInt | SymFloat | SymBool
 py_sym_types = (SymInt, SymFloat, SymBool)
 
+_int: TypeAlias = int
+_float: TypeAlias = float
+_bool: TypeAlias = bool
+_complex: TypeAlias = complex
+_str: TypeAlias = str
+_bytes: TypeAlias = bytes
+_dtype: TypeAlias = _DType
+_layout: TypeAlias = _Layout
 _Number = (int, float, bool)
 _size: TypeAlias = Size | list[int] | tuple[int, ...]
 _TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]

@@ -90,11 +90,11 @@ def main() -> None:
     torch.save(training(), FOLDER / "training_legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(kinds(), FOLDER / "kinds.pt")
     torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
+    torch.save({"x": torch.empty(1, device="meta")}, FOLDER / "meta.pt")
     refused = {
         "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
         "sparse": torch.eye(2).to_sparse(),
         "nested": torch.nested.nested_tensor([torch.ones(1)]),
-        "meta": torch.empty(1, device="meta"),
         "complex32": torch.zeros(1, dtype=torch.complex32),
         "storage": torch.ones(1).untyped_storage(),
         "class": Counter,

@@ -139,7 +139,6 @@ REFUSED = {
     "quantized": (PickleError, r"it holds a quantized tensor; save x.dequantize\(\)"),
     "sparse": (PickleError, r"it holds a sparse tensor; save x.to_dense\(\)"),
     "nested": (PickleError, r"it holds a nested tensor; save x.to_padded_tensor\(0.0\) or x.unbind\(\)"),
-    "meta": (PickleError, "it holds a tensor on the meta device, which has no elements"),
     "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
     "storage": (PickleError, "it holds a storage by itself; save a tensor of its elements"),
     "class": (PickleError, "it holds collections.Counter by itself; classes and functions are not loaded"),
@@ -158,6 +157,11 @@ REFUSED = {
 def test_what_cannot_be_loaded_is_named(name):
     kind, reason = REFUSED[name]
     refused((FILES / f"refused_{name}.pt").read_bytes(), reason, kind)
+
+
+def test_tensors_on_the_meta_device_stay_there():
+    found = weft.load(FILES / "meta.pt", map_location="cpu")["x"]
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (1,), weft.float32)
 
 
 # --- where tensors go ---

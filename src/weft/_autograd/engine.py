@@ -23,6 +23,7 @@ from weft._autograd.graph import (
     second_backward_error,
     vertex_of,
 )
+from weft._base.device import META
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
@@ -444,7 +445,7 @@ def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
     assert head.origin is not None, "only applications are differentiated"
     assert head.tape is not None, "only applications are differentiated"
     for at, grad in enumerate(grads):
-        if grad is None or not grad.aval.dtype.is_differentiable:
+        if grad is None or grad.aval.device is META or not grad.aval.dtype.is_differentiable:
             continue
         array: Any = array_of(grad)
         if bool(jnp.isnan(array).any()):

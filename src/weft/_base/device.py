@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from weft.errors import ArgumentError, DeviceError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
 TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "xpu", "mtia", "meta")
 
 
 class device:
-    """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`."""
+    """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`.
+
+    In a `with` block, and in a function that it decorates, new tensors are made there by default.
+    """
 
     __slots__ = ("index", "type")
     type: str
@@ -38,6 +48,21 @@ class device:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"device is immutable; make another one to change {name!r}")
+
+    def __enter__(self) -> device:
+        _defaults.set((*_defaults.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _defaults.set(_defaults.get()[:-1])
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def on_device(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return on_device
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
@@ -68,6 +93,24 @@ DeviceLike = str | device | int
 """What stands for a device where one is asked for."""
 
 CPU = device("cpu")
+META = device("meta")
+"""Tensors there have types and no elements: operators on them are recorded, and never computed."""
+
+_defaults: ContextVar[tuple[device | None, ...]] = ContextVar("weft_default_devices", default=(None,))
+"""What `set_default_device` has set, and the devices of the `with` blocks from the outermost to the innermost."""
+
+
+def default_device() -> device | None:
+    """Device of new tensors, or None for the first CPU."""
+    return _defaults.get()[-1]
+
+
+def set_default_device(device: DeviceLike | None) -> None:
+    """Set the device of new tensors in this thread, outside of `with device(...)`; None means the first CPU."""
+    _defaults.set((None if device is None else _as_device(device), *_defaults.get()[1:]))
+
+
+_as_device = device
 
 
 class _Current(threading.local):
@@ -80,8 +123,10 @@ current = _Current()
 
 
 def canonical(name: DeviceLike) -> device:
-    """The device as tensors have it: `cpu` without an index is the first CPU, other devices get an index."""
+    """The device as tensors have it: `cpu` without an index is the first CPU, others but `meta` get an index."""
     target = name if isinstance(name, device) else device(name)
     if target.type == "cpu" and not target.index:
         return CPU
+    if target.type == "meta":
+        return META
     return target if target.index is not None else device(target.type, getattr(current, target.type, 0))

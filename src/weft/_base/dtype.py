@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, DTypeError
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)  # categories, in order of promotion
 
@@ -44,6 +44,11 @@ class DType:
         return self.category != BOOL and self.numpy.kind != "u"
 
     @property
+    def is_float8(self) -> bool:
+        """Whether it is an 8-bit float, which is stored and converted, and not computed with."""
+        return self.itemsize == 1 and self.category == FLOAT
+
+    @property
     def is_differentiable(self) -> bool:
         return self.category >= FLOAT
 
@@ -71,6 +76,11 @@ int64 = DType("int64", np.int64, INTEGER, "long")
 uint16 = DType("uint16", np.uint16, INTEGER)
 uint32 = DType("uint32", np.uint32, INTEGER)
 uint64 = DType("uint64", np.uint64, INTEGER)
+float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOAT)
+float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2, FLOAT)
+float8_e4m3fnuz = DType("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, FLOAT)
+float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, FLOAT)
+float8_e8m0fnu = DType("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, FLOAT)
 float16 = DType("float16", np.float16, FLOAT, "half")
 bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, FLOAT)
 float32 = DType("float32", np.float32, FLOAT, "float")
@@ -88,6 +98,11 @@ DTYPES = (
     uint16,
     uint32,
     uint64,
+    float8_e4m3fn,
+    float8_e5m2,
+    float8_e4m3fnuz,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     bfloat16,
     float32,
@@ -133,6 +148,10 @@ def promote_types(a: DType, b: DType) -> DType:
     """The smallest type to which both can be cast, by PyTorch's rules (`float16` for `int64` and `float16`)."""
     if a is b:
         return a
+    if (a.is_float8 or b.is_float8) and bool_ not in (a, b):
+        raise DTypeError(
+            f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}; cast one of them first"
+        )
     if a.category != b.category:
         low, high = sorted((a, b), key=lambda d: d.category)
         if high is complex64 and low is float64:

@@ -79,7 +79,7 @@ class finfo(_Info):
         self.min, self.max = limits(dtype)
         self.eps = float(facts.eps)
         self.tiny = self.smallest_normal = float(facts.smallest_normal)
-        self.resolution = 10.0**-facts.precision
+        self.resolution = 1.0 if dtype.is_float8 else 10.0**-facts.precision
 
 
 class iinfo(_Info):

@@ -11,8 +11,6 @@ from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
-from weft._base.device import DeviceLike
-from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
 from weft.errors import ArgumentError
 
@@ -162,7 +160,6 @@ class _Defaults:
     """Settings that are process-wide in PyTorch."""
 
     dtype: DType = float32
-    device: device_class | None = None
     on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
 
 
@@ -188,13 +185,3 @@ def _require_floating(dtype: object) -> None:
 def on_dtype_change(forget: Callable[[], object]) -> None:
     """Call `forget()` whenever the default type changes."""
     _Defaults.on_dtype_change.append(forget)
-
-
-def default_device() -> device_class | None:
-    """Device of new tensors, or None for the first CPU."""
-    return _Defaults.device
-
-
-def set_default_device(device: DeviceLike | None) -> None:
-    """Set the device of new tensors; None means the first CPU."""
-    _Defaults.device = None if device is None else device_class(device)

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._base.device import device
+from weft._base.device import META, device
 from weft._base.dtype import DType, bool_
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
-from weft._lazy.value import Value
+from weft._lazy.value import NO_DATA, Value
 from weft._tensor.tensor import Tensor, wrap
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -26,17 +26,25 @@ def bytes_of(array: jax.Array) -> memoryview:
     return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
-def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> jax.Array:
+def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> Any:
     """An array of the elements in `content`, which are little-endian, or big-endian if `big`.
 
-    On the CPU the array uses `content` itself if that is aligned, so nobody else may write to it.
+    On the CPU the array uses `content` itself if that is aligned, so nobody else may write to it. Nothing is needed of
+    it for the meta device.
     """
+    if target is META:
+        return NO_DATA
     host: Any = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
     if dtype is bool_:
         host = content != 0  # bytes other than 0 and 1 would not be valid booleans
     return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
 
 
-def tensor_of(array: jax.Array, dtype: DType, target: device) -> Tensor:
-    """A new leaf that holds an array."""
-    return wrap(Value(aval_of(array.shape, dtype, device=target), array))
+def tensor_of(array: Any, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
+    """A new leaf that holds an array of this shape."""
+    return wrap(Value(aval_of(shape, dtype, device=target), array))
+
+
+def without_data(shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A new leaf on the meta device."""
+    return tensor_of(NO_DATA, shape, dtype, META)

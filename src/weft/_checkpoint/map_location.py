@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft._base.device import canonical, device
-from weft._lazy.runtime import jax_device
+from weft._base.device import device
+from weft._tensor.convert import existing
 from weft.errors import ArgumentError, DeviceError
 
 
@@ -73,7 +73,6 @@ def locator(wanted: Any) -> Locate:
 
 def _existing(target: device) -> device:
     try:
-        jax_device(target)
+        return existing(target)
     except DeviceError as error:
         raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
-    return canonical(target)

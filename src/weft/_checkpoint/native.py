@@ -2,7 +2,8 @@
 
 `weft.json` describes the object and its tensors; `data/0` and so on are the elements of tensors and NumPy arrays in
 row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added. Tensors that
-share elements name one member, with strides and an offset in it (since version 2).
+share elements name one member, with strides and an offset in it (since version 2). Those on the meta device name none
+(since version 3).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._base.device import CPU
+from weft._base.device import CPU, META
 from weft._base.state import ambient
 from weft._checkpoint.archive import Member, Reader
-from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
+from weft._checkpoint.buffers import array_on, bytes_of, tensor_of, without_data
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
@@ -36,7 +37,7 @@ from weft.ops._strides import row_major
 
 DESCRIPTION = "weft.json"
 FORMAT = "weft"
-VERSION = 2
+VERSION = 3
 
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
@@ -61,7 +62,7 @@ def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Itera
     arrays = [_describe_array(array, storages) for array in describer.arrays]
     header = {
         "format": FORMAT,
-        "version": 2 if shared else 1,
+        "version": 3 if any("data" not in entry for entry in tensors) else 2 if shared else 1,
         "tensors": tensors,
         "arrays": arrays,
         "object": described,
@@ -111,6 +112,8 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
     aliases: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         owner = tensor if is_lazy(tensor) else owner_of(tensor)
+        if owner.device is META:
+            continue
         if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
             aliases.setdefault(id(owner), []).append(tensor)
     return {id(tensor) for group in aliases.values() if len(group) > 1 for tensor in group}
@@ -125,8 +128,9 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
         "shape": list(plain.shape),
         "device": str(tensor.device),
         "requires_grad": tensor.requires_grad,
-        "data": _stored(elements_of(owner_of(plain) if shares else plain), storages),
     }
+    if tensor.device is not META:
+        description["data"] = _stored(elements_of(owner_of(plain) if shares else plain), storages)
     if shares:
         layout = layout_of(tensor, exact=True)
         description |= {"stride": list(layout.strides), "offset": layout.offset}
@@ -210,6 +214,9 @@ class _Entries:
         return name, shape, dtype
 
     def _make_tensor(self, entry: dict[str, Any]) -> Tensor:
+        if "data" not in entry:
+            shape, dtype = _type_of(entry)
+            return _of_kind(without_data(shape, dtype), entry)
         return _of_kind(self._aliased(entry) if "stride" in entry else self._alone(entry), entry)
 
     def _alone(self, entry: dict[str, Any]) -> Tensor:
@@ -217,7 +224,7 @@ class _Entries:
         target = self._locate(str(entry["device"]), self._reader.size(name))
         if (name, target) not in self._shared:
             self._shared[name, target] = array_on(target, dtype, shape, self._reader.array(name))
-        return tensor_of(self._shared[name, target], dtype, target)
+        return tensor_of(self._shared[name, target], shape, dtype, target)
 
     def _aliased(self, entry: dict[str, Any]) -> Tensor:
         """A tensor that shares its elements with others."""
@@ -228,7 +235,7 @@ class _Entries:
             _, sizes, kind = _fields(self._wholes.get(name, entry))
             sizes = sizes if name in self._wholes else (self._reader.size(name) // kind.itemsize,)
             self._storages[name, target] = tensor_of(
-                array_on(target, kind, sizes, self._reader.array(name)), kind, target
+                array_on(target, kind, sizes, self._reader.array(name)), sizes, kind, target
             )
         return view_of_storage(self._storages[name, target], places)
 
@@ -237,6 +244,8 @@ class _Entries:
         """The description of the first tensor that covers all of a member, by the member's name."""
         wholes: dict[str, dict[str, Any]] = {}
         for entry in self._tensors:
+            if "data" not in entry:
+                continue
             name, shape, dtype = _fields(entry)
             if (
                 not entry.get("offset")
@@ -255,10 +264,15 @@ class _Entries:
 
 def _fields(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
     """The member, shape and type of a tensor."""
+    return f"data/{entry['data']}", *_type_of(entry)
+
+
+def _type_of(entry: dict[str, Any]) -> tuple[tuple[int, ...], Any]:
+    """The shape and type of a tensor."""
     shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
     if not is_shape(shape):
         raise ValueError(f"it has a tensor of impossible shape {list(shape[:8])}")
-    return f"data/{entry['data']}", shape, dtype
+    return shape, dtype
 
 
 def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:

@@ -32,6 +32,8 @@ _WORDS = {
     "complex128": "C128",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
     "float8_e8m0fnu": "F8_E8M0",
 }
 _LETTERS = {"i": "I", "u": "U", "f": "F"}
@@ -160,7 +162,7 @@ class TensorFile:
     def tensor(self, name: str, target: device) -> Tensor:
         """A tensor, on a device."""
         shape, dtype = self.type_of(name)
-        tensor = tensor_of(array_on(target, dtype, shape, self._content(name)), dtype, target)
+        tensor = tensor_of(array_on(target, dtype, shape, self._content(name)), shape, dtype, target)
         names = self._names.get(name)
         return tensor if names is None else set_names(tensor, checked_names(names, tensor.ndim))
 

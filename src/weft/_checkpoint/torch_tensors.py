@@ -13,7 +13,7 @@ import numpy as np
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
-from weft._checkpoint.buffers import Bytes, array_on, tensor_of
+from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
@@ -28,7 +28,6 @@ _REFUSED = {
     "_rebuild_qtensor": "a quantized tensor; save x.dequantize()",
     "_rebuild_sparse_tensor": "a sparse tensor; save x.to_dense()",
     "_rebuild_nested_tensor": "a nested tensor; save x.to_padded_tensor(0.0) or x.unbind()",
-    "_rebuild_meta_tensor_no_storage": "a tensor on the meta device, which has no elements",
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
 
@@ -42,6 +41,7 @@ FUNCTIONS = (
             "_rebuild_parameter",
             "_rebuild_parameter_with_state",
             "_rebuild_device_tensor_from_cpu_tensor",
+            "_rebuild_meta_tensor_no_storage",
             *_REFUSED,
         )
     ),
@@ -94,6 +94,7 @@ class TensorBuilder:
             "torch._utils._rebuild_parameter": _parameter,
             "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
+            "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
             "torch._tensor._rebuild_from_type_v2": _from_type,
             "torch.serialization._get_layout": lambda name: Global(short_repr(name), None),
         }
@@ -122,8 +123,9 @@ class TensorBuilder:
         places = Layout(tuple(size), tuple(stride), offset, dtype)
         if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
             array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
-            array = array.conj() if conj else array
-            tensor = tensor_of(-array if neg else array, dtype, target)
+            tensor = tensor_of(array, places.sizes, dtype, target)
+            tensor = tensor.conj().resolve_conj() if conj else tensor
+            tensor = -tensor if neg else tensor
         else:
             tensor = self._on_storage(storage, places, target)
         return tensor.requires_grad_(grad is True)
@@ -133,7 +135,7 @@ class TensorBuilder:
         key = storage.key
         if key not in self._first:
             array = array_on(target, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
-            tensor = tensor_of(array, places.dtype, target)
+            tensor = tensor_of(array, places.sizes, places.dtype, target)
             self._first[key] = tensor, places
             return tensor
         if key not in self._shared:
@@ -152,7 +154,8 @@ class TensorBuilder:
         dtype = places.dtype
         count = storage.nbytes // dtype.itemsize
         whole = Layout((count,), (1,), 0, dtype)
-        tensor = tensor_of(array_on(target, dtype, (count,), self._cut(storage, whole), big=self._big), dtype, target)
+        array = array_on(target, dtype, whole.sizes, self._cut(storage, whole), big=self._big)
+        tensor = tensor_of(array, whole.sizes, dtype, target)
         owner_of(first).data = view_of_storage(tensor, places)
         return tensor
 
@@ -192,6 +195,13 @@ class TensorBuilder:
             raise PickleError("its pickle moves something else than a tensor to a device")
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
+
+
+def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
+    if not isinstance(dtype, DType):
+        raise PickleError("its pickle makes a tensor of something else than a type")
+    _check_place(MOST_SIZE, 0, size, stride)
+    return without_data(tuple(size), dtype).requires_grad_(requires_grad is True)
 
 
 def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Protocol
 
-from weft._base.device import CPU, device
+from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
 from weft._base.size import size_of
 from weft.ops._dims import Names
@@ -96,7 +96,7 @@ class Aval:
         return f"{self.dtype.name}{list(self.shape)}{names}{sharding}"
 
 
-_devices = {CPU: CPU}
+_devices = {CPU: CPU, META: META}
 """The one object for each device that types have, so that devices of values are compared by identity."""
 
 _avals: dict[tuple[object, ...], Aval] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial, reduce
 from typing import Any, NamedTuple, cast
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base import state
-from weft._base.device import CPU, device
+from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.aval import Aval, marked, named
@@ -28,14 +28,17 @@ from weft.errors import (
     DeviceError,
     GradientError,
     ShapeError,
+    UnsupportedDTypeError,
     WeftError,
 )
 from weft.ops._dims import pointwise
 from weft.ops._draws import key_of_part
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._float8 import converted
 from weft.ops._memory import require_addressable
 from weft.ops._replicas import result_types
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
+from weft.ops._type_names import scalar_name
 
 Casts = tuple[Any, ...]
 """The dtypes to which an input is cast, one after the other."""
@@ -153,15 +156,18 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
             trace=trace,
             general=general,
         )
-        if op.check is not None:
+        if op.check is not None and device is not META:
             signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     except Exception as error:  # in whatever way the body, or jax below it, says that the inputs do not fit
+        _refuse_float8(call, [a.dtype for a in avals] + [entry for entry in call.static if isinstance(entry, DType)])
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
+    if op.arithmetic is not Arithmetic.NONE and (_operands(call, avals) or Kind.KEY in kinds_of(call)):
+        _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:
         family.add(numbers, signature.trace.types())
     for output in signature.outputs:
@@ -287,6 +293,16 @@ def _require_types(call: BoundOp, avals: tuple[Aval, ...]) -> None:
         op.types(dict(zip(names, (a.dtype for a in avals), strict=True)))
 
 
+def _refuse_float8(call: BoundOp, dtypes: Iterable[DType]) -> None:
+    """Raise if one of these types is an 8-bit float, for a row that computes its results."""
+    for dtype in dtypes:
+        if dtype.is_float8:
+            raise UnsupportedDTypeError(
+                f"\"{call.op.name}\" not implemented for '{scalar_name(dtype)}': 8-bit floats are stored, moved, "
+                "compared and converted; compute in another type"
+            )
+
+
 _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "complex"}
 
 
@@ -385,7 +401,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
         array = array.real
-    return array.astype(dtype)
+    return converted(array, dtype)
 
 
 def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
@@ -400,7 +416,10 @@ def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
             target = default
     if target is None:
         return [()] * len(avals)
-    return [(target.numpy,) if k in TENSOR_KINDS else () for k in kinds]
+    stays = bool_ if target.is_float8 else None  # a condition, since one of these types has no zero
+    return [
+        (target.numpy,) if k in TENSOR_KINDS and a.dtype is not stays else () for a, k in zip(avals, kinds, strict=True)
+    ]
 
 
 def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:

@@ -26,9 +26,9 @@ def compiler_options(platform: str) -> dict[str, Any]:
 
 
 def is_half(dtype: Any) -> bool:
-    """Whether a type is a 16-bit float, which is computed in float32, as in PyTorch's kernels."""
+    """Whether a type is a float of 16 or 8 bits, which is computed in float32, as in PyTorch's kernels."""
     dtype = np.dtype(dtype)
-    return dtype.itemsize == 2 and dtype.kind not in "iu"
+    return dtype.itemsize <= 2 and dtype.kind not in "iub"
 
 
 def widened(array: jax.Array) -> jax.Array:

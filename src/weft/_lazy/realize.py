@@ -6,7 +6,7 @@ A pending value to which only the list of pending values refers is dead. `plan` 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from weft._base import config
-from weft._base.device import CPU
+from weft._base.device import CPU, META
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
@@ -23,7 +23,7 @@ from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
 from weft._lazy.runtime import tier_of
-from weft._lazy.value import Absent, Check, Unconfirmed, Value, is_taped
+from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
@@ -261,6 +261,12 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
         for device in {v.aval.device: None for v in values}:
             _flush([v for v in values if v.aval.device is device], pending, ())
         values = []
+    if values and values[0].aval.device is META:
+        _leave_without_data(values)
+        values = []
+    if wanted and wanted[0].aval.device is META:
+        _leave_without_data(wanted)
+        wanted = ()
     while True:
         try:
             with _planning:
@@ -270,6 +276,13 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
             busy.ticket.wait()
     if batch is not None:
         _run(batch, pending)
+
+
+def _leave_without_data(values: Sequence[Value]) -> None:
+    """End the wait of values on the meta device, which nothing computes."""
+    for value in values:
+        value.array = NO_DATA
+        _forget_inputs(value)
 
 
 def _on_one_device(values: list[Value]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft._base import config
+from weft._base.device import META
 from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import checks, realize, sites
@@ -74,6 +75,6 @@ def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
                 value.tape = Tape(site=site)
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
-        for value in values[:1]:
+        for value in values[: values[0].aval.device is not META]:
             realize.raw_array(value)  # raises its check's failure
         realize.report(ambient.pending)

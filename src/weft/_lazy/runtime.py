@@ -19,9 +19,10 @@ import jaxlib.version
 import numpy as np
 
 from weft._base import config
-from weft._base.device import CPU, device
+from weft._base.device import CPU, META, device
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
+from weft._lazy.value import NO_DATA
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
 from weft.ops._jax import device_put, live_arrays, update_config
 
@@ -203,12 +204,12 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
-def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
+def new_array(aval: Aval, number: complex) -> Any:
     """A new array of this type with one number everywhere."""
     return _filled(aval, number, aval.device is CPU and tier_of(CPU) != "compiled")
 
 
-def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
+def filled_array(aval: Aval, number: complex) -> Any:
     """A shared array of this type with one number everywhere, for constants.
 
     Once XLA runs, it is a jax array, which programs need not move to their device again.
@@ -216,7 +217,9 @@ def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any
     return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
 
 
-def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
+def _filled(aval: Aval, number: complex, on_host: bool) -> Any:
+    if aval.device is META:
+        return NO_DATA
     host = np.full(aval.shape, number, aval.dtype.numpy)
     if on_host or aval.device is CPU:
         return host if on_host else device_put(host, jax_device(aval.device))

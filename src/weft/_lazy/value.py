@@ -14,7 +14,7 @@ from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.signature import Output, Signature
 from weft._lazy.tape import Tape
-from weft.errors import WeftError
+from weft.errors import NoDataError, WeftError
 
 
 class ExecutedTape(Tape):
@@ -195,6 +195,17 @@ class Absent:
 
     def __init__(self, wait: Callable[[], None]) -> None:
         self.wait = wait
+
+
+def _refuse() -> None:
+    raise NoDataError(
+        "Cannot copy out of meta tensor; no data! A tensor on the meta device has a shape and a type, and no elements. "
+        "Modules are moved from there with module.to_empty(device=...), or by load_state_dict(..., assign=True)"
+    )
+
+
+NO_DATA = Absent(_refuse)
+"""In place of the arrays of all tensors on the meta device."""
 
 
 class Unconfirmed:

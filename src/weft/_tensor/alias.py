@@ -15,7 +15,7 @@ from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
 from weft._lazy.value import Value
-from weft._tensor.base import Path, TensorBase
+from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._strides import Layout, row_major
@@ -123,11 +123,19 @@ def _number(value: Value, exact: bool) -> Any:
 def path_to(start: TensorBase, places: Layout) -> Path:
     """The path from a tensor that owns its storage, or is apart, to a layout in that storage."""
     if start._alias is None:
-        steps, offset = _flat_as(start.dtype, places.dtype), places.offset
+        steps, offset = _flat_as(start._read().aval, places.dtype), places.offset
     else:
         steps, offset = (), _within(start, places)
-    call = call_of(TABLE["strided"], (ONE, places.sizes, places.strides, ONE))
-    return (*steps, (call, (Value(aval_of((), int64, weak=True), offset),)))
+    return (*steps, strided_step(places.sizes, places.strides, offset))
+
+
+def strided_step(sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> PathStep:
+    """The step from a tensor that owns its storage to these places."""
+    call = call_of(TABLE["strided"], (ONE, sizes, strides, ONE))
+    return call, (Value(aval_of((), int64, weak=True), offset),)
+
+
+_FLAT = call_of(TABLE["view"], (ONE, (-1,)))
 
 
 def _within(start: TensorBase, places: Layout) -> int:
@@ -142,8 +150,9 @@ def _within(start: TensorBase, places: Layout) -> int:
     return offset
 
 
-def _flat_as(old: DType, new: DType) -> Path:
-    """The path that shows a storage as elements of another type, in order."""
+def _flat_as(storage: Aval, new: DType) -> Path:
+    """The path that shows a storage as elements of another type, in order; bytes that are left over are left out."""
+    old = storage.dtype
     if old is new:
         return ()
     if old.to_real() is new:
@@ -151,5 +160,6 @@ def _flat_as(old: DType, new: DType) -> Path:
     if new.to_real() is old:
         pairs = call_of(TABLE["view"], (ONE, (-1, 2)))
         return ((pairs, ()), (call_of(TABLE["view_as_complex"], (ONE,)), ()))
-    flat = call_of(TABLE["view"], (ONE, (-1,)))
-    return ((flat, ()), (call_of(TABLE["retyped"], (ONE, new)), ()))
+    whole = storage.nbytes - storage.nbytes % new.itemsize
+    flat = strided_step((whole // old.itemsize,), (1,), 0) if whole < storage.nbytes else (_FLAT, ())
+    return (flat, (call_of(TABLE["retyped"], (ONE, new)), ()))

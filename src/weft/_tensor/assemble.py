@@ -22,7 +22,7 @@ assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
-    name: {} for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows")
+    name: {} for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked")
 }
 """Public functions by module ("" is the package) and name."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from weft._base.dtype import DType
 from weft._lazy.infer import Call
@@ -23,7 +24,8 @@ class Alias:
     steps    view operators from the base on, each with its inputs after the first; empty if all elements are shared
     tracked  whether gradients of the view flow to the base
     hidden   whether no user holds the base, because the view has taken its place, as by `x.t_()`
-    place    for a stale view that is apart and requires a gradient, a value with its place in the graph
+    place    for a view that is apart, requires a gradient and is stale or cannot be read: a value with its place in the
+             graph
     layout   where the elements lie, once it has been computed
     """
 
@@ -46,7 +48,9 @@ class TensorBase(Derived):
     _views: list[weakref.ref[TensorBase]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
+    _address: range = range(0)  # of a tensor that owns its storage: the addresses of its bytes, once somebody has asked
+    _storage: weakref.ref[Any] | None = None  # of a tensor that owns its storage: the object that users have for that
+    _resized: bool = False  # whether this is all of a storage that was resized, in one dim; no user holds it
 
     def _read(self) -> Value:
         """The current value."""

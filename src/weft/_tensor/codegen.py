@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.state import ambient, default_device
+from weft._base.device import default_device
+from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU, DeviceLike, canonical
+from weft._base.device import CPU, META, DeviceLike, canonical, default_device
 from weft._base.device import device as device_class
 from weft._base.dtype import (
     BOOL,
@@ -23,6 +23,7 @@ from weft._base.dtype import (
     as_dtype,
     bool_,
     complex128,
+    float32,
     float64,
     from_numpy,
     int64,
@@ -30,14 +31,14 @@ from weft._base.dtype import (
     uint64,
 )
 from weft._base.limits import limits
-from weft._base.state import ambient, default_device, default_dtype
+from weft._base.state import ambient, default_dtype
 from weft._lazy import metrics
 from weft._lazy.aval import Aval, aval_of, marked, named
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
-from weft._lazy.value import Value, tick
+from weft._lazy.value import NO_DATA, Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -54,7 +55,7 @@ def resolve_device(device: Any) -> device_class:
 def existing(device: DeviceLike) -> device_class:
     """A device, checked to exist on this machine; `RuntimeError` otherwise."""
     target = canonical(device)
-    if target is not CPU:
+    if target is not CPU and target is not META:
         jax_device(target)
     return target
 
@@ -69,8 +70,10 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
 
 
-def _put(source: Any, target: device_class) -> jax.Array:
+def _put(source: Any, target: device_class) -> Any:
     """An array that has been on the host or on another device, on a device."""
+    if target is META:
+        return NO_DATA
     if target is CPU:
         with metrics.from_device(source):
             return jax.device_put(source, jax_device(target))
@@ -139,7 +142,10 @@ def tensor(
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
         result = wrap(own(result._read()))
         return _with_names(result, names)._require_grad(requires_grad)
-    result = _with_names(from_host(_host_array(data, dtype), device), names)
+    if dtype is not None and dtype.is_float8:
+        result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
+    else:
+        result = _with_names(from_host(_host_array(data, dtype), device), names)
     return result._require_grad(True) if requires_grad else result
 
 
@@ -329,7 +335,7 @@ def moved(source: Tensor, target: device_class) -> Tensor:
 def _moved_value(value: Value, target: device_class) -> Value:
     depends_on("to move a tensor to another device")
     aval = named(aval_of(value.aval.shape, value.aval.dtype, device=target), value.aval.names)
-    result = Value(aval, _put(array_of(value), target))
+    result = Value(aval, NO_DATA if target is META else _put(array_of(value), target))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import META
+from weft._base.dtype import DType
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.aval import marked
+from weft._lazy.aval import aval_of, marked
 from weft._lazy.realize import array_of
-from weft._lazy.value import Value
+from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import checked_names, set_names
@@ -19,7 +21,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import make_view, own
 from weft.errors import CheckpointError, GradientError
 
-_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address")
+_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address", "_storage", "_resized")
 """The attributes of the handle itself; all others are the user's, and are copied."""
 
 
@@ -92,6 +94,8 @@ def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
     del protocol
     value = self._read()
     require_whole(value)
+    if value.aval.device is META:
+        return rebuild_on_meta, (type(self), tuple(self.shape), self.dtype, self.requires_grad, extras_of(self))
     elements = np.asarray(array_of(value))
     return rebuild, (type(self), elements, str(self.device), self.requires_grad, extras_of(self))
 
@@ -110,5 +114,14 @@ def rebuild(
 ) -> Tensor:
     """The tensor that `reduce` took apart."""
     result = handle_on(kind, from_host(elements, device), requires_grad)
+    set_extras(result, extras)
+    return result
+
+
+def rebuild_on_meta(
+    kind: type[Tensor], shape: tuple[int, ...], dtype: DType, requires_grad: bool, extras: dict[str, Any]
+) -> Tensor:
+    """The tensor without elements that `reduce` took apart."""
+    result = handle_on(kind, wrap(Value(aval_of(shape, dtype, device=META), NO_DATA)), requires_grad)
     set_extras(result, extras)
     return result

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TypeVar
 
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.value import Value
-from weft._tensor.alias import current, owner_of, path_of
-from weft._tensor.base import Alias, PathStep, TensorBase
-from weft._tensor.view import attach, check_writable, own, placed
-from weft.errors import GradientError
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.call import ONE, many
+from weft._lazy.infer import call_of
+from weft._lazy.runtime import new_array
+from weft._lazy.value import Absent, Value
+from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
+from weft._tensor.base import Alias, Path, PathStep, TensorBase
+from weft._tensor.view import attach, check_writable, own, placed, set_value
+from weft.errors import GradientError, ShapeError
+from weft.ops._strides import row_major
+from weft.ops._table import TABLE
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -99,27 +106,98 @@ def _leave_storage(target: TensorBase) -> None:
     hidden: TensorBase = object.__new__(type(target))
     hidden._value = target._value
     if alias is None:
-        hidden._writes, hidden._address = target._writes, target._address
-        target._writes = target._address = 0
+        _hand_over(target, hidden)
     else:
         attach(hidden, Alias(alias.base, alias.steps, alias.tracked))
     _repoint(views, target, hidden, tracked=hidden)
 
 
-def _move_storage(owner: TensorBase, target: TensorBase) -> None:
-    """Make `target` the owner of a storage. Views that are apart follow; others stay with the tensor of their graph."""
-    target._writes, target._address = owner._writes, owner._address
+def _move_storage(owner: TensorBase, target: TensorBase, path: Path = ()) -> None:
+    """Make `target` the owner of a storage. Views that are apart follow; others stay with the tensor of their graph.
+
+    `path` leads from `target` to the elements as `owner` has them.
+    """
+    _hand_over(owner, target)
     views, owner._views = owner._views or [], None
-    _repoint(views, owner, target, tracked=owner)
+    _repoint(views, owner, target, tracked=owner, path=path)
 
 
-def _repoint(views: list[weakref.ref[TensorBase]], old: TensorBase, new: TensorBase, *, tracked: TensorBase) -> None:
-    """Make views of `old` that are apart views of `new`, the others views of `tracked`; all have the same elements."""
+def _hand_over(old: TensorBase, new: TensorBase) -> None:
+    """Let another tensor be the owner of a storage."""
+    new._writes, new._address, new._storage = old._writes, old._address, old._storage
+    old._writes, old._address, old._storage = 0, range(0), None
+
+
+def resize_storage(owner: TensorBase, count: int) -> None:
+    """Give the storage of `owner`, which owns it, room for so many elements; tensors on it keep their places.
+
+    New elements are 0. Tensors that need more than there is cannot be read until there is enough.
+    """
+    storage = owner if owner._resized else _separated(owner)
+    value = current(storage)
+    room = value.aval.shape[0]
+    if count == room:
+        return
+    views: list[tuple[TensorBase, Alias, Aval]] = []
+    for ref in storage._views or ():
+        view = ref()
+        if view is not None and (alias := view._alias) is not None and alias.base is storage:
+            views.append((view, alias, view._read().aval))
+    with using(grad=False):
+        if count < room:
+            call, others = strided_step((count,), (1,), 0)
+            value = own(apply(call, (value, *others))[0])
+        else:
+            padding = aval_of((count - room,), value.aval.dtype, device=value.aval.device)
+            value = apply(call_of(TABLE["cat"], (many(2), 0)), (value, Value(padding, new_array(padding, 0))))[0]
+    set_value(storage, value)
+    for view, alias, aval in views:
+        layout, place = layout_of(view, exact=True), alias.place
+        needed = (layout.offset + layout.extent) * layout.dtype.itemsize if layout.extent else 0
+        if needed > value.aval.nbytes:
+            view._value = unreadable = Value(aval, Absent(partial(_refuse, aval, needed, value.aval.nbytes)))
+            if place is not None and place.tape is not None and place.tape.leaf:
+                unreadable.tape = place.tape
+
+
+def _refuse(aval: Aval, needed: int, room: int) -> None:
+    raise ShapeError(
+        f"a tensor of size {list(aval.size)} requires a storage size of {needed}, which is out of bounds for storage "
+        f"of size {room}: the storage was resized, and the tensor cannot be read before it is large enough again"
+    )
+
+
+def _separated(owner: TensorBase) -> TensorBase:
+    """Move the elements of a tensor that owns its storage to a tensor of one dim, of which it becomes a view."""
+    aval = owner._read().aval
+    storage: TensorBase = object.__new__(type(owner))
+    with using(grad=False):
+        storage._value = own(apply(call_of(TABLE["view"], (ONE, (-1,))), (current(owner),))[0])
+    storage._resized = True
+    _move_storage(owner, storage, (strided_step(aval.shape, row_major(aval.shape), 0),))
+    attach(owner, Alias(storage, (strided_step(aval.shape, row_major(aval.shape), 0),), False))
+    return storage
+
+
+def _repoint(
+    views: list[weakref.ref[TensorBase]],
+    old: TensorBase,
+    new: TensorBase,
+    *,
+    tracked: TensorBase,
+    path: Path = (),
+) -> None:
+    """Make views of `old` that are apart views of `new`, the others views of `tracked`; all have the same elements.
+
+    `path` leads from `new` to the elements as `old` has them.
+    """
     for ref in views:
         view = ref()
         alias = None if view is None else view._alias
         if alias is not None and alias.base is old:
             alias.base = base = tracked if alias.tracked else new
+            if not alias.tracked:
+                alias.steps = (*path, *alias.steps)
             if base._views is None:
                 base._views = []
             base._views.append(ref)

@@ -326,6 +326,7 @@ STUBS: dict[Path, Callable[[], str]] = {
     _ROOT / "_tensor" / "derived.pyi": derived_stub,
     _ROOT / "__init__.pyi": package_stub,
     _ROOT / "fft.pyi": partial(module_stub, "fft"),
+    _ROOT / "masked" / "_functions.pyi": partial(module_stub, "masked"),
     _ROOT / "linalg.pyi": partial(module_stub, "linalg", _ERROR),
     _ROOT / "signal" / "windows.pyi": partial(module_stub, "signal.windows"),
     _ROOT / "special.pyi": partial(module_stub, "special"),

@@ -49,7 +49,7 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
     def make(item: Any) -> Tensor:
-        return item if isinstance(item, Tensor) else placed_with(x, tensor(item))
+        return item if isinstance(item, Tensor) else placed_with(x, tensor(item, device=x.device))
 
     return normalise_index(index, x.shape, make, nonzero_dims, all_slices=ambient().capture is not None)
 

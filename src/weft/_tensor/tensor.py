@@ -11,7 +11,7 @@ import numpy as np
 
 from weft._autograd.engine import backward_name
 from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
-from weft._base.device import device
+from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
@@ -337,6 +337,8 @@ class Tensor(TensorBase):
         """The elements as a NumPy array, without a copy on the CPU; it is read-only, since values are immutable."""
         if self.requires_grad and not force:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        if self.device is META:
+            raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
         return self._host()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

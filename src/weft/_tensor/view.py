@@ -33,6 +33,7 @@ from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, s
 from weft._tensor.base import Alias, Path, TensorBase
 from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Factors, Names, PartOf, Sizes, broadcast_shapes
+from weft.ops._float8 import is_float8
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._type_names import scalar_name
 
@@ -281,7 +282,7 @@ def _mark_views_stale(base: TensorBase) -> None:
         if view._tape is not None:
             _drop_retain_grad(view, old)
         tape = old.tape
-        if tape is not None and not alias.tracked:
+        if tape is not None and not alias.tracked and alias.place is None:
             if tape.leaf:  # the contents are not needed any more
                 old = Value(old.aval, None)
                 old.tape = tape
@@ -449,7 +450,9 @@ def _write_row(op: OpDef) -> OpDef:
     rest = [replace(p, text="Shape") if p.text == "OutShape" else p for p in op.params[1:]]  # the result is the base
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
     body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(f"{op.name}_write", body, params, _like_the_base, saves=True, grad_name="CopySlices")
+    return OpDef(
+        f"{op.name}_write", body, params, _like_the_base, arithmetic=op.arithmetic, saves=True, grad_name="CopySlices"
+    )
 
 
 def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -462,6 +465,10 @@ def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
     """Write through any view operator by its linear transpose, which puts the elements back."""
+    if is_float8(base.dtype):  # whose bytes are moved, since one of these types has no zero
+        as_bytes = partial(jax.lax.bitcast_convert_type, new_dtype=jnp.uint8)
+        written = _write_by_transpose(view, as_bytes(base), as_bytes(value), *rest, **static)
+        return jax.lax.bitcast_convert_type(written, base.dtype)
     if not jnp.issubdtype(base.dtype, jnp.inexact):
         wide = base.dtype.itemsize == 8
         as_float, back = _through_bits(base.dtype) if wide else _through_float64(base.dtype)

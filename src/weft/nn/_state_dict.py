@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from weft._base.device import META
+from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.dim_names import names_of
 from weft._tensor.tensor import Tensor, placed_with
@@ -217,6 +219,12 @@ def plan_tensors(
         if assigned:
             writes.append(_assignment(module, name, tensor, source))
         elif not is_lazy(source):
+            if tensor.device is META and source.device is not META:
+                warn_user(
+                    f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
+                    "current model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
+                    "dictionary to their corresponding key in the module instead of copying?)"
+                )
             writes.append(_copy(tensor, source))
     return missing
 

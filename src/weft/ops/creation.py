@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._float8 import converted, through
 from weft.ops._rows import factory
 from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
@@ -24,7 +25,7 @@ from weft.ops._type_names import scalar_name
 @factory(function=False)
 def zeros(size: Shape, *, dtype: DTypeArg) -> Array:
     """Zeros."""
-    return jnp.zeros(size, dtype.numpy)
+    return converted(jnp.zeros(size, through(dtype.numpy)), dtype.numpy)
 
 
 @factory(function=False)
@@ -36,13 +37,13 @@ def ones(size: Shape, *, dtype: DTypeArg) -> Array:
 @factory(function=False)
 def full(size: Shape, fill_value: Scalar, *, dtype: DTypeArg) -> Array:
     """One number everywhere."""
-    return jnp.full(size, jnp.asarray(fill_value).astype(dtype.numpy))
+    return jnp.full(size, converted(jnp.asarray(fill_value), dtype.numpy))
 
 
 @factory(function=False)
 def eye(size: Shape, *, dtype: DTypeArg) -> Array:
     """A matrix with ones on the diagonal."""
-    return jnp.eye(*size, dtype=dtype.numpy)
+    return converted(jnp.eye(*size, dtype=through(dtype.numpy)), dtype.numpy)
 
 
 # Sequences

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from weft.errors import DomainError, DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, pointwise, shared_letter
 from weft.ops._findings import Misses, namespace
+from weft.ops._float8 import converted, through
 from weft.ops._index import (
     OUT_OF_BOUNDS,
     OUT_OF_ELEMENTS,
@@ -176,7 +177,7 @@ def _real_into(input: Array, value: Array, message: str) -> Array:
     """The value in the input's element type; `RuntimeError` where that would drop an imaginary part."""
     if jnp.iscomplexobj(value) and not jnp.iscomplexobj(input):
         raise DTypeError(message)
-    return value.astype(input.dtype)
+    return converted(value, input.dtype)
 
 
 def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> Misses:
@@ -287,7 +288,7 @@ def fill(input: Array, value: Filling) -> Array:
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, inplace=True, uniform=True)
 def zero(input: Array) -> Array:
     """Zero in every element."""
-    return jnp.zeros_like(input)
+    return converted(jnp.zeros(input.shape, through(input.dtype)), input.dtype)
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._dims import Called, Factors, Sizes, pointwise
+from weft.ops._float8 import converted
 from weft.ops._strides import same
 from weft.ops._table import Arithmetic, Array, Arrays, defop
 from weft.ops._type_names import scalar_name
@@ -64,7 +65,7 @@ def copy(input: Array, src: Array) -> Array:
         )
     if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
         src = src.real
-    return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))
+    return jnp.broadcast_to(converted(src, input.dtype), expanded(src, input.shape))
 
 
 def _each(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -14,6 +14,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, bool_
 from weft.errors import DTypeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._float8 import converted
 from weft.ops._rows import alias, category, documented, refuse_complex, require
 from weft.ops._table import Arithmetic, Array, DTypeArg, OpDef, Promote, Scalar, defop
 
@@ -295,7 +296,7 @@ def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
         return input
     if category(input) == COMPLEX and dtype.category in (INTEGER, FLOAT):
         input = input.real
-    return input.astype(dtype.numpy)
+    return converted(input, dtype.numpy)
 
 
 for _row, _name in ((neg, "negative"), (abs, "absolute"), (trunc, "fix")):

@@ -19,9 +19,10 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
+from weft._base.device import default_device
 from weft._base.logs import ARTIFACTS
 from weft._base.site import line_of, warn_user
-from weft._base.state import ambient, default_device, default_dtype, set_field, using
+from weft._base.state import ambient, default_dtype, set_field, using
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
 from weft._tensor.alias import owner_of

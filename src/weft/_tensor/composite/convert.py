@@ -13,16 +13,17 @@ from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient
-from weft._tensor.alias import layout_of, owner_of, shows_changed
+from weft._tensor.alias import layout_of, shows_changed
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.dim_names import label_of, take_names
+from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
-from weft.errors import DimNameError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.errors import DimNameError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._type_names import scalar_name
@@ -168,7 +169,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 @composite("resize_", function=False)
 def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Change the tensor's sizes, in place. New elements are 0; a storage with other aliases cannot grow."""
+    """Change the tensor's sizes, in place; the storage grows if need be. New elements are 0."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
     _require_size_of_names(input, wanted)
@@ -182,14 +183,12 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     more = prod(wanted) - input.numel()
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset
-    if not (alone and more >= 0) and (offset + prod(wanted)) * input.itemsize <= owner_of(input).nbytes:
+    if not (alone and more >= 0):
+        needed, storage = (offset + prod(wanted)) * input.itemsize, storage_of(input)
+        if needed > storage.nbytes():
+            storage.resize_(needed)
         input.data = strided_view(input.detach(), wanted, row_major(wanted), offset)
         return input
-    if not alone:
-        raise ShapeError(
-            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: a storage with aliases does "
-            "not grow; make a new tensor"
-        )
     flat = op.reshape(input, (-1,))
     added = op.zeros((more,), dtype=input.dtype, device=input.device)
     input.data = op.reshape(op.cat([flat, added]) if more else flat, wanted)

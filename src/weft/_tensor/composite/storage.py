@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from weft._base.device import canonical
+from weft._base.device import META, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
-from weft._base.state import ambient
+from weft._base.state import ambient, using
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, sizes
@@ -22,12 +23,12 @@ from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
-from weft._tensor.storage import UntypedStorage
+from weft._tensor.storage import TypedStorage, UntypedStorage, address_of, elements_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
-from weft.ops._strides import row_major
+from weft.ops._strides import Layout, row_major
 from weft.ops._type_names import c_name, scalar_name
 
 # ---- memory
@@ -49,7 +50,19 @@ def as_subclass(input: Tensor, cls: Any) -> Tensor:
 @composite(function=False)
 def untyped_storage(input: Tensor) -> UntypedStorage:
     """The storage that the tensor owns, or shares as a view."""
-    return UntypedStorage(owner_of(input))
+    return storage_of(input)
+
+
+@composite(function=False)
+def storage(input: Tensor) -> TypedStorage:
+    """The storage as elements of the tensor's type. Deprecated: use `untyped_storage`."""
+    return TypedStorage(wrap_storage=storage_of(input), dtype=input.dtype)
+
+
+@composite(function=False)
+def storage_type(input: Tensor) -> Any:
+    """The class of storages of this type, such as `FloatStorage`."""
+    return storage_class(input.dtype)
 
 
 @composite(function=False)
@@ -96,10 +109,13 @@ def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> T
 def data_ptr(input: Tensor) -> int:
     """A number used as the address of the first element: equal for aliases, and unchanged by writes.
 
-    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements.
+    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements, and on
+    the meta device.
     """
-    start = UntypedStorage(owner_of(input)).data_ptr() if input.numel() else 0
-    return start + storage_offset(input) * input.element_size() if start else 0
+    owner = owner_of(input)
+    if not input.numel() or not owner.nbytes or input.device is META:
+        return 0
+    return address_of(owner) + storage_offset(input) * input.element_size()
 
 
 @composite(function=False)
@@ -110,26 +126,57 @@ def is_set_to(input: Tensor, tensor: Tensor) -> bool:
 
 @composite("set_", function=False)
 def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing."""
+    """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing.
+
+    Places in a storage that is too small make it larger.
+    """
     check_writable(input, ambient().grad)
-    data = source._base if isinstance(source, UntypedStorage) else source
-    if data is None:
-        data = op.zeros((0,), dtype=input.dtype, device=input.device)
-    if data.dtype is not input.dtype:
-        raise DTypeError(f"Could not set tensor of type {c_name(data)} to a tensor of type {c_name(input)}")
-    data = data.detach()
-    if size is not None:
-        shape = sizes(size, "size", "set_")
-        strides = row_major(shape) if stride is None else sizes(stride, "stride", "set_")
-        data = strided_view(data, shape, strides, storage_offset)
+    if isinstance(source, UntypedStorage | TypedStorage):
+        data = _on_storage(input, source, storage_offset, size, stride)
+    else:
+        data = op.zeros((0,), dtype=input.dtype, device=input.device) if source is None else source
+        if data.dtype is not input.dtype:
+            raise DTypeError(f"Could not set tensor of type {c_name(data)} to a tensor of type {c_name(input)}")
+        data = data.detach()
+        if size is not None:
+            data = strided_view(data, *_places(size, stride), storage_offset)
     set_data(input, data)
     return input
+
+
+def _on_storage(input: Tensor, source: UntypedStorage | TypedStorage, offset: int, size: Any, stride: Any) -> Tensor:
+    """Places in a storage as elements of the type of `input`; by default all."""
+    if isinstance(source, TypedStorage) and source.dtype is not input.dtype:
+        raise DTypeError(
+            f"Expected a Storage of type {input.dtype} or an UntypedStorage, but got type {source.dtype} for argument "
+            "'source'"
+        )
+    if source.device != input.device:
+        raise DeviceError(
+            f"Attempted to set the storage of a tensor on device {input.device} to a storage on different device "
+            f"{source.device}. This is no longer allowed; the devices must match."
+        )
+    storage = source.untyped()
+    if size is None:
+        return elements_of(storage, input.dtype)
+    shape, strides = _places(size, stride)
+    needed = (offset + Layout(shape, strides, offset, input.dtype).extent) * input.itemsize
+    if prod(shape) and needed > storage.nbytes():
+        storage.resize_(needed)
+    with using(grad=False):
+        return strided_view(storage._owner, shape, strides, offset, dtype=input.dtype)
+
+
+def _places(size: Any, stride: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides, by default row-major."""
+    shape = sizes(size, "size", "set_")
+    return shape, row_major(shape) if stride is None else sizes(stride, "stride", "set_")
 
 
 @composite(method=False)
 def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
-    return isinstance(obj, UntypedStorage)
+    return isinstance(obj, UntypedStorage | TypedStorage)
 
 
 @composite(function=False)

@@ -310,7 +310,8 @@ class FileSystemReader(StorageReader):
         chunk = next(chunk for chunk in entry.chunks if chunk.offsets == item.storage_index.offset)
         dtype = entry.properties.dtype
         box = _box(content, dtype, chunk.sizes, item)
-        return tensor_of(array_on(target.device, dtype, tuple(item.lengths), box), dtype, target.device)
+        sizes = tuple(item.lengths)
+        return tensor_of(array_on(target.device, dtype, sizes, box), sizes, dtype, target.device)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from weft._base.device import set_default_device
 from weft._base.site import line_of, stand_for
-from weft._base.state import set_default_device
 from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
