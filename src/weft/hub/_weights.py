@@ -18,7 +18,7 @@ from weft.hub._download import check_digest, download_url_to_file
 from weft.hub._folder import get_dir
 from weft.serialization import load
 
-_HASH = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
+HASH_REGEX = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
 
 
 def load_state_dict_from_url(
@@ -56,7 +56,7 @@ def load_state_dict_from_url(
 
 
 def _hash_in(name: str) -> str:
-    match = _HASH.search(name)
+    match = HASH_REGEX.search(name)
     if match is None:
         raise ValueRangeError(
             f"check_hash=True takes a name with at least 8 digits of the SHA256 digest, such as net-5c106cde.weft, got "
