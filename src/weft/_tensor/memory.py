@@ -19,13 +19,13 @@ class Memory:
     start  the address of the first byte
     """
 
-    __slots__ = ("_bytes", "_shown", "start")
+    __slots__ = ("_bytes", "_source", "start")
 
     def __init__(self, size: int) -> None:
         room = np.zeros(size + _ALIGNMENT, np.uint8)
         skipped = -room.ctypes.data % _ALIGNMENT
         self._bytes = room[skipped : skipped + size]
-        self._shown: weakref.ref[Value] | None = None
+        self._source: weakref.ref[Value] | None = None
         self.start: int = room.ctypes.data + skipped
 
     def __len__(self) -> int:
@@ -33,10 +33,10 @@ class Memory:
 
     def shows(self, value: Value) -> bool:
         """Whether the bytes are those of this value."""
-        return self._shown is not None and self._shown() is value
+        return self._source is not None and self._source() is value
 
     def show(self, value: Value, array: np.ndarray) -> None:
         """Write the elements of a value, which are in an array."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self._bytes[: len(content)] = content
-        self._shown = weakref.ref(value)
+        self._source = weakref.ref(value)
