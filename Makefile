@@ -12,7 +12,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo check test test-all test-compiled test-dtensor bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check libraries test test-all test-compiled test-dtensor bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -85,6 +85,9 @@ oracle-soak: $(VENV)/.oracle  ## 10,000 random programs, compared with PyTorch a
 
 oracle-distributed: $(VENV)/.oracle  ## PyTorch's own tests of its distributed packages, run against Weft
 	WEFT_COMPILE_CACHE= $(BIN)/python -m tests.oracle.distributed
+
+libraries: $(VENV)/.installed  ## run programs of libraries written for PyTorch, compare with its numbers; writes docs/libraries.md
+	$(QUICK) $(BIN)/python tools/libraries.py
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench

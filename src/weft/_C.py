@@ -1,10 +1,19 @@
-"""What PyTorch's programs take from its extension module for `__torch_function__`, under these names."""
+"""What PyTorch's programs and libraries take from its extension module, under these names."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from weft._base.state import ambient, set_field
+from weft._extension import DispatchKey as DispatchKey
+from weft._extension import DispatchKeySet as DispatchKeySet
+from weft._extension import PyTorchFileReader as PyTorchFileReader
+from weft._extension import _ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
+from weft._extension import _get_accelerator as _get_accelerator
+from weft._extension import _get_tracing_state as _get_tracing_state
+from weft._extension import _log_api_usage_once as _log_api_usage_once
+from weft._extension import _nn as _nn
+from weft._extension import _TensorMeta as _TensorMeta
 from weft._tensor.base import TensorBase as _TensorBase
 from weft._tensor.overriding import disabled as _disabled_torch_function_impl
 from weft._tensor.overriding import setting

@@ -7,12 +7,12 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "errors", "export", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg", "masked",
-    "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "quasirandom",
-    "random", "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "torch_version",
-    "types", "utils", "version", "xla", "xpu",
+    "ao", "errors", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
+    "masked", "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides",
+    "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse", "special", "storage",
+    "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"_C", "__config__", "__future__", "_dynamo", "_logging"}  # what PyTorch's programs call by this name
+MODULES |= {"_C", "__config__", "__future__", "_custom_ops", "_dynamo", "_logging"}  # PyTorch's programs call them so
 
 _NAMES = {
     "weft._base.dtype": (
@@ -73,8 +73,10 @@ _NAMES = {
     ),
     "weft._assertions": (
         "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
-        "_assert_async",
+        "_assert", "_assert_async",
     ),
+    "weft.jit._script": ("ScriptFunction", "ScriptModule"),
+    "weft._extension": ("PyTorchFileReader",),
     "weft._symbols": (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
         "sym_sum",

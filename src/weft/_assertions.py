@@ -57,6 +57,12 @@ def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> No
         raise RuntimeError(_text(message))
 
 
+def _assert(condition: Any, message: str) -> None:
+    """`AssertionError` with the message unless the condition is true, as the statement `assert` raises it."""
+    if not condition:
+        raise AssertionError(message)
+
+
 def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     """Raise `RuntimeError` unless the only element is nonzero. Waits for it."""
     if not input:

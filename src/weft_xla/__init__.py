@@ -17,6 +17,8 @@ from weft.xla import step as step
 from weft.xla import sync as sync
 
 _MODULES = (
+    "_internal",
+    "_internal.tpu",
     "amp",
     "amp.syncfree",
     "core",

@@ -42,6 +42,7 @@ def as_torch() -> None:
     sys.meta_path.insert(0, _Finder())
     import_module("torch")
     os.environ[ENVIRONMENT] = "1"
+    os.environ.setdefault("USE_TORCH_XLA", "0")  # libraries that see `torch_xla` would take it for a TPU
 
 
 def is_installed() -> bool:
@@ -98,9 +99,10 @@ class _Finder(MetaPathFinder):
         raise ModuleNotFoundError(text, name=fullname)
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
-        """PyTorch's distribution, if it is asked for."""
+        """PyTorch's distributions, or the one that is asked for."""
         name = getattr(context, "name", None)
-        return [_Distribution()] if name is None or name.lower() == "torch" else []
+        wanted = name and name.lower().replace("-", "_")
+        return [_Distribution(package) for package in _PACKAGES if wanted in (None, package)]
 
 
 class _Loader(Loader):
@@ -120,12 +122,14 @@ class _Loader(Loader):
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata` tells of `torch`."""
+    """What `importlib.metadata` tells of a package of PyTorch's."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
 
     def read_text(self, filename: str) -> str | None:
-        version = import_module("weft").__version__
-        texts = {"METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n", "top_level.txt": "torch\n"}
-        return texts.get(filename)
+        header = f"Metadata-Version: 2.1\nName: {self._package}\nVersion: {import_module('weft').__version__}\n"
+        return {"METADATA": header, "top_level.txt": f"{self._package}\n"}.get(filename)
 
     def locate_file(self, path: Any) -> Any:
         return Path(__file__).parents[2] / path

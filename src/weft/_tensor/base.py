@@ -10,6 +10,7 @@ from weft._lazy.infer import Call
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.derived import Derived
+from weft._tensor.memory import Memory
 from weft.ops._strides import Layout
 
 PathStep = tuple[Call, tuple[Value, ...]]
@@ -48,7 +49,7 @@ class TensorBase(Derived):
     _views: list[weakref.ref[TensorBase]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: range = range(0)  # of a tensor that owns its storage: the addresses of its bytes, once somebody has asked
+    _address: Memory | None = None  # of a tensor that owns its storage: where it can be read, once somebody has asked
     _storage: weakref.ref[Any] | None = None  # of a tensor that owns its storage: the object that users have for that
     _resized: bool = False  # whether this is all of a storage that was resized, in one dim; no user holds it
     _memory: Any = None  # of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one

@@ -22,6 +22,7 @@ from weft._tensor.convert import (
     tensor_over,
 )
 from weft._tensor.copying import extras_of, set_extras
+from weft._tensor.storage import UntypedStorage, elements_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import DTypeError, ValueRangeError
@@ -90,8 +91,9 @@ def asarray(
     """A tensor from a tensor, an array (of NumPy, jax, or any other that supports DLPack), a buffer, or numbers.
 
     Elements are shared if that is possible (see `from_numpy` and `from_dlpack`), unless `copy`; with `copy=False`, a
-    necessary copy is a `ValueError`. A buffer without a type has elements of `dtype`, or else of the default type. A
-    tensor keeps its history, and its `requires_grad` unless the argument is given.
+    necessary copy is a `ValueError`. A buffer has elements of `dtype`, or else of the default type; so has an
+    untyped storage, which is a sequence of its bytes without `dtype`. A tensor keeps its history, and its
+    `requires_grad` unless the argument is given.
     """
     source = _shared(obj, dtype)
     if source is None:
@@ -117,6 +119,8 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         return tensor_over(obj)
+    if isinstance(obj, UntypedStorage):  # without a type, it is a sequence of its bytes
+        return None if dtype is None else elements_of(obj, dtype)
     if isinstance(obj, np.generic):
         return None
     if _is_capsule(obj) or hasattr(obj, "__dlpack__"):

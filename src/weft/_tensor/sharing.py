@@ -126,7 +126,7 @@ def _move_storage(owner: TensorBase, target: TensorBase, path: Path = ()) -> Non
 def _hand_over(old: TensorBase, new: TensorBase) -> None:
     """Let another tensor be the owner of a storage."""
     new._writes, new._address, new._storage = old._writes, old._address, old._storage
-    old._writes, old._address, old._storage = 0, range(0), None
+    old._writes, old._address, old._storage = 0, None, None
     if old._memory is not None:
         new._memory, old._memory = old._memory, None
         new._memory.owner = weakref.ref(new)

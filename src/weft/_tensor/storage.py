@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import threading
+import os
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
@@ -18,44 +18,29 @@ from weft._base.state import default_dtype, using
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
 from weft._tensor.capture_hooks import depends_on
-from weft._tensor.convert import from_host, tensor
+from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.memory import Memory
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import attach, write
-from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.errors import (
+    ArgumentError,
+    IndexRangeError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedCallError,
+    ValueRangeError,
+)
 from weft.ops._type_names import scalar_name
 
-_ALIGNMENT = 64
 
-
-class _Addresses:
-    """Numbers used as addresses. Real addresses would be useless, since values move whenever a tensor is written.
-
-    No processor has memory at these addresses, so reading there fails at once.
-    """
-
-    def __init__(self) -> None:
-        self._next = 1 << 60
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> range:
-        """A new range of this many bytes."""
-        with self._lock:
-            start = self._next
-            self._next += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return range(start, start + size)
-
-
-_addresses = _Addresses()
-
-
-def address_of(owner: TensorBase) -> int:
-    """The number used as the address of the first byte of a tensor that owns its storage."""
+def memory_of(owner: TensorBase) -> Memory:
+    """The memory of a tensor that owns its storage. What is there, `Tensor.data_ptr` says."""
     size = max(owner._read().aval.nbytes, 1)
-    if size > len(owner._address):
-        owner._address = _addresses.take(size)
-    return owner._address.start
+    if owner._address is None or size > len(owner._address):
+        owner._address = Memory(size)
+    return owner._address
 
 
 def storage_of(tensor: Tensor) -> UntypedStorage:
@@ -95,7 +80,7 @@ class _Storage:
 
     @property
     def _cdata(self) -> int:
-        return address_of(self.untyped()._owner)
+        return memory_of(self.untyped()._owner).start
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -112,7 +97,7 @@ class _Storage:
     __len__ = size
 
     def data_ptr(self) -> int:
-        """A number used as the address of the first byte, where nothing can be read; 0 for an empty storage."""
+        """The address of the first byte; 0 for an empty storage."""
         return self._cdata if self.nbytes() and self.device is not META else 0
 
     def __getitem__(self, index: Any) -> Any:
@@ -259,6 +244,19 @@ class UntypedStorage(_Storage):
     ) -> UntypedStorage:
         """A copy of a buffer's elements of type `dtype`, in `byte_order` "native", "little" or "big"."""
         return storage_of(_from_buffer(buffer, byte_order, count, offset, dtype))
+
+    @staticmethod
+    def from_file(filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, which are read from it when they are needed.
+
+        Writes do not change the file, so `shared=True` is refused by `NotImplementedError`. The file must not change.
+        """
+        if shared:
+            raise UnsupportedCallError(
+                "UntypedStorage.from_file: writes to a tensor make a new value and never reach a file; use shared=False"
+            )
+        content = np.memmap(filename, np.uint8, mode="c", shape=(nbytes,)) if nbytes else np.zeros(0, np.uint8)
+        return storage_of(from_numpy_array(content))
 
     @property
     def _owner(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The names of PyTorch's old profiler. What programs do is seen with `jax.profiler` and `weft.xla.debug.profiler`."""
+"""The names of PyTorch's old profiler. What programs do is seen with `weft.profiler`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import jax
 
+from weft.autograd._events import EventList as EventList
+from weft.autograd._events import FunctionEvent as FunctionEvent
 from weft.errors import UnsupportedError
 
 
@@ -34,8 +36,7 @@ class profile:
         if enabled:
             raise UnsupportedError(
                 f"autograd.profiler.{type(self).__name__}: operators are recorded and compiled together, so there are "
-                "no times for single ones. Use jax.profiler.trace(directory), which TensorBoard shows, "
-                "weft.explain(), or weft.xla.debug.profiler"
+                "no times for single ones. Use torch.profiler.profile, which traces what XLA does, or weft.explain()"
             )
 
     def __enter__(self) -> Self:

@@ -22,6 +22,9 @@ class ReduceOp(Enum):
     BXOR = "bxor"
 
 
+ReduceOp.RedOpType = ReduceOp  # pyright: ignore[reportAttributeAccessIssue]  PyTorch's name for the type of members
+
+
 @dataclass(frozen=True, slots=True)
 class PremulSum:
     """A sum of values that each rank first multiplies by `factor`."""

@@ -24,7 +24,7 @@ def get_dir() -> str:
     """
     if os.environ.get("TORCH_HUB"):
         warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
-    return _HubFolder.folder if _HubFolder.folder is not None else os.path.join(_home(), "hub")
+    return _HubFolder.folder if _HubFolder.folder is not None else os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -32,7 +32,8 @@ def set_dir(d: str | os.PathLike[str]) -> None:
     _HubFolder.folder = os.path.expanduser(d)
 
 
-def _home() -> str:
+def _get_torch_home() -> str:
+    """The folder of all downloads, in which that of `get_dir` is; libraries ask for it by this name."""
     cache = os.environ.get(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
     default = os.environ.get(ENV_TORCH_HOME, os.path.join(cache, "weft"))
     return os.path.expanduser(os.environ.get("WEFT_HOME", default))

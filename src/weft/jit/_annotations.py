@@ -40,6 +40,17 @@ def script_if_tracing(fn: T) -> T:
     return fn
 
 
+_script_if_tracing = script_if_tracing  # the name by which libraries call it
+
+
+def _overload_method(func: T) -> T:
+    """The method itself: its annotations are for TorchScript's compiler."""
+    return func
+
+
+_overload = _overload_method
+
+
 def export(fn: T) -> T:
     """The method itself. In PyTorch, it would be compiled besides `forward`."""
     return fn

@@ -23,7 +23,7 @@ from weft.nn._norm import LayerNorm
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(activation: Any) -> Callable[[Any], Any]:
+def _get_activation_fn(activation: Any) -> Callable[[Any], Any]:
     if callable(activation):
         return activation
     if activation not in _ACTIVATIONS:
@@ -69,7 +69,7 @@ class _TransformerLayer(Module):
             self.add_module(f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **factory_kwargs))
         for at in sublayers:
             self.add_module(f"dropout{at}", Dropout(dropout))
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def _attend(self, at: int, x: Tensor, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Tensor:
         """The attention sublayer number `at`, with its residual; self-attention if `keys` is None."""

@@ -296,7 +296,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if self._stepping:  # a subclass calls the step of its base class
+        if self._stepping or "_hooks" not in vars(self):  # a subclass calls the step of its base, or only wraps another
             return step(self, *args, **kwargs)
         self._stepping = True
         try:

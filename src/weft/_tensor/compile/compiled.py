@@ -239,6 +239,11 @@ class Compiled:
     def _name(self) -> str:
         return getattr(self._function, "__name__", type(self._function).__name__)
 
+    @property
+    def _orig_mod(self) -> Callable[..., Any]:
+        """The function or module itself, by PyTorch's name for it."""
+        return self._function
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_function"], name)
 

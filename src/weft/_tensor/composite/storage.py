@@ -23,7 +23,7 @@ from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
-from weft._tensor.storage import TypedStorage, UntypedStorage, address_of, elements_of, storage_class, storage_of
+from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_writable, write
@@ -107,15 +107,19 @@ def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> T
 
 @composite(function=False)
 def data_ptr(input: Tensor) -> int:
-    """A number used as the address of the first element: equal for aliases, and unchanged by writes.
+    """The address of the first element: equal for aliases, and unchanged by writes.
 
-    It differs from those of all other storages, past and present. Nothing can be read there. 0 without elements, and on
-    the meta device.
+    For tensors of the CPU, their elements can be read there until the tensor is written, and after a write once this
+    was called again. They are a copy: what is written there, no tensor shows. Nothing can be read while a function is
+    captured, or for other devices. 0 without elements, and on the meta device.
     """
     owner = owner_of(input)
     if not input.numel() or not owner.nbytes or input.device is META:
         return 0
-    return address_of(owner) + storage_offset(input) * input.element_size()
+    memory, value = memory_of(owner), owner._read()
+    if input.device.type == "cpu" and ambient().capture is None and not memory.shows(value):
+        memory.show(value, owner._host())
+    return memory.start + storage_offset(input) * input.element_size()
 
 
 @composite(function=False)

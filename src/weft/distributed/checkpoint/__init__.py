@@ -6,6 +6,7 @@ from weft.distributed.checkpoint.default_planner import DefaultSavePlanner as De
 from weft.distributed.checkpoint.filesystem import FileSystemReader as FileSystemReader
 from weft.distributed.checkpoint.filesystem import FileSystemWriter as FileSystemWriter
 from weft.distributed.checkpoint.hf_storage import HuggingFaceStorageReader as HuggingFaceStorageReader
+from weft.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter as HuggingFaceStorageWriter
 from weft.distributed.checkpoint.metadata import BytesStorageMetadata as BytesStorageMetadata
 from weft.distributed.checkpoint.metadata import ChunkStorageMetadata as ChunkStorageMetadata
 from weft.distributed.checkpoint.metadata import Metadata as Metadata

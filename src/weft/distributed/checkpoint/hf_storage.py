@@ -9,7 +9,7 @@ from typing import Any
 from weft._base.size import Size
 from weft._checkpoint.tensorfile import TensorFile
 from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk
-from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader
+from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader, FileSystemWriter
 from weft.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
     Metadata,
@@ -18,7 +18,7 @@ from weft.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from weft.distributed.checkpoint.storage import CheckpointId
-from weft.errors import CheckpointError
+from weft.errors import CheckpointError, UnsupportedCallError
 
 _SUFFIX = ".safetensors"
 
@@ -45,6 +45,32 @@ class HuggingFaceStorageReader(FileSystemReader):
             except (ValueError, KeyError, TypeError) as error:
                 raise CheckpointError(f"cannot load {path}: {error}") from error
         return metadata
+
+
+class HuggingFaceStorageWriter(FileSystemWriter):
+    """Writes a checkpoint as safetensors files, one for each rank, which `HuggingFaceStorageReader` reads.
+
+    Only with `save_distributed=True` and without consolidation, else `NotImplementedError`; the number of files is
+    that of the ranks, whatever `fqn_to_index_mapping` says.
+    """
+
+    def __init__(
+        self,
+        path: CheckpointId,
+        fqn_to_index_mapping: dict[str, int] | None = None,
+        thread_count: int = 1,
+        save_distributed: bool = False,
+        enable_consolidation: bool = False,
+        **options: Any,
+    ) -> None:
+        del fqn_to_index_mapping, thread_count, options
+        if not save_distributed or enable_consolidation:
+            raise UnsupportedCallError(
+                "HuggingFaceStorageWriter: each rank writes the parts that it has, so pass save_distributed=True and "
+                f"enable_consolidation=False, not {save_distributed=} and {enable_consolidation=}; to write whole "
+                "tensors, gather them by get_model_state_dict(options=StateDictOptions(full_state_dict=True))"
+            )
+        super().__init__(path)
 
 
 def _add_file(metadata: Metadata, path: Path) -> None:

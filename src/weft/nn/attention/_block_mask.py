@@ -20,7 +20,7 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """New scores, from the scores and what a mask gets."""
 
-_BLOCK = 128
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
 def indices(batch: int, heads: int, queries: int, keys: int, device: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -147,7 +147,7 @@ class BlockMask:
         kv_indices: Tensor,
         full_kv_num_blocks: Tensor | None = None,
         full_kv_indices: Tensor | None = None,
-        BLOCK_SIZE: int | tuple[int, int] = _BLOCK,
+        BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
         mask_mod: MaskMod | None = None,
         seq_lengths: tuple[int, int] | None = None,
     ) -> BlockMask:
@@ -238,7 +238,7 @@ def create_block_mask(
     Q_LEN: int,
     KV_LEN: int,
     device: DeviceLike | None = None,
-    BLOCK_SIZE: int | tuple[int, int] = _BLOCK,
+    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
     _compile: bool = False,
     separate_full_blocks: bool = True,
 ) -> BlockMask:

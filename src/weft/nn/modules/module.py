@@ -9,4 +9,5 @@ from weft.nn._hooks import register_module_full_backward_pre_hook as register_mo
 from weft.nn._hooks import register_module_module_registration_hook as register_module_module_registration_hook
 from weft.nn._hooks import register_module_parameter_registration_hook as register_module_parameter_registration_hook
 from weft.nn._module import Module as Module
+from weft.nn._state_dict import EXTRA as _EXTRA_STATE_KEY_SUFFIX  # noqa: F401  what PyTorch calls it
 from weft.nn._state_dict import IncompatibleKeys as _IncompatibleKeys  # noqa: F401  what PyTorch calls it

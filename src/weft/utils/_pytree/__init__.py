@@ -35,6 +35,10 @@ from weft.utils._pytree.nodes import NodeDef as NodeDef
 from weft.utils._pytree.nodes import PyTree as PyTree
 from weft.utils._pytree.nodes import SequenceKey as SequenceKey
 from weft.utils._pytree.nodes import UnflattenFn as UnflattenFn
+from weft.utils._pytree.nodes import _dict_flatten as _dict_flatten
+from weft.utils._pytree.nodes import _dict_flatten_with_keys as _dict_flatten_with_keys
+from weft.utils._pytree.nodes import _dict_unflatten as _dict_unflatten
+from weft.utils._pytree.nodes import _get_node_type as _get_node_type
 from weft.utils._pytree.nodes import _register_pytree_node as _register_pytree_node
 from weft.utils._pytree.nodes import is_namedtuple as is_namedtuple
 from weft.utils._pytree.nodes import is_namedtuple_class as is_namedtuple_class

@@ -218,6 +218,9 @@ def node_type(tree: Any) -> Any:
     return namedtuple if is_namedtuple_class(kind) and kind not in SUPPORTED_NODES else kind
 
 
+_get_node_type = node_type  # the name by which libraries call it
+
+
 def _register(
     cls: Any, keys: Callable[[Any], Iterable[Any]], context: Callable[[Any], Context], build: UnflattenFn
 ) -> None:
@@ -264,3 +267,6 @@ _register(
 
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 STANDARD_DICT_TYPES = frozenset({dict, OrderedDict, defaultdict})
+
+_dict_flatten, _dict_unflatten = SUPPORTED_NODES[dict].flatten_fn, SUPPORTED_NODES[dict].unflatten_fn
+_dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn  # for classes that derive from dict

@@ -15,6 +15,7 @@ from weft.utils.data._utils.collate import default_collate as default_collate
 from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import get_worker_info as get_worker_info
+from weft.utils.data._utils.iterator import LoaderIterator as _BaseDataLoaderIter  # noqa: F401  libraries' name for it
 from weft.utils.data._utils.iterator import LocalIterator, WorkerIterator
 from weft.utils.data._utils.position import LoaderPosition, initial_position, position_of_state
 from weft.utils.data.dataset import IterableDataset
@@ -22,6 +23,8 @@ from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 T = TypeVar("T", covariant=True)
+_SingleProcessDataLoaderIter = LocalIterator
+_MultiProcessingDataLoaderIter = WorkerIterator
 
 
 class DataLoader(Generic[T]):

@@ -135,6 +135,10 @@ class WorkerIterator(LoaderIterator):
         """Whether the workers have been ended."""
         return self._pool.closed
 
+    def _shutdown_workers(self) -> None:
+        """End the workers; libraries call it by this name."""
+        self._close()
+
     def restart(self, loader: Any) -> None:
         """Begin another pass with the same workers; the rest of the last pass is dropped."""
         for task in self._tasks.values():

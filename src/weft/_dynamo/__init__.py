@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from weft._dynamo import eval_frame as eval_frame
+from weft._dynamo import utils as utils
+from weft._dynamo.eval_frame import OptimizedModule as OptimizedModule
 from weft.compiler import allow_in_graph as allow_in_graph
 from weft.compiler import assume_constant_result as assume_constant_result
 from weft.compiler import disable as disable
@@ -22,6 +25,7 @@ config = SimpleNamespace(
     automatic_dynamic_shapes=True,
     capture_scalar_outputs=False,
     capture_dynamic_output_shape_ops=False,
+    skip_fwd_side_effects_in_bwd_under_checkpoint=False,
     verbose=False,
     log_level=None,
 )
@@ -37,3 +41,7 @@ def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
 
 
 maybe_mark_dynamic = mark_static = mark_dynamic
+
+
+def mark_static_address(t: Any, guard: bool = False) -> None:
+    """Does nothing: a compiled function reads tensors from outside anew in every call."""

@@ -1,0 +1,180 @@
+"""What libraries that are written for PyTorch import and call besides its public interface."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+import weft
+from weft import fx, nn, onnx
+from weft._C import _get_accelerator, _nn
+from weft._dynamo import OptimizedModule
+from weft.ao.quantization import DeQuantStub, QuantStub, prepare
+from weft.distributed import ReduceOp
+from weft.distributed.checkpoint import HuggingFaceStorageWriter
+from weft.hub import HASH_REGEX, _get_torch_home, get_dir
+from weft.jit import annotations
+from weft.optim import SGD, Optimizer
+from weft.utils import _pytree
+from weft.utils.data import DataLoader, dataloader
+from weft.utils.flop_counter import FlopCounterMode
+from weft.xla._internal import tpu
+
+
+def test_fx_wraps_functions_and_refuses_to_trace():
+    assert fx.wrap(len) is len
+    assert fx.wrap("len") == "len"
+    with pytest.raises(RuntimeError, match="Must be either a callable or string name, got int"):
+        fx.wrap(3)
+    model = nn.Linear(2, 1)
+    assert not isinstance(model, fx.GraphModule)
+    assert not isinstance(weft.ones(1), fx.Proxy)
+    for use in (fx.symbolic_trace, lambda model: fx.GraphModule(model, None), lambda _: fx.Tracer()):
+        with pytest.raises(NotImplementedError, match=r"fx\.\w+: Weft does not rewrite programs .* torch\.export"):
+            use(model)
+
+    class MyTracer(fx.Tracer):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"fx\.Tracer: "):
+        MyTracer()
+    graph = weft.export.export(model, (weft.ones(1, 2),)).graph
+    assert all(isinstance(node, fx.Node) for node in graph.nodes)
+
+
+def test_quantization_and_onnx_are_refused_on_use():
+    x = weft.ones(2)
+    assert DeQuantStub()(QuantStub()(x)) is x
+    with pytest.raises(NotImplementedError, match=r"ao\.quantization\.prepare: .* bfloat16"):
+        prepare(nn.Linear(1, 1))
+    assert not onnx.is_in_onnx_export()
+    with pytest.raises(NotImplementedError, match=r"onnx\.export: .* torch\.export\.export"):
+        onnx.export(nn.Linear(1, 1), (x,), "x.onnx")
+    with pytest.raises(NotImplementedError, match=r"utils\.flop_counter: .*cost_analysis"):
+        FlopCounterMode()
+
+
+def test_small_names():
+    assert annotations.List is list or annotations.List
+    assert annotations.BroadcastingList2[int] is None
+    assert get_dir().startswith(_get_torch_home())
+    assert HASH_REGEX.search("resnet18-bfd8deac.pth")[1] == "bfd8deac"
+    assert isinstance(ReduceOp.SUM, ReduceOp.RedOpType)
+    assert tpu.num_available_devices() == 0
+    assert _get_accelerator() == weft.device("cpu")
+    with pytest.raises(AssertionError, match="no"):
+        weft._assert(False, "no")
+    tree = {"b": 1, "a": [2]}
+    assert _pytree._get_node_type(tree) is dict
+    assert _pytree._dict_unflatten(*_pytree._dict_flatten(tree)) == tree
+    assert [key.key for key, _ in _pytree._dict_flatten_with_keys(tree)[0]] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "expected"),
+    [
+        (("cpu",), {}, (weft.device("cpu"), None, False, None)),
+        ((weft.float64,), {}, (None, weft.float64, False, None)),
+        ((), {"dtype": weft.float16, "non_blocking": True}, (None, weft.float16, True, None)),
+        ((weft.ones(1, dtype=weft.int32),), {}, (weft.device("cpu"), weft.int32, False, None)),
+    ],
+)
+def test_arguments_of_to_are_parsed(args, options, expected):
+    assert _nn._parse_to(*args, **options) == expected
+
+
+def test_compiled_modules_are_recognized():
+    model = nn.Linear(2, 1)
+    compiled = weft.compile(model)
+    assert isinstance(compiled, OptimizedModule)
+    assert compiled._orig_mod is model
+    assert not isinstance(weft.compile(len), OptimizedModule)
+    assert not isinstance(model, OptimizedModule)
+
+
+def test_an_optimizer_that_only_wraps_another_one_steps():
+    """As in accelerate, whose optimizer derives from `Optimizer` and does not call its `__init__`."""
+    weight = weft.ones(2, requires_grad=True)
+    inner = SGD([weight], lr=0.5)
+
+    class Wrapper(Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self, closure=None):
+            self.optimizer.step(closure)
+
+    weight.sum().backward()
+    Wrapper(inner).step()
+    assert weight.tolist() == [0.5, 0.5]
+
+
+def test_passes_of_loaders_have_names():
+    passes = iter(DataLoader([1, 2]))
+    assert isinstance(passes, dataloader._BaseDataLoaderIter)
+    assert isinstance(passes, dataloader._SingleProcessDataLoaderIter)
+    assert not isinstance(passes, dataloader._MultiProcessingDataLoaderIter)
+
+
+def test_elements_can_be_read_at_their_address():
+    """As safetensors does to write files."""
+
+    def at(tensor):
+        kind = np.ctypeslib.as_ctypes_type(tensor.dtype.numpy)
+        return list((kind * tensor.numel()).from_address(tensor.data_ptr()))
+
+    x = weft.arange(6, dtype=weft.int32).reshape(2, 3).clone()
+    start = x.data_ptr()
+    assert start % 64 == 0
+    assert at(x) == [0, 1, 2, 3, 4, 5]
+    assert at(x[1]) == [3, 4, 5]
+    x[1] *= 10
+    assert at(x) == [0, 1, 2, 30, 40, 50]
+    assert x.data_ptr() == start == x.untyped_storage().data_ptr()
+    weight = nn.Parameter(weft.ones(2))
+    SGD([weight], lr=1.0)
+    weight.sum().backward()
+    address = weight.data_ptr()
+    with weft.no_grad():
+        weight.sub_(weight.grad)
+    assert (weight.data_ptr(), at(weight)) == (address, [0.0, 0.0])
+    assert weft.compile(lambda x: x * (x.data_ptr() > 0))(weft.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_storages_of_files(tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(4, dtype=np.float32).tofile(path)
+    storage = weft.UntypedStorage.from_file(path, shared=False, nbytes=16)
+    assert storage.nbytes() == 16
+    assert weft.asarray(storage, dtype=weft.float32).tolist() == [0, 1, 2, 3]
+    assert weft.asarray(storage[4:8], dtype=weft.uint8).view(weft.float32).tolist() == [1.0]
+    assert weft.asarray(storage[4:8]).tolist() == [0, 0, 128, 63]
+    storage.fill_(0)
+    assert np.fromfile(path, np.float32).tolist() == [0, 1, 2, 3]
+    with pytest.raises(NotImplementedError, match=r"from_file: .* use shared=False"):
+        weft.UntypedStorage.from_file(path, shared=True, nbytes=16)
+
+
+def test_published_checkpoints_are_written_by_parts(tmp_path):
+    state = {"weight": weft.arange(4.0)}
+    writer = HuggingFaceStorageWriter(tmp_path, save_distributed=True)
+    weft.distributed.checkpoint.save(state, storage_writer=writer)
+    read = {"weight": weft.zeros(4)}
+    weft.distributed.checkpoint.load(
+        read, storage_reader=weft.distributed.checkpoint.HuggingFaceStorageReader(tmp_path)
+    )
+    assert read["weight"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(NotImplementedError, match="pass save_distributed=True"):
+        HuggingFaceStorageWriter(tmp_path)
+
+
+def test_distributions_of_both_packages_are_listed():
+    from weft._base.torch_alias import _Finder
+
+    versions = {
+        found.metadata["Name"]: found.version
+        for found in _Finder().find_distributions(importlib.metadata.DistributionFinder.Context())
+    }
+    assert versions == {"torch": weft.__version__, "torch_xla": weft.__version__}
