@@ -83,9 +83,7 @@ def test_tensors_of_anything_that_is_indexed_like_a_list():
 
 def test_onnx_says_what_there_is_instead():
     assert not onnx.is_in_onnx_export()
-    with pytest.raises(
-        NotImplementedError, match=r"^torch.onnx.export: no ONNX files are written here. weft.expo"
-    ):
+    with pytest.raises(NotImplementedError, match=r"^torch.onnx.export: no ONNX files are written here. weft.expo"):
         torch.onnx.export(nn.Linear(2, 2), torch.ones(1, 2), io.BytesIO(), opset_version=11)
     with pytest.raises(AttributeError, match=r"has no attribute 'exprt'; the nearest is 'export'$"):
         onnx.exprt  # pyright: ignore

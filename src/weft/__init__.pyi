@@ -34,10 +34,12 @@ import builtins
 from weft import _C as _C
 from weft import __config__ as __config__
 from weft import __future__ as __future__
+from weft import _custom_ops as _custom_ops
 from weft import _dynamo as _dynamo
 from weft import _logging as _logging
 from weft import accelerator as accelerator
 from weft import amp as amp
+from weft import ao as ao
 from weft import autograd as autograd
 from weft import backends as backends
 from weft import compiler as compiler
@@ -51,6 +53,7 @@ from weft import fft as fft
 from weft import func as func
 from weft import functional as functional
 from weft import futures as futures
+from weft import fx as fx
 from weft import hub as hub
 from weft import jit as jit
 from weft import library as library
@@ -62,11 +65,12 @@ from weft import mtia as mtia
 from weft import multiprocessing as multiprocessing
 from weft import nested as nested
 from weft import nn as nn
-from weft import ops as ops
 from weft import onnx as onnx
+from weft import ops as ops
 from weft import optim as optim
-from weft import quasirandom as quasirandom
 from weft import overrides as overrides
+from weft import profiler as profiler
+from weft import quasirandom as quasirandom
 from weft import random as random
 from weft import return_types as return_types
 from weft import serialization as serialization
@@ -107,6 +111,9 @@ from weft._tensor.legacy_types import IntTensor as IntTensor
 from weft._tensor.storage import LongStorage as LongStorage
 from weft._tensor.legacy_types import LongTensor as LongTensor
 from weft.errors import OutOfMemoryError as OutOfMemoryError
+from weft._extension import PyTorchFileReader as PyTorchFileReader
+from weft.jit._script import ScriptFunction as ScriptFunction
+from weft.jit._script import ScriptModule as ScriptModule
 from weft._tensor.storage import ShortStorage as ShortStorage
 from weft._tensor.legacy_types import ShortTensor as ShortTensor
 from weft._base.size import Size as Size
@@ -118,6 +125,7 @@ from weft._interop.operators import Tag as Tag
 from weft._tensor.tensor import Tensor as Tensor
 from weft._tensor.storage import TypedStorage as TypedStorage
 from weft._tensor.storage import UntypedStorage as UntypedStorage
+from weft._assertions import _assert as _assert
 from weft._assertions import _assert_async as _assert_async
 from weft._assertions import _check as _check
 from weft._assertions import _check_index as _check_index
@@ -837,7 +845,6 @@ def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values
 def sparse_coo_tensor(indices: Any = ..., values: Any = ..., size: Any = ..., *, dtype: DType | None = ..., device: Any = ..., pin_memory: builtins.bool = ..., requires_grad: builtins.bool = ..., check_invariants: builtins.bool | None = ..., is_coalesced: builtins.bool | None = ...) -> Tensor: ...
 def sparse_csc_tensor(compressed_indices: Any, plain_indices: Any, values: Any, size: Any = ..., *, dtype: DType | None = ..., layout: Any = ..., device: Any = ..., pin_memory: builtins.bool = ..., requires_grad: builtins.bool = ..., check_invariants: builtins.bool | None = ...) -> Tensor: ...
 def sparse_csr_tensor(compressed_indices: Any, plain_indices: Any, values: Any, size: Any = ..., *, dtype: DType | None = ..., layout: Any = ..., device: Any = ..., pin_memory: builtins.bool = ..., requires_grad: builtins.bool = ..., check_invariants: builtins.bool | None = ...) -> Tensor: ...
-def split(input: Tensor, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = ...) -> builtins.tuple[Tensor, ...]: ...
 def split(input: Tensor, split_size_or_sections: builtins.int | Sequence[builtins.int] | None = ..., dim: builtins.int = ..., *, split_size: builtins.int | Sequence[builtins.int] | None = ...) -> builtins.tuple[Tensor, ...]: ...
 def split_copy(input: Tensor, *args: Any, **kwargs: Any) -> Any: ...
 def split_with_sizes(input: Tensor, split_sizes: Sequence[builtins.int], dim: Any = ...) -> builtins.tuple[Tensor, ...]: ...

@@ -94,6 +94,8 @@ def layouts() -> dict[str, torch.Tensor]:
         "bsr": dense.to_sparse_bsr((1, 3)),
         "nested": torch.nested.nested_tensor([torch.ones(2, 1), torch.zeros(1, 3)]),
     }
+
+
 def whole() -> tuple[torch.nn.Module, torch.Tensor]:
     """A module, and what it computes from ones."""
     torch.manual_seed(0)

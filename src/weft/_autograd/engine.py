@@ -25,10 +25,10 @@ from weft._autograd.graph import (
     second_backward_error,
     vertex_of,
 )
-from weft._base.device import META
 from weft._autograd.hooks import Cotangents, Gradients
 from weft._autograd.node import backward_name
 from weft._autograd.saving import SavingTape
+from weft._base.device import META
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of

@@ -64,7 +64,9 @@ def backward(
             if isinstance(tensor, Tensor) and not tensor.requires_grad:
                 raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
             if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
-                raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
+                raise GradientError(
+                    "backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()"
+                )
         targets = [_place_of(x) for x in wanted]
         grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
         for tensor, value in zip(wanted, grads, strict=True):

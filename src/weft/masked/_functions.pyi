@@ -9,6 +9,7 @@ from weft._base.layout import layout as Layout
 from weft._base.layout import memory_format as MemoryFormat
 from weft._base.size import Size
 from weft._tensor.generator import Generator
+from weft._tensor.node import Node
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.derived import LInfo
 from weft._tensor.derived import LDPivots

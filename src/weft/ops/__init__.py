@@ -4,9 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.ops._namespaces import NAMESPACES
-
 from weft.ops._aten import aten as aten
+from weft.ops._namespaces import NAMESPACES
 
 LOADED = tuple(
     import_module(f"{__name__}.{path.stem}")
