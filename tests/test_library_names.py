@@ -178,3 +178,8 @@ def test_distributions_of_both_packages_are_listed():
         for found in _Finder().find_distributions(importlib.metadata.DistributionFinder.Context())
     }
     assert versions == {"torch": weft.__version__, "torch_xla": weft.__version__}
+
+
+def test_libraries_compiled_for_pytorch_are_refused_as_those_that_do_not_fit():
+    with pytest.raises(OSError, match=r"ops\.load_library: _C\.so is compiled for PyTorch; .*custom_op"):
+        weft.ops.load_library("_C.so")

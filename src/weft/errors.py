@@ -328,6 +328,10 @@ class CheckpointException(CheckpointError):
         return "\n".join([f"{self._msg}, by an error on rank {ranks}: {first}", *texts]).rstrip()
 
 
+class ExtensionError(WeftError, OSError):
+    """A library is compiled for PyTorch and cannot be loaded."""
+
+
 class EndOfFileError(WeftError, EOFError):
     """A file has ended where something is to be read."""
 

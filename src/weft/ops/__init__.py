@@ -7,6 +7,8 @@ from typing import Any
 from weft.ops._aten import aten as aten
 from weft.ops._namespaces import NAMESPACES
 
+from weft.ops._libraries import load_library as load_library
+
 LOADED = tuple(
     import_module(f"{__name__}.{path.stem}")
     for path in sorted(Path(__file__).parent.glob("*.py"))
