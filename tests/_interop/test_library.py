@@ -370,3 +370,19 @@ def test_a_schema_in_place_of_annotations():
     operator = custom_op("library_tests::by_schema", body, mutates_args=(), schema="(Tensor x, int n=2) -> Tensor")
     assert operator(weft.ones(1)).item() == 2
     assert operator.schema == "library_tests::by_schema(Tensor x, int n=2) -> Tensor"
+
+
+def test_rules_may_be_stated_before_the_operator_is_there():
+    @library.register_fake("early::twice")
+    def shape(x):
+        return weft.empty_like(x)
+
+    library.register_autograd("early::twice", lambda ctx, grad: grad * 2)
+
+    @library.custom_op("early::twice", mutates_args=())
+    def twice(x: weft.Tensor) -> weft.Tensor:
+        return weft.tensor(x.detach().numpy() * 2)
+
+    x = weft.ones(3, requires_grad=True)
+    weft.ops.early.twice(x).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from weft._base.dtype import DType
 from weft._interop.custom import CustomOp, require_name
-from weft._interop.operators import lookup, publish, withdraw
+from weft._interop.operators import lookup, publish, when_defined, withdraw
 from weft._interop.schema import parsed
 from weft.errors import RegistrationError, SchemaError, UnsupportedCallError, UnsupportedError, ValueRangeError
 
@@ -211,10 +211,14 @@ def register_kernel(
 
 
 def register_fake(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None, **_: Any) -> Any:
-    """`CustomOp.register_fake` of an operator, or of the one with this name."""
+    """`CustomOp.register_fake` of an operator, or of the one with this name, which may be defined later."""
     del lib
-    operator = lookup(op)
-    return operator.register_fake if func is None else operator.register_fake(func)
+
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        when_defined(op, lambda operator: operator.register_fake(rule))
+        return rule
+
+    return register if func is None else register(func)
 
 
 impl_abstract = register_fake
@@ -224,9 +228,9 @@ impl_abstract = register_fake
 def register_autograd(
     op: Any, backward: Callable[..., Any], /, *, setup_context: Any = None, lib: Library | None = None
 ) -> None:
-    """`CustomOp.register_autograd` of an operator, or of the one with this name."""
+    """`CustomOp.register_autograd` of an operator, or of the one with this name, which may be defined later."""
     del lib
-    lookup(op).register_autograd(backward, setup_context=setup_context)
+    when_defined(op, lambda operator: operator.register_autograd(backward, setup_context=setup_context))
 
 
 def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None) -> Any:

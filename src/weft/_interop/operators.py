@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
@@ -134,6 +134,8 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
     packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
     packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
+    for act in _waiting.pop(f"{name}.{overload}" if overload else name, ()):
+        act(operator)
 
 
 def withdraw(name: str, overload: str = "") -> None:
@@ -143,6 +145,22 @@ def withdraw(name: str, overload: str = "") -> None:
     packets[own]._overloads.pop(overload or "default", None)
     if not packets[own]._overloads:
         del packets[own]
+
+
+_waiting: dict[str, list[Callable[[Any], object]]] = {}
+
+
+def when_defined(name: Any, act: Callable[[Any], object]) -> None:
+    """Call `act` with an operator: at once, or when one with this name is defined.
+
+    Libraries state rules for the operators of an extension that may not be there.
+    """
+    try:
+        operator = lookup(name)
+    except RegistrationError:
+        _waiting.setdefault(name, []).append(act)
+    else:
+        act(operator)
 
 
 def lookup(name: Any) -> Any:
