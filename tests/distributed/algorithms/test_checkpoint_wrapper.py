@@ -14,6 +14,7 @@ from weft.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointWrapper,
     apply_activation_checkpointing,
     checkpoint_wrapper,
+    offload_wrapper,
 )
 from weft.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
@@ -50,6 +51,11 @@ def test_gradients_and_names_are_as_without(implementation):
     wrapped.load_state_dict(model().state_dict())
     plain.load_state_dict(wrapped.state_dict())
     assert gradients(wrapped, x) == gradients(plain, x)
+
+
+def test_activations_on_the_host():
+    plain, x = model(), torch.ones(2, 3)
+    assert gradients(offload_wrapper(copy.deepcopy(plain)), x) == gradients(plain, x)
 
 
 def test_policies_and_functions_of_users():

@@ -1,4 +1,4 @@
-"""Modules whose activations are not kept for the backward pass, but recomputed there."""
+"""Modules whose activations are not kept for the backward pass, but recomputed there or kept on the host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
+from weft.autograd.graph import save_on_cpu
 from weft.distributed._module_wrapper import ModuleWrapper
 from weft.distributed.fsdp.wrap import lambda_auto_wrap_policy, wrap_submodules
 from weft.nn import Module
@@ -37,6 +38,15 @@ class ActivationWrapper(ModuleWrapper):
         raise ValueError("Subclasses should implement forward().")
 
 
+class OffloadWrapper(ActivationWrapper):
+    """A module that keeps what its backward pass reads in the host's memory."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the wrapped module computes."""
+        with save_on_cpu(pin_memory=True):
+            return self.module(*args, **kwargs)
+
+
 class CheckpointWrapper(ActivationWrapper):
     """A module that is computed again in the backward pass, by `utils.checkpoint` or by `checkpoint_fn`."""
 
@@ -57,6 +67,11 @@ class CheckpointWrapper(ActivationWrapper):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the wrapped module computes."""
         return self.checkpoint_fn(self.module, *args, **kwargs)
+
+
+def offload_wrapper(module: Module) -> OffloadWrapper:
+    """A module that keeps what its backward pass reads in the host's memory."""
+    return OffloadWrapper(module)
 
 
 def checkpoint_wrapper(
