@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.ops._aten import aten as aten
-from weft.ops._namespaces import NAMESPACES
-
 from weft.ops._libraries import load_library as load_library
+from weft.ops._namespaces import NAMESPACES
 
 LOADED = tuple(
     import_module(f"{__name__}.{path.stem}")
