@@ -204,6 +204,7 @@ _IGNORED = frozenset({
     "new_zeros", "stride", "unflatten",
 })  # fmt: skip
 """The functions that PyTorch says are not to be overridden. Modes see those of them that create tensors."""
+_IGNORED |= {f"sparse_{layout}_tensor" for layout in ("coo", "csr", "csc", "bsr", "bsc", "compressed")}
 _METHODS_ALONE = frozenset({"as_strided", "fill", "normal"})  # ignored as functions, but not as methods
 
 

@@ -305,7 +305,10 @@ HOSTILE = {
         called(named("torch._utils", "_rebuild_tensor"), stored(), number(0), tuple_of(BOMB), tuple_of(number(1))),
         r"its pickle makes a tensor of size \[a list\], which there is not",
     ),
-    "layout of bombs": (called(named("torch.serialization", "_get_layout"), BOMB), "it holds a list by itself"),
+    "layout of bombs": (
+        called(named("torch.serialization", "_get_layout"), BOMB),
+        "it names a layout that there is not: a list",
+    ),
     "type of bombs": (called(named("numpy", "dtype"), BOMB), "its pickle holds NumPy elements of type a list"),
     "few arguments": (called(named("torch._utils", "_rebuild_tensor_v2")), r"its pickle is damaged \(TypeError"),
     "call of a string": (text("eval") + tuple_of() + b"R", "its pickle calls 'eval', which is nothing to call"),

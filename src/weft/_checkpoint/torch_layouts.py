@@ -21,8 +21,8 @@ _COMPRESSED = {form.layout for form in COMPRESSED}
 def layout_named(name: Any) -> Any:
     """The layout that a pickle names."""
     try:
-        return named(str(name).removeprefix("torch."))
-    except KeyError:
+        return named(name.removeprefix("torch."))
+    except (KeyError, AttributeError):
         raise PickleError(f"it names a layout that there is not: {short_repr(name)}") from None
 
 

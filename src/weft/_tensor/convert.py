@@ -135,7 +135,6 @@ def tensor(
 
     Python floats get the default type, ints `int64`. `ValueError` for nested sequences of unequal lengths.
     """
-    del pin_memory
     try:
         if isinstance(data, Tensor):
             warnings.warn(
@@ -147,7 +146,7 @@ def tensor(
             result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
             result = wrap(own(result._read()))
             return _with_names(result, names)._require_grad(requires_grad)
-        if dtype is not None and dtype.is_float8:
+        if isinstance(dtype, DType) and dtype.is_float8:
             result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
         else:
             result = _with_names(from_host(_host_array(data, dtype), device), names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.state import default_dtype
+from weft._tensor.codegen import op
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
@@ -19,8 +21,10 @@ class VariableMeta(type):
 class Variable(metaclass=VariableMeta):
     """`Variable(data, requires_grad)` is a leaf that shares its elements with the tensor `data`."""
 
-    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
-        """A tensor; `TypeError` if `data` is none."""
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Any:
+        """A tensor, empty without `data`; `TypeError` if that is no tensor."""
+        if data is None:
+            data = op.zeros((0,), dtype=default_dtype())
         if not isinstance(data, Tensor):
             raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(data)}")
         return data.detach().requires_grad_(requires_grad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NoReturn
 
-from weft.errors import UnsupportedCallError
+from weft.errors import UnsupportedCallError, WeftError
 
 
 class TensorProtoDataType(IntEnum):
@@ -33,8 +33,31 @@ class TensorProtoDataType(IntEnum):
 def export(*args: Any, **kwargs: Any) -> NoReturn:
     """Raises `NotImplementedError`, which says what to use instead."""
     raise UnsupportedCallError(
-        "onnx.export: Weft exports programs as StableHLO, not as ONNX; use torch.export.export and torch.export.save"
+        "torch.onnx.export: no ONNX files are written here. weft.export.save(weft.export.export(module, args), path) "
+        "writes a module with its tensors as StableHLO, which XLA and jax run; or give its state_dict() to PyTorch "
+        "and export it there"
     )
+
+
+class TrainingMode(IntEnum):
+    """In which mode PyTorch's exporter would run a module."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+class OperatorExportTypes(IntEnum):
+    """What PyTorch's exporter would do with operators that ONNX lacks."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
+
+
+class OnnxExporterError(WeftError, RuntimeError):
+    """An export to ONNX has failed; for `except` clauses, since none can begin here."""
 
 
 class ONNXProgram:

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
 from weft._base.limits import limits
+from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, NotDefinedError, ShapeError, ValueRangeError
@@ -81,7 +82,7 @@ def _widened(dtype: DType) -> DType:
 @masked("sum")
 def sum(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -95,7 +96,7 @@ def sum(
 @masked("prod")
 def prod(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -112,7 +113,7 @@ def prod(
 @masked("amax")
 def amax(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -127,7 +128,7 @@ def amax(
 @masked("amin")
 def amin(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -142,7 +143,7 @@ def amin(
 @masked("argmax")
 def argmax(
     input: Any,
-    dim: int | None = None,
+    dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -157,7 +158,7 @@ def argmax(
 @masked("argmin")
 def argmin(
     input: Any,
-    dim: int | None = None,
+    dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -178,7 +179,7 @@ def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Tensor:
 @masked("mean")
 def mean(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -197,7 +198,7 @@ def mean(
 
 @masked("median")
 def median(
-    input: Any, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: Any, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The median along `dim` of the elements where `mask` is true; NaN where there are none.
 
@@ -216,7 +217,7 @@ def median(
 
 @masked("logsumexp")
 def logsumexp(
-    input: Any, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: Any, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The logarithm of the sum over `dim` of exponentials where `mask` is true."""
     x, mask = parts(input, mask)
@@ -228,7 +229,7 @@ def logsumexp(
 def norm(
     input: Any,
     ord: float | None = 2.0,
-    dim: Any = None,
+    dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
     dtype: DType | None = None,
@@ -244,7 +245,7 @@ def norm(
 
 def _variance(
     input: Any,
-    dim: Any,
+    dim: AnyDims,
     unbiased: bool | None,
     correction: float | None,
     keepdim: bool | None,
@@ -273,7 +274,7 @@ def _variance(
 @masked("var")
 def var(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
     correction: float | None = None,
@@ -288,7 +289,7 @@ def var(
 @masked("std")
 def std(
     input: Any,
-    dim: Any = None,
+    dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
     correction: float | None = None,
@@ -304,7 +305,7 @@ def std(
 
 
 @masked("cumsum")
-def cumsum(input: Any, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumsum(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Sums along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
@@ -312,7 +313,7 @@ def cumsum(input: Any, dim: int, *, dtype: DType | None = None, mask: Tensor | N
 
 
 @masked("cumprod")
-def cumprod(input: Any, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumprod(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Products along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
@@ -323,7 +324,7 @@ def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Any]) -> N
     """Define a function of the softmax family; `hidden` gives the number that takes no part."""
 
     @masked(name)
-    def normalised(input: Any, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+    def normalised(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
         filled = x if mask is None else _filled(x, mask, hidden(x, name))
         return getattr(op, name)(filled, dims_of(dim, x.ndim)[0], dtype=dtype or x.dtype)
@@ -339,7 +340,7 @@ _normalising("softmin", f"The softmax of the negative elements {_ALONG}", _most)
 
 @masked("normalize")
 def normalize(
-    input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
+    input: Any, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The elements where `mask` is true, else 0, divided by their norm along `dim`, or by `eps` if that is larger."""
     x, mask = parts(input, mask)
