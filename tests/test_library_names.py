@@ -50,7 +50,7 @@ def test_quantization_and_onnx_are_refused_on_use():
     with pytest.raises(NotImplementedError, match=r"ao\.quantization\.prepare: .* bfloat16"):
         prepare(nn.Linear(1, 1))
     assert not onnx.is_in_onnx_export()
-    with pytest.raises(NotImplementedError, match=r"onnx\.export: .* torch\.export\.export"):
+    with pytest.raises(NotImplementedError, match=r"torch\.onnx\.export: no ONNX files"):
         onnx.export(nn.Linear(1, 1), (x,), "x.onnx")
     with pytest.raises(NotImplementedError, match=r"utils\.flop_counter: .*cost_analysis"):
         FlopCounterMode()
