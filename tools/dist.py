@@ -54,7 +54,7 @@ def look_into_wheel(wheel: Path) -> None:
     """Refuse a wheel with other files than the package's."""
     with zipfile.ZipFile(wheel) as opened:
         found = {name for name in opened.namelist() if ".dist-info/" not in name}
-    expected = {name.removeprefix("src/") for name in known_to_git("src/weft")}
+    expected = {name.removeprefix("src/") for name in known_to_git("src")}
     require_same("the wheel", found, expected)
     print(f"{wheel.name}: {len(found)} files, {wheel.stat().st_size / 1e6:.1f} MB")
 
@@ -87,6 +87,7 @@ def try_wheel(wheel: Path, folder: Path) -> None:
     run(str(tools / "pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
     run(str(tools / "python"), "-I", "-c", STEP, cwd=folder)
     run(str(tools / "weft"), "run", "--help", cwd=folder, quiet=True)
+    run(str(tools / "weft"), "-c", "import torch, weft; assert torch is weft", cwd=folder)
 
 
 def run(*command: str, cwd: Path = ROOT, quiet: bool = False) -> None:
