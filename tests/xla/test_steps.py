@@ -206,7 +206,8 @@ xm.mark_step()
 
 def test_the_failure_of_the_last_asynchronous_closure_is_printed_when_the_process_ends():
     ended = subprocess.run([sys.executable, "-c", _LAST], capture_output=True, text=True, check=False)
-    assert "in report\nKeyError: 'last'\nraised by an asynchronous step closure, after which no step" in ended.stderr
+    assert "in report\n" in ended.stderr  # Python 3.13 shows the line, too
+    assert "\nKeyError: 'last'\nraised by an asynchronous step closure, after which no step" in ended.stderr
 
 
 def test_the_step_log(monkeypatch, capfd):
