@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from math import inf, nan
 from typing import Any
@@ -13,6 +12,7 @@ from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, NotDefinedError, ShapeError, ValueRangeError
+from weft.ops._dims import wrap_dim
 from weft.ops._table import TABLE
 
 
@@ -60,14 +60,11 @@ def dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
     """Dims in order, counted from the first; all for None and ()."""
     if dim is None or dim == ():
         return tuple(range(ndim))
-    count = builtins.max(ndim, 1)
     result: list[int] = []
     for d in (dim,) if isinstance(dim, int) else dim:
         if d in result:
             raise ShapeError(f"dim={d} appears multiple times in the list of dims")
-        if not -count <= d < count:
-            raise DimError(f"Dimension out of range (expected to be in range of [{-count}, {count - 1}], but got {d})")
-        result.append(d % count)
+        result.append(wrap_dim(d, ndim))
     return tuple(sorted(result))
 
 
