@@ -46,7 +46,8 @@ def public(path: str) -> Any:
     if module == "nn.functional":  # which also names functions of the package
         return getattr(functional, name, None)
     if not module and name in LOCATIONS:
-        return getattr(weft, name)
+        value = getattr(weft, name)
+        return value if callable(value) else None  # `float` is a type there
     return PUBLIC.get(module, {}).get(name)
 
 
