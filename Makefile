@@ -12,7 +12,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo check libraries test test-all test-compiled test-dtensor bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,9 @@ test-%:
 
 test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all placements, meshes of 1, 2, 4 and 2x2; long trainings in stages
 	WEFT_DTENSOR_SEEDS=4 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2 tests/distributed/tensor tests/distributed/fsdp tests/distributed/pipelining
+
+accelerator: $(VENV)/.installed  ## operators and programs on the accelerator of this machine
+	XLA_PYTHON_CLIENT_PREALLOCATE=false WEFT_COMPILE_CACHE= $(BIN)/python -m pytest -n 8 tests/accelerator
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "not faults and not oracle" --hypothesis-profile=soak

@@ -18,6 +18,7 @@ from bench import calls, checkpoints, first, launches, measure, ranks
 from bench.measure import Side
 from bench.planning import planning
 from bench.special import special
+from weft import cuda
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
 _EAGER, _TORCH_COMPILED = ("torch",), ("torch", "compiled")
@@ -70,6 +71,22 @@ def _warm() -> list[Row]:
     return [(f"{text}, against eager", ours, eager, 1.0), (f"{text}, against `torch.compile`", ours, compiled, 5.0)]
 
 
+def _gpu() -> list[Row]:
+    """A training step on a GPU against the best of PyTorch, and against jax without a framework."""
+    if not cuda.is_available():
+        return []
+    sides: list[tuple[str, ...]] = [_OURS, _COMPILED, _EAGER, _TORCH_COMPILED, ("jax",)]
+    # one after the other: while XLA tries kernels, five of them have no room beside each other
+    ours, compiled, *torchs, plain = [measure.workload("gpt2", [side])[0] for side in sides]
+    best = min(torchs, key=lambda side: side.median)
+    text = f"GPT-2 124 M training step, 16 × 1024 tokens, {cuda.get_device_name()}"
+    return [
+        (f"{text}, {how}", side, peer, 1.0)
+        for how, side in (("recorded", ours), ("`weft.compile`", compiled))
+        for peer in (best, plain)
+    ]
+
+
 ROWS: dict[str, Callable[[], list[Row]]] = {
     "rec": lambda: [
         *_simple("rec_plain", "`a + b` on 4×4, recorded", 1.0),
@@ -82,6 +99,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
+    "gpu": _gpu,
     "import": _import,
     "warm": _warm,
     "first-gru": lambda: first.pattern([(f"first-gru {t}", f"GRUCell, {t} steps in a loop") for t in (100, 500)], 0.5),

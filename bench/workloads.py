@@ -10,11 +10,14 @@ from typing import Any
 
 Run = Callable[[], Any]
 
+GPT2 = 50304, 768, 12, 12, 1024, 16
+"""The sizes of `gpt2`: vocabulary, features, heads, layers, length, batch."""
+
 
 def sync(framework: Any, tensor: Any) -> None:
     """Wait until a tensor is computed."""
-    if framework.__name__ == "weft":
-        tensor.detach().numpy()
+    if framework.__name__ == "weft" or tensor.is_cuda:
+        tensor.detach().cpu().numpy()
 
 
 def rec_plain(torch: Any) -> Run:
@@ -113,6 +116,57 @@ def gpt(torch: Any, *, compiled: bool = False) -> Run:
 
     def loss(logits: Any) -> Any:
         return functional.cross_entropy(logits.view(-1, vocabulary), targets)
+
+    return training_step(torch, model, optimizer, loss, (ids,), compiled)
+
+
+def gpt2(torch: Any, *, compiled: bool = False) -> Run:
+    """GPT-2 of 124 M parameters on a GPU: T 1024, batch 16, bf16 autocast, AdamW; a whole training step.
+
+    The vocabulary is padded to a multiple of 64, as is usual.
+    """
+    nn, functional = torch.nn, torch.nn.functional
+    vocabulary, d, heads, layers, length, batch = GPT2
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+            self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+        def forward(self, x: Any) -> Any:
+            b, t, _ = x.shape
+            parts = self.qkv(self.norm1(x)).split(d, dim=2)
+            q, k, v = (part.view(b, t, heads, d // heads).transpose(1, 2) for part in parts)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
+            return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
+            self.head.weight = self.tokens.weight
+            for p in self.parameters():
+                nn.init.normal_(p, std=0.02)
+
+        def forward(self, ids: Any) -> Any:
+            with torch.autocast("cuda", torch.bfloat16):
+                x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
+                return self.head(self.norm(self.blocks(x)))
+
+    model = Model().to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    ids = torch.randint(0, vocabulary, (batch, length), device="cuda")
+    targets = torch.randint(0, vocabulary, (batch * length,), device="cuda")
+
+    def loss(logits: Any) -> Any:
+        return functional.cross_entropy(logits.view(-1, vocabulary).float(), targets)
 
     return training_step(torch, model, optimizer, loss, (ids,), compiled)
 

@@ -169,3 +169,17 @@ def test_a_quotient_is_rounded_once(dtype, shape):
     assert np.array_equal(y.detach().numpy(), host / divisor)
     assert np.array_equal(x.grad.numpy(), host / divisor)
     assert x[0, :7].mean().item() == host[0, :7].sum(dtype=host.dtype) / host.dtype.type(7)
+
+
+@pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16])
+def test_norms_in_the_type_that_the_input_has(dtype):
+    x = weft.linspace(-3, 300, 24).to(dtype).reshape(4, 6)
+    expected = x.double().square().sum().sqrt().to(dtype)
+    for norm in (weft.linalg.vector_norm, weft.linalg.matrix_norm):
+        leaf = x.clone().requires_grad_()
+        result = norm(leaf, dtype=dtype)
+        assert result.dtype is dtype
+        assert result.item() == expected.item()
+        result.backward()
+        assert leaf.grad is not None
+        assert leaf.grad.dtype is dtype

@@ -230,3 +230,16 @@ def test_programs_compute_the_same_however_holders_are_counted(interpreter, step
         INTERPRETERS[interpreter](monkeypatch)
         for tensor, array in zip(*run(steps), strict=True):
             np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_a_compiled_step_is_given_what_it_replaces(donated):
+    weight = weft.ones(SIZE)
+
+    @weft.compile
+    def step():
+        weight.mul_(2)
+
+    for _ in range(5):
+        step()
+    assert donated[-3:] == [1, 1, 1]
+    assert weight[0].item() == 32

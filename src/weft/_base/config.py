@@ -35,6 +35,9 @@ TIER = _choice("WEFT_TIER", ("auto", "compiled", "interpreted"))
 """How values are computed on CPUs. "compiled": by XLA. "interpreted": application by application with NumPy. "auto": a
 program is interpreted until compiling it pays."""
 
+NATIVE = _flag("WEFT_NATIVE", default=True)
+"""Compute operators by native bodies where rows have some (`ops/_native.py`); otherwise all by XLA's own code."""
+
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 """Recorded operators that may be pending before they are computed without being needed."""
 

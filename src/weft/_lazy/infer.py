@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial, reduce
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from weft._base import state
 from weft._base.device import CPU, META, device
-from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
+from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.site import warn_user
 from weft._lazy.aval import Aval, marked, named
-from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of
+from weft._lazy.body import Unflattener, body_of, entries_of, native_of, operands_of
+from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
-from weft._lazy.precision import is_half, widened
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_dim, require_int64
-from weft._lazy.signature import Arrays, Signature, structs_of
+from weft._lazy.signature import Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
     ArgumentError,
     DeviceError,
-    GradientError,
     ShapeError,
     UnsupportedDTypeError,
     WeftError,
 )
 from weft.ops._dims import pointwise
-from weft.ops._draws import key_of_part
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._float8 import converted
 from weft.ops._memory import require_addressable
 from weft.ops._replicas import result_types
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
+from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef
 from weft.ops._type_names import scalar_name
-
-Casts = tuple[Any, ...]
-"""The dtypes to which an input is cast, one after the other."""
 
 
 class Call(BoundOp):
@@ -118,7 +110,7 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     # where inputs broadcast, names are compared before sizes; other rules take it that sizes fit
     fitting = None if call.op.dims is pointwise else _unnamed_signature(call, unnamed)
     static = dict(zip([p.name for p in call.op.params], _normalised(call, avals), strict=True))
-    operands = _operands(call, avals)
+    operands = operands_of(call, avals)
     names = output_names(
         call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
     )
@@ -135,20 +127,22 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     misfit = _misfit(call, avals)
     structs = structs_of(avals)
     family, numbers = family_of(call, avals)
-    is_ours = op is TABLE.get(op.name)  # what users write is traced for the sizes that it is called with
-    general = family.find(numbers, partial(_generalised, call, avals)) if is_ours and misfit is None else None
+    native = native_of(call, avals, structs, device.type) if op.native and misfit is None else None
+    # what users write, and native bodies, are traced for the sizes that they are called with
+    is_general = op is TABLE.get(op.name) and native is None
+    general = family.find(numbers, partial(_generalised, call, avals)) if is_general and misfit is None else None
     trace = general[0].trace.with_sizes(general[1]) if general is not None else None
     if trace is not None and not is_valid(trace.types()):
         general = trace = None
     try:
         types = None if trace is None else [dtype for _, dtype in trace.types()]
-        body = _bodied(call, avals, structs, types)
+        body = body_of(call, avals, structs, types, native)
         signature = Signature(
             op.name,
             body.fn,
             avals,
             device=device,
-            aux=op.aux,
+            aux=body.aux,
             differentiable=op.differentiable,
             call=call,
             grads=body.grads,
@@ -166,9 +160,9 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
-    if op.arithmetic is not Arithmetic.NONE and (_operands(call, avals) or Kind.KEY in kinds_of(call)):
+    if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
-    if general is None:
+    if general is None and native is None:
         family.add(numbers, signature.trace.types())
     for output in signature.outputs:
         if len(output.aval.shape) > 64:
@@ -181,76 +175,11 @@ def _generalised(call: BoundOp, avals: tuple[Aval, ...], sizes: Iterator[Symboli
     """The general trace of a call: with other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
-    body = _bodied(BoundOp(op, static_with(call, sizes), call.device), avals, structs)
+    body = body_of(BoundOp(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
     precondition = _precondition(op, body.unflatten, structs) if op.check is not None else None
-    main = len(trace.results) - op.aux
+    main = len(trace.results) - body.aux
     return General(body.fn, body.grads, main, structs, trace, precondition)
-
-
-# --- what an operator computes ---
-
-Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
-
-
-class _Body(NamedTuple):
-    """`fn` and `grads` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
-
-    fn: Callable[..., Arrays]
-    grads: Callable[..., list[jax.Array | None]] | None
-    unflatten: Unflattener
-
-
-def _bodied(
-    call: BoundOp, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
-) -> _Body:
-    """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
-    op = call.op
-    casts = _casts(call, avals)
-    wide = _wide_casts(call, avals, casts)
-    unflatten = _unflattener(call, casts)
-    fn = _body(op, unflatten)
-    if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
-        if types is None:
-            types = [result.dtype for result in result_types(fn, *structs)]
-        fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
-    grads = _hand_written(call, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
-    return _Body(fn, grads, unflatten)
-
-
-def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
-    """A function that casts flat inputs and arranges them as the body takes them."""
-
-    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-        return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
-
-    return unflatten
-
-
-def _entries(value: Any) -> Sequence[Any]:
-    """The entries of a tuple or a list; anything else is the only entry."""
-    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
-    """The body over flat inputs."""
-
-    def fn(*arrays: jax.Array) -> Arrays:
-        args, kwargs = unflatten(arrays)
-        out = op.impl(*args, **kwargs)
-        return tuple(_entries(out))
-
-    return fn
-
-
-def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its main results cast to these types; auxiliary results are only for the derivative."""
-
-    def fn(*arrays: jax.Array) -> Arrays:
-        results = body(*arrays)
-        return (*map(_cast, results, types), *results[len(types) :])
-
-    return fn
 
 
 def _precondition(
@@ -319,129 +248,7 @@ def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
 
 def _shapes(call: BoundOp, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
-    return [a.shape for a in _operands(call, avals)]
-
-
-def _operands(call: BoundOp, avals: tuple[Aval, ...]) -> list[Aval]:
-    """The types of the inputs that are tensors."""
-    return [a for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
-
-
-def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
-    op = call.op
-
-    def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
-        assert op.vjp is not None
-        args, kwargs = unflatten(arrays)
-        if wide:
-            outputs, cotangents = (tuple(map(widened, group)) for group in (outputs, cotangents))
-        g = cotangents[0] if len(cotangents) == 1 else cotangents
-        out = outputs[0] if len(outputs) == 1 else outputs
-        gradients = op.vjp(g, out, *args, **kwargs)
-        pending = list(_entries(gradients))
-        flat: list[jax.Array | None] = []
-        for param, entry in zip(op.params, call.static, strict=True):
-            count = entry.count if isinstance(entry, Many) else 0
-            if param.kind not in TENSOR_KINDS:
-                flat.extend([None] * count)
-                continue
-            grad = pending.pop(0)
-            if param.kind is Kind.ARRAYS:
-                flat.extend(grad)
-            elif count:
-                flat.append(grad)
-        return [None if g is None else _fitted(op.name, g, a) for g, a in zip(flat, arrays, strict=True)]
-
-    return grads
-
-
-def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
-    """A gradient cast to the type of its input; `GradientError` if the shapes differ."""
-    if grad.shape != array.shape:
-        raise GradientError(
-            f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
-            f"{list(array.shape)}"
-        )
-    return _cast(grad, array.dtype)
-
-
-def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-    """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
-    rest = iter(arrays)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for param, entry in zip(call.op.params, call.static, strict=True):
-        if not isinstance(entry, Many):
-            value = entry.value if isinstance(entry, Exact) else entry
-        elif param.kind is Kind.ARRAYS:
-            value = tuple(next(rest) for _ in range(entry.count))
-        elif param.kind is Kind.KEY:
-            value = _key(entry, [next(rest) for _ in range(entry.count)])
-        else:
-            value = next(rest)
-        if param.keyword_only:
-            kwargs[param.name] = value
-        else:
-            args.append(value)
-    return args, kwargs
-
-
-def _key(entry: Many, numbers: Sequence[jax.Array]) -> jax.Array | None:
-    """The random key for a draw; None where the numbers are NumPy's."""
-    seed, offset, *first = numbers
-    if isinstance(seed, np.ndarray):
-        return None
-    key = jax.random.fold_in(jax.random.key(seed), offset)
-    return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key
-
-
-def _cast(array: jax.Array, dtype: Any) -> jax.Array:
-    if array.dtype == dtype:
-        return array
-    if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
-        array = array.real
-    return converted(array, dtype)
-
-
-def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
-    """The dtypes to which each input is cast before the body."""
-    target: DType | None = None
-    kinds = kinds_of(call)
-    taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
-    if call.op.promote is not Promote.NONE and taking_part:
-        default = state.default_dtype()
-        target = result_type(tuple((a.dtype, len(a.shape), a.weak) for a in taking_part), default)
-        if call.op.promote is Promote.FLOAT and not target.is_differentiable:
-            target = default
-    if target is None:
-        return [()] * len(avals)
-    stays = bool_ if target.is_float8 else None  # a condition, since one of these types has no zero
-    return [
-        (target.numpy,) if k in TENSOR_KINDS and a.dtype is not stays else () for a, k in zip(avals, kinds, strict=True)
-    ]
-
-
-def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The casts for a body that computes 16-bit floats in float32; None if no input has such a type.
-
-    Where types are promoted, Python numbers are rounded to the type of the tensors, unless `exact_numbers`.
-    """
-    kinds = kinds_of(call)
-    types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
-    halves = [t for t, kind in zip(types, kinds, strict=True) if kind in TENSOR_KINDS and is_half(t)]
-    if call.op.arithmetic is not Arithmetic.WIDE or not halves:
-        return None
-    wide: list[Casts] = []
-    for at, (aval, kind, dtype, dtypes) in enumerate(zip(avals, kinds, types, casts, strict=True)):
-        exact = call.op.exact_numbers and not aval.shape and (aval.weak or at > 0)
-        if kind in TENSOR_KINDS and is_half(dtype):
-            wide.append((jnp.float32,) if exact else (dtype, jnp.float32))
-        elif kind is Kind.SCALAR and call.op.promote is not Promote.NONE and not exact:
-            wide.append((halves[0], jnp.float32))
-        else:
-            wide.append(dtypes)
-    return wide
+    return [a.shape for a in operands_of(call, avals)]
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:
@@ -470,7 +277,7 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         if param.kind is Kind.DIM and entry is not None:
             entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = _entries(entry)
+            dims = entries_of(entry)
             entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)

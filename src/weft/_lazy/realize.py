@@ -22,7 +22,7 @@ from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
-from weft._lazy.runtime import memory_error, tier_of
+from weft._lazy.runtime import memory_error, telling_of_memory, tier_of
 from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
@@ -69,7 +69,7 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     array = raw_array(value)
     if value.aval.device is CPU:
         return np.asarray(array)
-    with metrics.from_device(array):
+    with metrics.from_device(array), telling_of_memory(value.aval.device):
         return np.asarray(array)
 
 

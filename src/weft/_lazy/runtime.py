@@ -104,6 +104,17 @@ def memory_error(error: BaseException, target: device) -> OutOfMemoryError | Non
     )
 
 
+@contextmanager
+def telling_of_memory(target: device) -> Generator[None]:
+    """Where accelerators compute while the program goes on, a failure for want of memory appears only in a wait."""
+    try:
+        yield
+    except Exception as error:
+        if (exhausted := memory_error(error, target)) is not None:
+            raise exhausted from error
+        raise
+
+
 class _Started:
     """Whether XLA runs in this process or is starting; a child that is forked while it starts cannot use it either."""
 
@@ -182,9 +193,10 @@ def memory_of(held: Any) -> tuple[int, int]:
 
 def finish(held: Any) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
-    for array in live_arrays(held.platform):
-        if held in array.devices():
-            array.block_until_ready()
+    with telling_of_memory(device("cuda" if held.platform == "gpu" else held.platform)):
+        for array in live_arrays(held.platform):
+            if held in array.devices():
+                array.block_until_ready()
 
 
 def default_jax_device() -> Any:

@@ -40,6 +40,7 @@ import jax
 from weft._base.dtype import DType
 from weft.errors import IndexValueError, WeftError
 from weft.ops._dims import Rule, Sizes, pointwise
+from weft.ops._native import Native
 from weft.ops._strides import Rule as View
 
 Array = jax.Array
@@ -246,6 +247,7 @@ class OpDef:
     limits: Callable[..., None] | None = None  # called with the `Scalar`s as given; raises if one is out of range
     types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
     older: bool = False  # whether it still takes its numbers before its last tensors, as before version 1.5
+    native: tuple[Native, ...] = ()  # bodies for some devices, in the order of preference
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -334,6 +336,7 @@ def defop(
     limits: Callable[..., None] | None = None,
     types: Callable[[Mapping[str, DType]], None] | None = None,
     older: bool = False,
+    native: Sequence[Native] = (),
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
@@ -403,6 +406,7 @@ def defop(
             limits,
             types,
             older,
+            tuple(native),
         )
         TABLE[row_name] = row
         return row

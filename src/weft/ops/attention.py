@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._neural import dropout_mask, wide
 from weft.ops._table import Arithmetic, Array, Cast, Key, defop
@@ -182,6 +183,7 @@ def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     vjp=_attention_vjp,
     function=False,
     method=False,
+    native=[CUDNN],
 )
 def attention(
     query: Array,

@@ -193,6 +193,7 @@ class Replay:
             inputs[at] = drawn[n]
         outside = [locator(arguments) for locator in self._locators]
         outputs = record(self._signature, tuple(inputs), state)
+        del inputs  # what only the operator refers to may be overwritten by its results
         for at in self._untaped:
             outputs[at].tape = None
         for at in self._freed:

@@ -1,0 +1,262 @@
+"""What a call computes: the row's functions over flat arrays, for inputs of given types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._base import state
+from weft._base.dtype import DType, bool_, float32, result_type
+from weft._lazy.aval import Aval
+from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of
+from weft._lazy.precision import is_half, widened
+from weft._lazy.signature import Arrays
+from weft.errors import GradientError
+from weft.ops._draws import key_of_part
+from weft.ops._float8 import converted
+from weft.ops._jax import vjp
+from weft.ops._native import Native, serving, with_stand_in
+from weft.ops._replicas import result_types
+from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, Many, Promote
+
+Casts = tuple[Any, ...]
+"""The dtypes to which an input is cast, one after the other."""
+
+Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
+
+
+class Body(NamedTuple):
+    """`fn`, `grads` and `aux` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
+
+    fn: Callable[..., Arrays]
+    grads: Callable[..., list[jax.Array | None]] | None
+    unflatten: Unflattener
+    aux: int
+
+
+def body_of(
+    call: BoundOp,
+    avals: tuple[Aval, ...],
+    structs: Sequence[jax.ShapeDtypeStruct],
+    types: Sequence[Any] | None = None,
+    native: Native | None = None,
+) -> Body:
+    """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
+    op = call.op
+    casts = _casts(call, avals)
+    wide = _wide_casts(call, avals, casts)
+    unflatten = _unflattener(call, casts)
+    fn = _body(op.impl, unflatten)
+    if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
+        if types is None:
+            types = [result.dtype for result in result_types(fn, *structs)]
+        call = _wide_call(call, avals)
+        fn = _rounded(_body(op.impl, _unflattener(call, wide)), types[: len(types) - op.aux])
+    grads = _hand_written(call, op.vjp, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
+    body = Body(fn, grads, unflatten, op.aux)
+    return body if native is None else _native_body(call, native, body)
+
+
+def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
+    """A call whose body gets 16-bit floats in float32: so where their type was asked for, it computes float32, too."""
+    halves = {a.dtype for a in avals if is_half(a.dtype.numpy)}
+    static = [
+        float32 if param.kind is Kind.DTYPE and entry in halves else entry
+        for param, entry in zip(call.op.params, call.static, strict=True)
+    ]
+    return BoundOp(call.op, tuple(static), call.device)
+
+
+def native_of(
+    call: BoundOp, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], device_type: str
+) -> Native | None:
+    """The native body that serves a call on inputs of these types, or None."""
+    casts = zip(structs, _casts(call, avals), strict=True)
+    operands = [jax.ShapeDtypeStruct(s.shape, dtypes[-1] if dtypes else s.dtype) for s, dtypes in casts]
+    return serving(call.op.native, device_type, *_arguments(call, operands))
+
+
+def _native_body(call: BoundOp, native: Native, body: Body) -> Body:
+    """The functions of a call that a native body computes; those of the row's own body stand in for them."""
+    written = _hand_written(call, native.vjp, body.unflatten, False)
+
+    def main(*arrays: jax.Array) -> Arrays:
+        results = body.fn(*arrays)
+        return results[: len(results) - body.aux]
+
+    def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
+        n, m = len(arrays), len(outputs)
+
+        def own(*flat: jax.Array) -> Sequence[jax.Array | None]:
+            inputs = flat[:n]
+            if body.grads is not None:
+                return body.grads(inputs, body.fn(*inputs), flat[n + m :])
+            return vjp(main, *inputs)[1](flat[n + m :])
+
+        by_hand = with_stand_in(lambda *flat: written(flat[:n], flat[n : n + m], flat[n + m :]), own)
+        return list(by_hand(*arrays, *outputs, *cotangents))
+
+    return Body(with_stand_in(_body(native.impl, body.unflatten), main), grads, body.unflatten, native.aux)
+
+
+def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
+    """A function that casts flat inputs and arranges them as the body takes them."""
+
+    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+        return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
+
+    return unflatten
+
+
+def _body(impl: Callable[..., Any], unflatten: Unflattener) -> Callable[..., Arrays]:
+    """A row's body over flat inputs."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        args, kwargs = unflatten(arrays)
+        out = impl(*args, **kwargs)
+        return tuple(entries_of(out))
+
+    return fn
+
+
+def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
+    """The body with its main results cast to these types; auxiliary results are only for the derivative."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        results = body(*arrays)
+        return (*map(_cast, results, types), *results[len(types) :])
+
+    return fn
+
+
+def _hand_written(
+    call: BoundOp, vjp: Callable[..., Any], unflatten: Unflattener, wide: bool
+) -> Callable[..., list[jax.Array | None]]:
+    """A written derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
+    op = call.op
+
+    def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
+        args, kwargs = unflatten(arrays)
+        if wide:
+            outputs, cotangents = (tuple(map(widened, group)) for group in (outputs, cotangents))
+        g = cotangents[0] if len(cotangents) == 1 else cotangents
+        out = outputs[0] if len(outputs) == 1 else outputs
+        gradients = vjp(g, out, *args, **kwargs)
+        pending = list(entries_of(gradients))
+        flat: list[jax.Array | None] = []
+        for param, entry in zip(op.params, call.static, strict=True):
+            count = entry.count if isinstance(entry, Many) else 0
+            if param.kind not in TENSOR_KINDS:
+                flat.extend([None] * count)
+                continue
+            grad = pending.pop(0)
+            if param.kind is Kind.ARRAYS:
+                flat.extend(grad)
+            elif count:
+                flat.append(grad)
+        return [None if g is None else _fitted(op.name, g, a) for g, a in zip(flat, arrays, strict=True)]
+
+    return grads
+
+
+def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
+    """A gradient cast to the type of its input; `GradientError` if the shapes differ."""
+    if grad.shape != array.shape:
+        raise GradientError(
+            f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
+            f"{list(array.shape)}"
+        )
+    return _cast(grad, array.dtype)
+
+
+def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
+    rest = iter(arrays)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if not isinstance(entry, Many):
+            value = entry.value if isinstance(entry, Exact) else entry
+        elif param.kind is Kind.ARRAYS:
+            value = tuple(next(rest) for _ in range(entry.count))
+        elif param.kind is Kind.KEY:
+            value = _key(entry, [next(rest) for _ in range(entry.count)])
+        else:
+            value = next(rest)
+        if param.keyword_only:
+            kwargs[param.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _key(entry: Many, numbers: Sequence[jax.Array]) -> jax.Array | None:
+    """The random key for a draw; None where the numbers are NumPy's."""
+    seed, offset, *first = numbers
+    if isinstance(seed, np.ndarray):
+        return None
+    key = jax.random.fold_in(jax.random.key(seed), offset)
+    return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key
+
+
+def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+    if array.dtype == dtype:
+        return array
+    if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        array = array.real
+    return converted(array, dtype)
+
+
+def entries_of(value: Any) -> Sequence[Any]:
+    """The entries of a tuple or a list; anything else is the only entry."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def operands_of(call: BoundOp, avals: tuple[Aval, ...]) -> list[Aval]:
+    """The types of the inputs that are tensors."""
+    return [a for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
+
+
+def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
+    """The dtypes to which each input is cast before the body."""
+    target: DType | None = None
+    kinds = kinds_of(call)
+    taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
+    if call.op.promote is not Promote.NONE and taking_part:
+        default = state.default_dtype()
+        target = result_type(tuple((a.dtype, len(a.shape), a.weak) for a in taking_part), default)
+        if call.op.promote is Promote.FLOAT and not target.is_differentiable:
+            target = default
+    if target is None:
+        return [()] * len(avals)
+    stays = bool_ if target.is_float8 else None  # a condition, since one of these types has no zero
+    return [
+        (target.numpy,) if k in TENSOR_KINDS and a.dtype is not stays else () for a, k in zip(avals, kinds, strict=True)
+    ]
+
+
+def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
+    """The casts for a body that computes 16-bit floats in float32; None if no input has such a type.
+
+    Where types are promoted, Python numbers are rounded to the type of the tensors, unless `exact_numbers`.
+    """
+    kinds = kinds_of(call)
+    types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
+    halves = [t for t, kind in zip(types, kinds, strict=True) if kind in TENSOR_KINDS and is_half(t)]
+    if call.op.arithmetic is not Arithmetic.WIDE or not halves:
+        return None
+    wide: list[Casts] = []
+    for at, (aval, kind, dtype, dtypes) in enumerate(zip(avals, kinds, types, casts, strict=True)):
+        exact = call.op.exact_numbers and not aval.shape and (aval.weak or at > 0)
+        if kind in TENSOR_KINDS and is_half(dtype):
+            wide.append((jnp.float32,) if exact else (dtype, jnp.float32))
+        elif kind is Kind.SCALAR and call.op.promote is not Promote.NONE and not exact:
+            wide.append((halves[0], jnp.float32))
+        else:
+            wide.append(dtypes)
+    return wide

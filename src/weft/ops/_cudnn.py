@@ -1,0 +1,73 @@
+"""cuDNN's attention, on NVIDIA's GPUs: linear in memory, since no array of scores is made."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from weft.ops._jax import vjp
+from weft.ops._native import Native
+from weft.ops._table import Array
+
+_MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
+_HALVES = (jnp.float16, jnp.bfloat16)
+
+
+def _serves(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> bool:
+    """16-bit floats (batch, heads, time, features), without a mask, as the kernel takes them."""
+    if attn_mask is not None or query.ndim != 4 or key.ndim != 4 or query.dtype not in _HALVES:
+        return False
+    (batch, heads, time, features), shared = query.shape, key.shape[1]
+    fits = key.shape == (batch, shared, key.shape[2], features) == value.shape and query.size and key.size
+    grouped = heads == shared or (enable_gqa and heads % shared == 0)
+    return bool(fits and grouped and (time == key.shape[2] or not is_causal)) and (
+        features % 8 == 0 and features <= _MOST_FEATURES
+    )
+
+
+def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> Array:
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
+    out = jax.nn.dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, implementation="cudnn")
+    return jnp.swapaxes(out, 1, 2)
+
+
+def _forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Array:
+    """The output, by the kernel that the derivative computes it with: XLA finds that the two calls are equal."""
+    del attn_mask, enable_gqa
+    return vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[0]
+
+
+def _backward(
+    g: Array,
+    out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array | None, ...]:
+    del out, attn_mask, enable_gqa
+    return (*vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[1](g), None)
+
+
+CUDNN = Native("cuda", _serves, _forward, _backward)

@@ -1,0 +1,108 @@
+"""Native bodies compute calls and first derivatives; the row's own body stands in for them in all else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+import weft as torch
+from weft._lazy import infer
+from weft.nn import functional
+from weft.ops._jax import vjp
+from weft.ops._native import Native
+from weft.ops._table import TABLE
+
+
+class Kernel:
+    """A body of `attention` for float64, with another number of auxiliary outputs, that notes its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def forward(self, query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+        self.calls.append("forward")
+        scores = jnp.einsum("...te,...se->...ts", query, key) * (scale or query.shape[-1] ** -0.5)
+        weights = jnp.exp(scores)
+        total = weights.sum(-1, keepdims=True)
+        return weights / total @ value, total, query.sum()
+
+    def backward(self, g, out, query, key, value, *rest):
+        assert len(out) == 3
+        self.calls.append("backward")
+        return (*vjp(lambda *x: self.forward(*x, *rest)[0], query, key, value)[1](g), None)
+
+    def serves(self, query, *args):
+        return query.dtype == jnp.float64 and not any(args[3:4])  # not causal
+
+
+@pytest.fixture
+def kernel():
+    """The kernel, as a part of the row; no signature from before or after refers to it."""
+    kernel, row = Kernel(), TABLE["attention"]
+    object.__setattr__(row, "native", (Native("cpu", kernel.serves, kernel.forward, kernel.backward, aux=2),))
+    infer._forget_signatures()
+    yield kernel
+    object.__setattr__(row, "native", row.native[:0])
+    infer._forget_signatures()
+
+
+def inputs():
+    torch.manual_seed(0)
+    return [torch.randn(2, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+
+def attend(*x):
+    return functional.scaled_dot_product_attention(*x)
+
+
+def first(q, k, v):
+    y = attend(q, k, v)
+    return [y, *torch.autograd.grad(y.pow(2).sum(), [q, k, v])]
+
+
+def second(q, k, v):
+    grads = torch.autograd.grad(attend(q, k, v).pow(2).sum(), [q, k, v], create_graph=True)
+    return torch.autograd.grad(sum(g.pow(2).sum() for g in grads), [q, k, v])
+
+
+def batches(q, k, v):
+    return [
+        torch.vmap(lambda x: attend(x, k[0], v[0]))(q),
+        torch.vmap(torch.func.grad(lambda x: attend(x, k[0], v[0]).pow(2).sum()))(q),
+        torch.func.hessian(lambda x: attend(x, k[:1, :1], v[:1, :1]).pow(2).sum())(q[:1, :1]),
+    ]
+
+
+def forward_mode(q, k, v):
+    return [torch.func.jvp(lambda x: attend(x, k, v), (q,), (torch.ones_like(q),))[1]]
+
+
+@pytest.mark.parametrize("program", [first, second, batches, forward_mode])
+def test_results_are_those_of_the_row(program, kernel, monkeypatch):
+    results = program(*inputs())
+    assert kernel.calls
+    monkeypatch.setattr("weft._base.config.NATIVE", False)
+    infer._forget_signatures()
+    kernel.calls.clear()
+    expected = program(*inputs())
+    assert not kernel.calls
+    for ours, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_kernel_is_taken_where_it_serves(kernel):
+    q, k, v = inputs()
+    functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().item()
+    attend(q.float(), k.float(), v.float()).sum().item()
+    assert not kernel.calls
+    attend(q, k, v).sum().backward()
+    assert kernel.calls == ["forward", "backward", "forward"]
+
+
+def test_a_variable_turns_them_off():
+    code = "from weft._base import config; assert not config.NATIVE"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "WEFT_NATIVE": "0"}, check=True)
