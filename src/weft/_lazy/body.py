@@ -19,8 +19,7 @@ from weft._lazy.signature import Arrays
 from weft.errors import GradientError
 from weft.ops._draws import key_of_part
 from weft.ops._float8 import converted
-from weft.ops._jax import vjp
-from weft.ops._native import Native, serving, with_stand_in
+from weft.ops._native import serving
 from weft.ops._replicas import result_types
 from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, Many, Promote
 
@@ -31,12 +30,11 @@ Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class Body(NamedTuple):
-    """`fn`, `grads` and `aux` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
+    """`fn` and `grads` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
     unflatten: Unflattener
-    aux: int
 
 
 def body_of(
@@ -44,7 +42,6 @@ def body_of(
     avals: tuple[Aval, ...],
     structs: Sequence[jax.ShapeDtypeStruct],
     types: Sequence[Any] | None = None,
-    native: Native | None = None,
 ) -> Body:
     """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
@@ -58,8 +55,7 @@ def body_of(
         call = _wide_call(call, avals)
         fn = _rounded(_body(op.impl, _unflattener(call, wide)), types[: len(types) - op.aux])
     grads = _hand_written(call, op.vjp, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
-    body = Body(fn, grads, unflatten, op.aux)
-    return body if native is None else _native_body(call, native, body)
+    return Body(fn, grads, unflatten)
 
 
 def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
@@ -72,36 +68,26 @@ def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
     return BoundOp(call.op, tuple(static), call.device)
 
 
-def native_of(
+class NativeBody(NamedTuple):
+    """`fn` and `grads` as in `Body`, for compiled programs."""
+
+    fn: Callable[..., Arrays]
+    grads: Callable[..., list[jax.Array | None]] | None
+
+
+def native_body(
     call: BoundOp, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], device_type: str
-) -> Native | None:
-    """The native body that serves a call on inputs of these types, or None."""
-    casts = zip(structs, _casts(call, avals), strict=True)
-    operands = [jax.ShapeDtypeStruct(s.shape, dtypes[-1] if dtypes else s.dtype) for s, dtypes in casts]
-    return serving(call.op.native, device_type, *_arguments(call, operands))
-
-
-def _native_body(call: BoundOp, native: Native, body: Body) -> Body:
-    """The functions of a call that a native body computes; those of the row's own body stand in for them."""
-    written = _hand_written(call, native.vjp, body.unflatten, False)
-
-    def main(*arrays: jax.Array) -> Arrays:
-        results = body.fn(*arrays)
-        return results[: len(results) - body.aux]
-
-    def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
-        n, m = len(arrays), len(outputs)
-
-        def own(*flat: jax.Array) -> Sequence[jax.Array | None]:
-            inputs = flat[:n]
-            if body.grads is not None:
-                return body.grads(inputs, body.fn(*inputs), flat[n + m :])
-            return vjp(main, *inputs)[1](flat[n + m :])
-
-        by_hand = with_stand_in(lambda *flat: written(flat[:n], flat[n : n + m], flat[n + m :]), own)
-        return list(by_hand(*arrays, *outputs, *cotangents))
-
-    return Body(with_stand_in(_body(native.impl, body.unflatten), main), grads, body.unflatten, native.aux)
+) -> NativeBody | None:
+    """The native functions of a call on inputs of these types; None if no native body serves it."""
+    casts = _casts(call, avals)
+    types = [dtypes[-1] if dtypes else s.dtype for s, dtypes in zip(structs, casts, strict=True)]
+    operands = [jax.ShapeDtypeStruct(s.shape, dtype) for s, dtype in zip(structs, types, strict=True)]
+    native = serving(call.op.native, device_type, *_arguments(call, operands))
+    if native is None:
+        return None
+    unflatten = _unflattener(call, casts)
+    grads = None if native.vjp is None else _hand_written(call, native.vjp, unflatten, wide=False)
+    return NativeBody(_body(native.impl, unflatten), grads)
 
 
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:

@@ -34,7 +34,7 @@ class Form(NamedTuple):
 
     def function(
         self,
-        body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].fn,
+        body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].compiled_fn,
         stops: Collection[int] = (),
         *,
         barriers: bool = True,

@@ -13,7 +13,7 @@ from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.site import warn_user
 from weft._lazy.aval import Aval, marked, named
-from weft._lazy.body import Unflattener, body_of, entries_of, native_of, operands_of
+from weft._lazy.body import Unflattener, body_of, entries_of, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
@@ -127,25 +127,24 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     misfit = _misfit(call, avals)
     structs = structs_of(avals)
     family, numbers = family_of(call, avals)
-    native = native_of(call, avals, structs, device.type) if op.native and misfit is None else None
-    # what users write, and native bodies, are traced for the sizes that they are called with
-    is_general = op is TABLE.get(op.name) and native is None
-    general = family.find(numbers, partial(_generalised, call, avals)) if is_general and misfit is None else None
+    is_ours = op is TABLE.get(op.name)  # what users write is traced for the sizes that it is called with
+    general = family.find(numbers, partial(_generalised, call, avals)) if is_ours and misfit is None else None
     trace = general[0].trace.with_sizes(general[1]) if general is not None else None
     if trace is not None and not is_valid(trace.types()):
         general = trace = None
     try:
         types = None if trace is None else [dtype for _, dtype in trace.types()]
-        body = body_of(call, avals, structs, types, native)
+        body = body_of(call, avals, structs, types)
         signature = Signature(
             op.name,
             body.fn,
             avals,
             device=device,
-            aux=body.aux,
+            aux=op.aux,
             differentiable=op.differentiable,
             call=call,
             grads=body.grads,
+            native=native_body(call, avals, structs, device.type) if op.native and misfit is None else None,
             rounds=op.arithmetic is not Arithmetic.NONE,
             trace=trace,
             general=general,
@@ -162,7 +161,7 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
-    if general is None and native is None:
+    if general is None:
         family.add(numbers, signature.trace.types())
     for output in signature.outputs:
         if len(output.aval.shape) > 64:
@@ -178,7 +177,7 @@ def _generalised(call: BoundOp, avals: tuple[Aval, ...], sizes: Iterator[Symboli
     body = body_of(BoundOp(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
     precondition = _precondition(op, body.unflatten, structs) if op.check is not None else None
-    main = len(trace.results) - body.aux
+    main = len(trace.results) - op.aux
     return General(body.fn, body.grads, main, structs, trace, precondition)
 
 

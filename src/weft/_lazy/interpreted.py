@@ -170,7 +170,7 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
 
 
 def _compiled(signature: Signature, target: device) -> Run:
-    program = compiled(signature.fn, target)  # which is refused where XLA cannot run
+    program = compiled(signature.compiled_fn, target)  # which is refused where XLA cannot run
     if target is CPU:
         return lambda arrays: [np.asarray(result) for result in program(*arrays)]
     return lambda arrays: program(*arrays)

@@ -16,7 +16,7 @@ import numpy as np
 from weft._base.device import CPU
 from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
-from weft._lazy.signature import Signature
+from weft._lazy.signature import Arrays, Signature
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
@@ -47,13 +47,14 @@ def outline(
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
             name,
-            _function(form, stops, barrier),
+            _function(form, _body, stops, barrier),
             avals,
             device=device,
             aux=len(saved),
             grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
             precondition=_precondition(form, stops),
             names=names,
+            native=(_function(form, _compiled_body, stops, barrier), None) if _has_native(form) else None,
         )
     return signature, leaves
 
@@ -93,11 +94,17 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 
-def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[..., tuple[jax.Array, ...]]:
-    """The region as a function of its leaves."""
-    function = form.function(_body, stops)
+def _has_native(form: Form) -> bool:
+    return any(signature.native is not None for signature, _, _ in form.applications)
 
-    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+
+def _function(
+    form: Form, body: Callable[[Application], Callable[..., Arrays]], stops: Collection[int], barrier: bool
+) -> Callable[..., Arrays]:
+    """The region as a function of its leaves."""
+    function = form.function(body, stops)
+
+    def run(*arrays: jax.Array) -> Arrays:
         return tuple(function(*(optimization_barrier(arrays) if barrier else arrays)))
 
     return run
@@ -133,7 +140,12 @@ class _Gradients:
         return [by_input.get(i) for i in range(len(inputs))]
 
 
-def _body(application: Application) -> Callable[..., tuple[jax.Array, ...]]:
+def _compiled_body(application: Application) -> Callable[..., Arrays]:
+    """What computes an application in a compiled program, which nobody differentiates."""
+    return application[0].compiled_fn
+
+
+def _body(application: Application) -> Callable[..., Arrays]:
     """What computes an application, with the row's derivative unless outputs that only that reads are used."""
     signature, _, values = application
     return signature.fn if any(index >= signature.main for _, index in values) else with_derivative(signature)
@@ -145,7 +157,7 @@ def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
     if not demands:
         return None
     numbers = (*form.leaves, *[number for _, _, values in form.applications for number, _ in values])
-    function = _function(form._replace(wanted=numbers), stops, barrier=False)
+    function = _function(form._replace(wanted=numbers), _body, stops, barrier=False)
 
     def codes(*arrays: jax.Array) -> list[jax.Array]:
         entries = dict(zip(numbers, function(*arrays), strict=True))
@@ -154,14 +166,14 @@ def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
     return Precondition(codes, [template for _, demand in demands for template in demand.templates])
 
 
-def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:
+def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     """A signature's function with the row's hand-written derivative, for `jax.vjp`."""
     grads = signature.grads
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 
     @custom_vjp
-    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    def run(*arrays: jax.Array) -> Arrays:
         return signature.fn(*arrays)
 
     def forward(*arrays: jax.Array) -> tuple[Any, Any]:

@@ -58,6 +58,8 @@ class Signature:
     rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
+    native    what compiled programs on its device run instead of `fn`, or None
+    native_grads   the same instead of `grads`
     run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
@@ -76,6 +78,8 @@ class Signature:
         "grads",
         "main",
         "name",
+        "native",
+        "native_grads",
         "outputs",
         "precondition",
         "rounds",
@@ -100,7 +104,9 @@ class Signature:
         trace: Trace | None = None,
         general: tuple[General, SizeValues] | None = None,
         names: Sequence[Names | None] = (),
+        native: tuple[Callable[..., Arrays], Callable[..., Sequence[jax.Array | None]] | None] | None = None,
     ) -> None:
+        self.native, self.native_grads = native or (None, None)
         self.general = general
         self.name = name
         self.fn = fn
@@ -128,6 +134,11 @@ class Signature:
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
+
+    @property
+    def compiled_fn(self) -> Callable[..., Arrays]:
+        """What computes it in a compiled program on its device."""
+        return self.fn if self.native is None else self.native
 
     def with_names(self, names: Sequence[Names]) -> Signature:
         """The signature with these names of the dims of its main outputs."""

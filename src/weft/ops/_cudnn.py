@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +36,12 @@ def _serves(
     )
 
 
-def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> Array:
+def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> tuple[Array, Array]:
     q, k, v = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
-    out = jax.nn.dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, implementation="cudnn")
-    return jnp.swapaxes(out, 1, 2)
+    out, logsumexp = jax.nn.dot_product_attention(
+        q, k, v, is_causal=is_causal, scale=scale, implementation="cudnn", return_residual=True
+    )
+    return jnp.swapaxes(out, 1, 2), logsumexp
 
 
 def _forward(
@@ -49,15 +52,19 @@ def _forward(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Array:
-    """The output, by the kernel that the derivative computes it with: XLA finds that the two calls are equal."""
+) -> tuple[Array, Array]:
+    """The outputs, by the kernel that the derivative computes them with: XLA finds that the two calls are equal.
+
+    jax rounds the logarithms to 16 bits. Only derivatives of the derivative read them.
+    """
     del attn_mask, enable_gqa
-    return vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[0]
+    out, logsumexp = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[0]
+    return out, jnp.swapaxes(logsumexp, 1, 2).astype(jnp.float32)[..., None]
 
 
 def _backward(
     g: Array,
-    out: Array,
+    out: Any,
     query: Array,
     key: Array,
     value: Array,
@@ -67,7 +74,8 @@ def _backward(
     enable_gqa: bool = False,
 ) -> tuple[Array | None, ...]:
     del out, attn_mask, enable_gqa
-    return (*vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[1](g), None)
+    (_, logsumexp), pull = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)
+    return (*pull((g, jnp.zeros_like(logsumexp))), None)
 
 
 CUDNN = Native("cuda", _serves, _forward, _backward)

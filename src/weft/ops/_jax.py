@@ -64,15 +64,8 @@ class _CustomVjp(Protocol):
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], /) -> object: ...
 
 
-class _CustomJvp(Protocol):
-    def __call__(self, *arrays: jax.Array) -> Any: ...
-
-    def defjvp(self, jvp: Callable[..., Any], /) -> object: ...
-
-
 all_gather: _Collective = lax.all_gather
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
-custom_jvp: Callable[[Callable[..., Any]], _CustomJvp] = jax.custom_jvp
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
 device_put: _DevicePut = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape

@@ -75,13 +75,23 @@ def _scores(query: Array, key: Array, mask: Array | None, is_causal: bool, scale
     return jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask
 
 
+def _softmax(scores: Array) -> tuple[Array, Array]:
+    """softmax(scores) and log(sum(exp(scores))) (..., time, 1); rows where everything is masked are 0 and -inf."""
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weights = jnp.exp(scores - peak)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return weights / jnp.where(total == 0, 1, total), peak + jnp.log(total)
+
+
 def _probabilities(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
     """softmax(query key' * scale + mask); rows where everything is masked are 0."""
-    scores = _scores(query, key, mask, is_causal, scale)
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
-    weights = jnp.exp(scores - jnp.where(jnp.isfinite(peak), peak, 0))
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    return weights / jnp.where(total == 0, 1, total)
+    return _softmax(_scores(query, key, mask, is_causal, scale))[0]
+
+
+def _again(scores: Array, logsumexp: Array) -> Array:
+    """The probabilities, from the scores and the logarithms that the forward pass has left."""
+    return jnp.exp(scores - jnp.where(logsumexp == -jnp.inf, 0, logsumexp))
 
 
 def _summed(g: Array, like: Array) -> Array:
@@ -149,8 +159,10 @@ def _attention_vjp(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Array | None, ...]:
-    del is_causal, enable_gqa
-    y, probabilities = out
+    del enable_gqa
+    y, logsumexp = out
+    q, k, _ = _operands(query, key, value)
+    probabilities = _again(_scores(q, k, attn_mask, is_causal, _scale(query, scale)), logsumexp)
     return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, _scale(query, scale))
 
 
@@ -196,13 +208,14 @@ def attention(
 ) -> tuple[Array, Array]:
     """softmax(query key' * scale + mask) value over the last two dims (time, features).
 
-    `scale` defaults to 1 / sqrt(features). The second output holds the probabilities.
+    `scale` defaults to 1 / sqrt(features). The second output is log(sum(exp(scores))) (..., time, 1), from which the
+    derivative computes the probabilities again: they need not be kept.
     """
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)
-    probabilities = _probabilities(q, k, attn_mask, is_causal, _scale(query, scale))
-    return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), probabilities
+    probabilities, logsumexp = _softmax(_scores(q, k, attn_mask, is_causal, _scale(query, scale)))
+    return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), logsumexp
 
 
 def _mask_sizes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
@@ -340,6 +353,6 @@ def attention_block_backward(
     """
     del enable_gqa
     q, k, _ = _operands(query, key, value)
-    probabilities = jnp.exp(_scores(q, k, None, is_causal, _scale(query, scale)) - logsumexp)
+    probabilities = _again(_scores(q, k, None, is_causal, _scale(query, scale)), logsumexp)
     inputs = wide(query), wide(key), wide(value)
     return _gradients(grad, output, probabilities, lambda p: p, *inputs, None, _scale(query, scale))[:3]
