@@ -17,6 +17,7 @@ from rich.table import Table
 from bench import calls, checkpoints, first, launches, measure, ranks
 from bench.measure import Side
 from bench.planning import planning
+from bench.programs import drop_in
 from bench.special import special
 from weft import cuda
 
@@ -112,6 +113,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
         [(f"shapes {m}", f"64 lengths, training, {m}") for m in ("lstm", "gpt", "bucketed")], 1.0
     ),
     "first-step": first.first_step,
+    "drop-in": drop_in,
     "special": special,
     "save": checkpoints.save,
     "load": checkpoints.load,

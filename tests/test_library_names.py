@@ -183,3 +183,10 @@ def test_distributions_of_both_packages_are_listed():
 def test_libraries_compiled_for_pytorch_are_refused_as_those_that_do_not_fit():
     with pytest.raises(OSError, match=r"ops\.load_library: _C\.so is compiled for PyTorch; .*custom_op"):
         weft.ops.load_library("_C.so")
+
+
+def test_names_of_torchscript_that_libraries_refer_to():
+    with pytest.raises(weft.jit.Error):
+        raise weft.jit.Error("no such operator")
+    assert weft.jit.annotations is annotations
+    assert nn.Linear(1, 1).dump_patches is False

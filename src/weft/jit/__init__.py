@@ -4,7 +4,9 @@ from typing import Final as Final
 
 from weft.compiler import is_tracing as is_tracing
 from weft.futures import Future as Future
+from weft.jit import annotations as annotations
 from weft.jit._annotations import Attribute as Attribute
+from weft.jit._annotations import Error as Error
 from weft.jit._annotations import _overload as _overload
 from weft.jit._annotations import _overload_method as _overload_method
 from weft.jit._annotations import _script_if_tracing as _script_if_tracing

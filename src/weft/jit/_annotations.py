@@ -13,6 +13,10 @@ from weft.errors import ArgumentError
 T = TypeVar("T")
 
 
+class Error(Exception):
+    """What PyTorch raises where a script fails; here scripts run as Python, and raise their own errors."""
+
+
 def script(
     obj: T,
     optimize: Any = None,

@@ -38,6 +38,8 @@ class Module(Lookup):
     """Attributes that a captured call may read, besides those that a subclass's code names."""
     _not_read_by_calls = frozenset((*_hooks.OF_STATE_DICTS, "_non_persistent_buffers_set"))
     """Attributes that a captured call does not read."""
+    dump_patches: bool = False
+    """Whether PyTorch says how the source of a loaded module has changed; it never does so here."""
     call_super_init: bool = False
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
 
