@@ -9,8 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.measure import Side
 from tests.drop_in.record import FOLDER, PROGRAMS
+
+from bench.measure import Side
 
 _REPEATS = 3
 
