@@ -1,0 +1,257 @@
+// XLA's way in: handlers, threads and memory. Compiled for any x86-64; the kernels are chosen by the CPU when called.
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "kernels.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace weft {
+namespace {
+
+constexpr int kVersion = 1;  // of the targets; weft.ops._kernels asks for the one that it knows
+
+// --- CPU ------------------------------------------------------------------------------------------------------
+
+constexpr int kNone = 0, kAvx2 = 2, kAvx512 = 512;
+
+int best_variant() {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return kNone;
+  const char* most = std::getenv("WEFT_NATIVE_VARIANT");  // "avx2" uses that also where there is more, for tests
+  if (most && std::string(most) == "avx2") return kAvx2;
+  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return wide ? kAvx512 : kAvx2;
+}
+int variant() {
+  static const int chosen = best_variant();
+  return chosen;
+}
+#define KERNEL(name) (variant() == kAvx512 ? &avx512::name : &avx2::name)
+
+// --- threads --------------------------------------------------------------------------------------------------
+
+// The tasks of one call. Threads that come late find no task left, and may do so after the call has returned.
+struct Tasks {
+  std::atomic<int64_t> next{0}, done{0};
+};
+
+// The caller works too, so a call ends also where no thread of the pool comes by: in a forked process there is none.
+void run(void* self, int64_t count, void (*task)(const void*, int64_t), const void* arg) {
+  auto& pool = *static_cast<ffi::ThreadPool*>(self);
+  const int64_t threads = std::min(count, pool.num_threads());
+  if (threads <= 1) {
+    for (int64_t i = 0; i < count; i++) task(arg, i);
+    return;
+  }
+  auto tasks = std::make_shared<Tasks>();
+  auto work = [tasks, count, task, arg] {
+    for (int64_t i; (i = tasks->next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      task(arg, i);
+      tasks->done.fetch_add(1, std::memory_order_release);
+    }
+  };
+  for (int64_t i = 1; i < threads; i++) pool.Schedule(decltype(work)(work));
+  work();
+  for (int spins = 0; tasks->done.load(std::memory_order_acquire) < count; spins++) {
+    if (spins < 4096)
+      __builtin_ia32_pause();
+    else
+      std::this_thread::yield();  // another thread has been stopped within its task
+  }
+}
+
+}  // namespace
+
+// --- memory ---------------------------------------------------------------------------------------------------
+
+void* scratch(int slot, size_t bytes) {
+  struct Slots {
+    struct Slot {
+      void* memory = nullptr;
+      size_t bytes = 0;
+    } slots[6];
+    ~Slots() {
+      for (auto& s : slots) std::free(s.memory);
+    }
+  };
+  static thread_local Slots kept;
+  auto& s = kept.slots[slot];
+  if (s.bytes < bytes || !s.memory) {
+    std::free(s.memory);
+    s.bytes = (bytes + 64) / 64 * 64;
+    s.memory = std::aligned_alloc(64, s.bytes);
+    if (!s.memory) {
+      s.bytes = 0;
+      throw std::bad_alloc();
+    }
+  }
+  return s.memory;
+}
+
+namespace {
+
+// --- handlers -------------------------------------------------------------------------------------------------
+
+using Floats = ffi::Buffer<ffi::F32>;
+using FloatsOut = ffi::Result<Floats>;
+using Ints = ffi::Span<const int64_t>;
+
+ffi::Error wrong(const std::string& what) { return ffi::Error::InvalidArgument("weft_native: " + what); }
+
+// The call of a kernel, with XLA's threads.
+template <class F>
+ffi::Error with_threads(ffi::ThreadPool& threads, F f) {
+  const Pool pool{&threads, run};
+  f(pool);
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType T>
+ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, const ffi::Buffer<T>& a,
+                   const ffi::Buffer<T>& b, const void* bias, ffi::Result<ffi::Buffer<T>>& c) {
+  const auto x = a.dimensions(), y = b.dimensions(), z = c->dimensions();
+  const size_t n = z.size();
+  if (n < 2 || x.size() != n || y.size() != n) return wrong("a product needs two matrices, or batches of them");
+  Product p{1, z[n - 2], z[n - 1], x[transpose_a ? n - 2 : n - 1], transpose_a, transpose_b,
+            a.untyped_data(), b.untyped_data(), bias, c->untyped_data()};
+  for (size_t i = 0; i + 2 < n; i++) p.batch *= z[i];
+  return with_threads(threads, [&](const Pool& pool) {
+    if constexpr (T == ffi::F32)
+      KERNEL(product_f32)(pool, p);
+    else
+      KERNEL(product_f64)(pool, p);
+  });
+}
+template <ffi::DataType T>
+ffi::Error plain_product(ffi::ThreadPool threads, bool ta, bool tb, ffi::Buffer<T> a, ffi::Buffer<T> b,
+                         ffi::Result<ffi::Buffer<T>> c) {
+  return product<T>(threads, ta, tb, a, b, nullptr, c);
+}
+template <ffi::DataType T>
+ffi::Error biased_product(ffi::ThreadPool threads, bool ta, bool tb, ffi::Buffer<T> a, ffi::Buffer<T> b,
+                          ffi::Buffer<T> bias, ffi::Result<ffi::Buffer<T>> c) {
+  return product<T>(threads, ta, tb, a, b, bias.untyped_data(), c);
+}
+
+// Sizes in PyTorch's order (n, c, h, w) and (o, c, kh, kw): only the arrays in memory are channels-last.
+Conv conv_sizes(Ints x, Ints w, Ints y, Ints stride, Ints dilation, Ints start) {
+  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], y[2], y[3],
+          stride[0], stride[1], dilation[0], dilation[1], start[0], start[1]};
+}
+ffi::Error conv(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats x, Floats w, FloatsOut y) {
+  const Conv c = conv_sizes(x.dimensions(), w.dimensions(), y->dimensions(), stride, dilation, start);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(conv)(pool, c, x.typed_data(), w.typed_data(), y->typed_data());
+  });
+}
+ffi::Error conv_input_gradient(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats g, Floats w,
+                               FloatsOut dx) {
+  const Conv c = conv_sizes(dx->dimensions(), w.dimensions(), g.dimensions(), stride, dilation, start);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(conv_input_gradient)(pool, c, g.typed_data(), w.typed_data(), dx->typed_data());
+  });
+}
+ffi::Error conv_weight_gradient(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats g, Floats x,
+                                FloatsOut dw) {
+  const Conv c = conv_sizes(x.dimensions(), dw->dimensions(), g.dimensions(), stride, dilation, start);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(conv_weight_gradient)(pool, c, x.typed_data(), g.typed_data(), dw->typed_data());
+  });
+}
+
+Attention attention_sizes(Ints q, Ints k, bool causal, float scale) {
+  return {q[0], q[1], k[1], q[2], k[2], q[3], causal, scale};
+}
+ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, Floats q, Floats k, Floats v, FloatsOut out,
+                     FloatsOut lse) {
+  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), causal, scale);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(attention)(pool, a, q.typed_data(), k.typed_data(), v.typed_data(), out->typed_data(), lse->typed_data());
+  });
+}
+ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale, Floats g, Floats out, Floats lse,
+                              Floats q, Floats k, Floats v, FloatsOut dq, FloatsOut dk, FloatsOut dv) {
+  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), causal, scale);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(attention_backward)(pool, a, g.typed_data(), out.typed_data(), lse.typed_data(), q.typed_data(),
+                               k.typed_data(), v.typed_data(), dq->typed_data(), dk->typed_data(), dv->typed_data());
+  });
+}
+
+ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Floats z, Floats h0, Floats c0, Floats weight, FloatsOut ys,
+                FloatsOut cells, FloatsOut gates) {
+  const auto s = ys->dimensions();
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(lstm)(pool, {s[0], s[1], s[2], reverse}, z.typed_data(), h0.typed_data(), c0.typed_data(),
+                 weight.typed_data(), ys->typed_data(), cells->typed_data(), gates->typed_data());
+  });
+}
+ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Floats g_ys, Floats g_h, Floats g_c, Floats gates,
+                         Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh0, FloatsOut dc0) {
+  const auto s = cells.dimensions();
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(lstm_backward)(pool, {s[0], s[1], s[2], reverse}, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(),
+                          gates.typed_data(), cells.typed_data(), c0.typed_data(), weight.typed_data(),
+                          dz->typed_data(), dh0->typed_data(), dc0->typed_data());
+  });
+}
+
+auto bind_product() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("transpose_a").Attr<bool>("transpose_b");
+}
+auto bind_conv() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<Ints>("stride").Attr<Ints>("dilation").Attr<Ints>("start")
+      .Arg<Floats>().Arg<Floats>().Ret<Floats>();
+}
+auto bind_attention() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("causal").Attr<float>("scale"); }
+auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
+
+}  // namespace
+}  // namespace weft
+
+// --- what the library exports: a handler for each target, named as the target, and the versions ---------------
+
+using weft::Floats;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define TARGET(name, ...)                      \
+  EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
+
+TARGET(weft_product_f32, weft::plain_product<ffi::F32>,
+       weft::bind_product().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+TARGET(weft_product_f64, weft::plain_product<ffi::F64>,
+       weft::bind_product().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>().Ret<ffi::Buffer<ffi::F64>>());
+TARGET(weft_biased_product_f32, weft::biased_product<ffi::F32>,
+       weft::bind_product().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>()
+           .Ret<ffi::Buffer<ffi::F32>>());
+TARGET(weft_biased_product_f64, weft::biased_product<ffi::F64>,
+       weft::bind_product().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>()
+           .Ret<ffi::Buffer<ffi::F64>>());
+TARGET(weft_conv, weft::conv, weft::bind_conv());
+TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
+TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
+TARGET(weft_attention, weft::attention,
+       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_attention_backward, weft::attention_backward,
+       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_lstm, weft::lstm,
+       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>()
+           .Ret<Floats>());
+TARGET(weft_lstm_backward, weft::lstm_backward,
+       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+
+EXPORT int weft_native_version() { return weft::kVersion; }
+EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }
+EXPORT int weft_native_ffi_minor() { return XLA_FFI_API_MINOR; }
+// 0 where the CPU has no AVX2, 2 for AVX2, 512 for AVX-512.
+EXPORT int weft_native_variant() { return weft::variant(); }

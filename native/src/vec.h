@@ -1,0 +1,306 @@
+// Vectors of one variant's width, the micro-kernel, and what all kernels share. Everything is in the variant's
+// namespace, and nothing of the standard library has code here: see kernels.h.
+#pragma once
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels.h"
+
+#define INLINE inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+
+namespace weft::WEFT_VARIANT {
+
+template <class N>
+constexpr INLINE N least(N a, N b) {
+  return a < b ? a : b;
+}
+template <class N>
+constexpr INLINE N most(N a, N b) {
+  return a < b ? b : a;
+}
+constexpr INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// --- vectors --------------------------------------------------------------------------------------------------
+
+#ifdef __AVX512F__
+constexpr int kBytes = 64;
+constexpr int kMostVectors = 3;  // of a micro-kernel's row: 8 x 3 of the 32 registers add up
+#else
+constexpr int kBytes = 32;
+constexpr int kMostVectors = 2;  // 6 x 2 of the 16 registers
+#endif
+
+template <class T>
+struct VecOf {
+  typedef T type __attribute__((vector_size(kBytes)));
+};
+template <class T>
+using Vec = typename VecOf<T>::type;
+using VecF = Vec<float>;
+using VecU = Vec<uint32_t>;
+template <class T>
+constexpr int kLanes = kBytes / static_cast<int>(sizeof(T));
+constexpr int kLanesF = kLanes<float>;
+
+template <class T>
+INLINE Vec<T> splat(T x) {
+  return x - Vec<T>{};
+}
+template <class T>
+INLINE Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, kBytes);
+  return v;
+}
+template <class T>
+INLINE void store(T* p, Vec<T> v) {
+  __builtin_memcpy(p, &v, kBytes);
+}
+
+// The first lanes of a vector. No other lane's memory is touched.
+#ifdef __AVX512F__
+struct Mask {
+  __mmask16 bits;
+  explicit INLINE Mask(int64_t lanes) : bits(static_cast<__mmask16>((1u << lanes) - 1u)) {}
+};
+INLINE Vec<float> load_part(const float* p, Mask m) { return (Vec<float>)_mm512_maskz_loadu_ps(m.bits, p); }
+INLINE void store_part(float* p, Vec<float> v, Mask m) { _mm512_mask_storeu_ps(p, m.bits, (__m512)v); }
+INLINE Vec<double> load_part(const double* p, Mask m) {
+  return (Vec<double>)_mm512_maskz_loadu_pd(static_cast<__mmask8>(m.bits), p);
+}
+INLINE void store_part(double* p, Vec<double> v, Mask m) {
+  _mm512_mask_storeu_pd(p, static_cast<__mmask8>(m.bits), (__m512d)v);
+}
+#else
+struct Mask {
+  int64_t lanes;
+  explicit INLINE Mask(int64_t lanes) : lanes(lanes) {}
+};
+INLINE __m256i mask32(Mask m) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(m.lanes)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE __m256i mask64(Mask m) {
+  return _mm256_cmpgt_epi64(_mm256_set1_epi64x(m.lanes), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+INLINE Vec<float> load_part(const float* p, Mask m) { return (Vec<float>)_mm256_maskload_ps(p, mask32(m)); }
+INLINE void store_part(float* p, Vec<float> v, Mask m) { _mm256_maskstore_ps(p, mask32(m), (__m256)v); }
+INLINE Vec<double> load_part(const double* p, Mask m) { return (Vec<double>)_mm256_maskload_pd(p, mask64(m)); }
+INLINE void store_part(double* p, Vec<double> v, Mask m) { _mm256_maskstore_pd(p, mask64(m), (__m256d)v); }
+#endif
+
+template <bool PART, class T>
+INLINE Vec<T> load(const T* p, Mask m) {
+  if constexpr (PART) return load_part(p, m);
+  return load(p);
+}
+template <bool PART, class T>
+INLINE void store(T* p, Vec<T> v, Mask m) {
+  if constexpr (PART)
+    store_part(p, v, m);
+  else
+    store(p, v);
+}
+
+INLINE float sum(VecF v) {  // by halves: a fixed order
+  float s[kLanesF];
+  store(s, v);
+  for (int half = kLanesF / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) s[i] += s[i + half];
+  return s[0];
+}
+INLINE float maximum(VecF v) {
+  float s[kLanesF];
+  store(s, v);
+  float m = s[0];
+  for (int i = 1; i < kLanesF; i++) m = s[i] > m ? s[i] : m;
+  return m;
+}
+
+// e^x = 2^n p(r), 2 ulp (Cephes' polynomial). 0 below the normal numbers, so that -inf gives 0; NaN stays NaN.
+INLINE VecF exp(VecF x) {
+  const VecF lowest = splat(-87.33f), highest = splat(88.3f), magic = splat(12582912.f);  // 1.5 * 2^23: rounds
+  VecF y = x < lowest ? lowest : x;
+  y = y > highest ? highest : y;
+  const VecF shifted = y * 1.44269504f + magic, n = shifted - magic;
+  const VecF r = y - n * 0.693359375f + n * 2.12194440e-4f;
+  VecF p = splat(1.9875691500e-4f) * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.f;
+  const VecU power = ((VecU)shifted - (VecU)magic + 127u) << 23;
+  const VecF e = p * (VecF)power;
+  const VecF bounded = x > highest ? splat(__builtin_inff()) : e;
+  return x < lowest ? VecF{} : bounded;
+}
+// A rational function in x, a few ulp (Eigen's coefficients); NaN stays NaN.
+INLINE VecF tanh(VecF x) {
+  const VecF bound = splat(7.90531110763549805f);
+  VecF y = x > bound ? bound : x;
+  y = y < -bound ? -bound : y;
+  const VecF s = y * y;
+  VecF p = splat(-2.76076847742355e-16f) * s + 2.00018790482477e-13f;
+  p = p * s - 8.60467152213735e-11f;
+  p = p * s + 5.12229709037114e-08f;
+  p = p * s + 1.48572235717979e-05f;
+  p = p * s + 6.37261928875436e-04f;
+  p = p * s + 4.89352455891786e-03f;
+  VecF q = splat(1.19825839466702e-06f) * s + 1.18534705686654e-04f;
+  q = q * s + 2.26843463243900e-03f;
+  q = q * s + 4.89352518554385e-03f;
+  return y * p / q;
+}
+INLINE VecF sigmoid(VecF x) { return 0.5f * tanh(0.5f * x) + 0.5f; }
+
+// --- the micro-kernel -----------------------------------------------------------------------------------------
+
+// c (ROWS, VECTORS) += a (ROWS, k) b (k, VECTORS): each row of `a` at its own address, with columns `cs` apart.
+template <class T, int ROWS, int VECTORS, bool PART>
+INLINE void multiply(Vec<T> (&c)[ROWS][VECTORS], int64_t k, const T* const (&a)[ROWS], int64_t cs, const T* b,
+                     int64_t ldb, Mask mask) {
+  static_assert(!PART || VECTORS == 1);
+  for (int64_t p = 0, at = 0; p < k; p++, at += cs, b += ldb) {
+    Vec<T> row[VECTORS];
+    UNROLL for (int j = 0; j < VECTORS; j++) row[j] = load<PART>(b + j * kLanes<T>, mask);
+    UNROLL for (int i = 0; i < ROWS; i++) {
+      const Vec<T> x = splat(a[i][at]);
+      UNROLL for (int j = 0; j < VECTORS; j++) c[i][j] += x * row[j];
+    }
+  }
+}
+
+constexpr int rows_for(int vectors) { return vectors == 2 && kBytes == 32 ? 6 : 8; }
+
+// The columns of the next strip of a product of which `rest` columns are left: 3, 2 or 1 vectors, or a part of one.
+template <class T>
+INLINE int64_t strip_width(int64_t rest) {
+  constexpr int64_t w = kLanes<T>;
+  if (kMostVectors == 3 && rest >= 3 * w && rest != 4 * w) return 3 * w;
+  return rest >= 2 * w ? 2 * w : least(rest, w);
+}
+
+// One operand of a product in memory: element (i, j) is at p[i * rs + j * cs].
+template <class T>
+struct View {
+  const T* p;
+  int64_t rs, cs;
+};
+
+template <class T, int ROWS, int VECTORS, bool PART>
+void strip_rows(int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
+                int64_t lds, Mask mask) {
+  int64_t i = 0;
+  for (; i + ROWS <= m; i += ROWS) {
+    Vec<T> acc[ROWS][VECTORS];
+    const T* rows[ROWS];
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      rows[r] = a.p + (i + r) * a.rs;
+      UNROLL for (int j = 0; j < VECTORS; j++) acc[r][j] =
+          start ? load<PART>(start + (i + r) * lds + j * kLanes<T>, mask) : Vec<T>{};
+    }
+    multiply<T, ROWS, VECTORS, PART>(acc, k, rows, a.cs, b, ldb, mask);
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      UNROLL for (int j = 0; j < VECTORS; j++) store<PART>(c + (i + r) * ldc + j * kLanes<T>, acc[r][j], mask);
+    }
+  }
+  if constexpr (ROWS > 1) {
+    if (i < m)
+      strip_rows<T, (ROWS + 1) / 2, VECTORS, PART>(m - i, k, {a.p + i * a.rs, a.rs, a.cs}, b, ldb, c + i * ldc, ldc,
+                                                   start ? start + i * lds : start, lds, mask);
+  }
+}
+
+// One strip of columns, `width` as strip_width says: c (m, width) = start + a (m, k) b (k, width). `start` is null for
+// zeros, `c` itself to add to it, or a row with lds = 0.
+template <class T>
+void strip(int64_t width, int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
+           int64_t lds) {
+  constexpr int64_t w = kLanes<T>;
+  const Mask mask(width < w ? width : 0);
+  if (width < w)
+    strip_rows<T, rows_for(1), 1, true>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+  else if (width == w)
+    strip_rows<T, rows_for(1), 1, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+  else if (width == 2 * w)
+    strip_rows<T, rows_for(2), 2, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+  else if constexpr (kMostVectors == 3)
+    strip_rows<T, rows_for(3), 3, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+}
+
+// c (m, n) = start + a (m, k) b (k, n) on this thread, with `b` as it lies in memory: for what is in cache.
+template <class T>
+void multiply_here(int64_t m, int64_t n, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc,
+                   const T* start = nullptr, int64_t lds = 0) {
+  for (int64_t j = 0, w; j < n; j += w) {
+    w = strip_width<T>(n - j);
+    strip(w, m, k, a, b + j, ldb, c + j, ldc, start ? start + j : start, lds);
+  }
+}
+
+// --- moving ---------------------------------------------------------------------------------------------------
+
+template <class T>
+INLINE void copy(T* to, const T* from, int64_t count) {
+  if (count > 0) __builtin_memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+}
+template <class T>
+INLINE void clear(T* to, int64_t count) {
+  if (count > 0) __builtin_memset(to, 0, static_cast<size_t>(count) * sizeof(T));
+}
+template <class T>
+INLINE T* scratch_of(int slot, int64_t count) {
+  return static_cast<T*>(scratch(slot, static_cast<size_t>(count) * sizeof(T)));
+}
+
+// One stage of transposing a square of vectors: exchanges the off-diagonal squares of side S of each square of 2 S.
+template <int S, class T, size_t... J>
+INLINE void exchange(Vec<T>* r, std::index_sequence<J...>) {
+  constexpr int w = sizeof...(J);
+  UNROLL for (int i = 0; i < w; i++) if (!(i & S)) {
+    const Vec<T> a = r[i], b = r[i + S];
+    r[i] = __builtin_shufflevector(a, b, (int(J) & S ? w + int(J) - S : int(J))...);
+    r[i + S] = __builtin_shufflevector(a, b, (int(J) & S ? w + int(J) : int(J) + S)...);
+  }
+}
+// to (cols, rows) = from (rows, cols), transposed
+template <class T>
+void transpose(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to, int64_t ld_to) {
+  constexpr int w = kLanes<T>;
+  using Indices = std::make_index_sequence<w>;
+  for (int64_t i = 0; i < rows; i += w)
+    for (int64_t j = 0; j < cols; j += w) {
+      const int64_t h = least<int64_t>(w, rows - i), v = least<int64_t>(w, cols - j);
+      if (h == w && v == w) {
+        Vec<T> r[w];
+        UNROLL for (int t = 0; t < w; t++) r[t] = load(from + (i + t) * ld_from + j);
+        exchange<1, T>(r, Indices{});
+        exchange<2, T>(r, Indices{});
+        if constexpr (w > 4) exchange<4, T>(r, Indices{});
+        if constexpr (w > 8) exchange<8, T>(r, Indices{});
+        UNROLL for (int t = 0; t < w; t++) store(to + (j + t) * ld_to + i, r[t]);
+      } else {
+        for (int64_t jj = j; jj < j + v; jj++)
+          for (int64_t ii = i; ii < i + h; ii++) to[jj * ld_to + ii] = from[ii * ld_from + jj];
+      }
+    }
+}
+
+// --- threads --------------------------------------------------------------------------------------------------
+
+template <class F>
+INLINE void parallel(const Pool& pool, int64_t count, const F& f) {
+  if (count > 0)
+    pool.run(
+        pool.self, count, [](const void* arg, int64_t i) { (*static_cast<const F*>(arg))(i); }, &f);
+}
+
+}  // namespace weft::WEFT_VARIANT

@@ -1,0 +1,84 @@
+"""Build the CPU kernels of `native/` with the system's C++ compiler: `CXX`, or g++, or clang++.
+
+    python tools/native.py [--sanitize] [--output FILE]
+
+The kernels are compiled for AVX2 and for AVX-512, into one library that chooses when it is loaded. `--sanitize` builds
+one that stops at wrong addresses and undefined behaviour; a process has to preload the compiler's libasan to load it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax.ffi
+
+NATIVE = Path(__file__).resolve().parent.parent / "native"
+LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
+KERNELS = ("product", "conv", "attention", "lstm")
+AVX2 = ("-mavx2", "-mfma")
+VARIANTS = {
+    "avx2": AVX2,
+    "avx512": (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"),
+}
+FLAGS = (
+    *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+    # Sums of products in one rounding; neither errno nor floating-point traps are looked at.
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+SANITIZE = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+
+
+def compiler() -> str | None:
+    """The C++ compiler, or None."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def build(output: Path = LIBRARY, sanitize: bool = False) -> str | None:
+    """Write the library; the reason in words if this system or its compiler cannot."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"the kernels are for Linux on x86-64, not {sys.platform} on {platform.machine()}"
+    cxx = compiler()
+    if cxx is None:
+        return "no C++ compiler: install g++ or clang++, or name one by CXX"
+    extra = SANITIZE if sanitize else ()
+    sources = [(NATIVE / "src" / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
+    for variant, flags in VARIANTS.items():
+        names = [(NATIVE / "src" / f"{name}.cc", f"{name}_{variant}") for name in KERNELS]
+        sources += [(path, stem, (*flags, f"-DWEFT_VARIANT={variant}")) for path, stem in names]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
+
+        def compiled(source: tuple[Path, str, tuple[str, ...]]) -> str:
+            path, stem, flags = source
+            result = f"{folder}/{stem}.o"
+            subprocess.run([cxx, *FLAGS, *extra, *flags, "-c", str(path), "-o", result], check=True)
+            return result
+
+        objects = list(threads.map(compiled, sources))
+        # A process that has loaded the old library keeps it: the file is replaced, not written into.
+        part = output.with_suffix(f".{os.getpid()}.part")
+        subprocess.run([cxx, "-shared", "-pthread", *extra, *objects, "-o", str(part)], check=True)
+        part.replace(output)
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sanitize", action="store_true", help="stop at wrong addresses and undefined behaviour")
+    parser.add_argument("--output", type=Path, default=LIBRARY, help=f"the library, {LIBRARY.name} of the package")
+    options = parser.parse_args()
+    reason = build(options.output, options.sanitize)
+    print(f"not built: {reason}" if reason else f"built {options.output}")
+    return 1 if reason else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
