@@ -12,11 +12,12 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator native bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot]"
+	$(BIN)/python tools/native.py || true
 	touch $@
 
 $(VENV)/.oracle: $(VENV)/.installed
@@ -97,6 +98,9 @@ bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 
 scale: $(VENV)/.installed  ## up to 10,000 agents in simulated time; writes docs/scale.json and docs/scale.svg, and prints the table
 	$(BIN)/python -m bench.scale
+
+native: $(VENV)/.installed  ## build the CPU kernels with the system's C++ compiler, as the environment does; all works without
+	$(BIN)/python tools/native.py
 
 stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and methods
 	$(BIN)/python -m weft._tensor.stubs

@@ -7,16 +7,18 @@ from importlib.metadata import version
 
 from weft._switches import get_num_interop_threads, get_num_threads
 from weft.backends.cpu import get_cpu_capability
+from weft.ops._kernels import status
 from weft.version import __version__, weft
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
 
 
 def show() -> str:
-    """The versions of Weft, jax and NumPy, and the CPU's instructions that are used."""
+    """The versions of Weft, jax and NumPy, the CPU's instructions that are used, and whether native kernels are."""
     packages = [f"  - {name} {version(name)}" for name in ("jax", "jaxlib", "numpy", "scipy")]
     title = f"Weft {weft}, which follows PyTorch {__version__}, with:"
-    return "\n".join([title, *packages, f"  - CPU capability usage: {get_cpu_capability()}", ""])
+    used = [f"  - CPU capability usage: {get_cpu_capability()}", f"  - native kernels: {status()}"]
+    return "\n".join([title, *packages, *used, ""])
 
 
 def parallel_info() -> str:

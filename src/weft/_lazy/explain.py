@@ -34,6 +34,7 @@ class Compilation:
 
     runs                how often the graph was interpreted before
     segments, programs  the number of segments of a repetitive graph, and how many of them differ
+    native              the number of operators that a native body computes
     """
 
     site: str
@@ -43,11 +44,13 @@ class Compilation:
     runs: int = 0
     segments: int = 1
     programs: int = 1
+    native: int = 0
 
     def __str__(self) -> str:
         cut = f" in {self.segments} segments, {self.programs} different" if self.segments > 1 else ""
+        bodies = f", {self.native} of them native" if self.native else ""
         earned = f"; interpreted {_times(self.runs)} before" if self.runs else ""
-        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators{cut}  {self.cause}{earned}"
+        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators{bodies}{cut}  {self.cause}{earned}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ def note_interpreted(site: str, program: _Program, steps: _Steps) -> None:
 def note(site: str, seconds: float, program: _Program, steps: _Steps) -> None:
     """Record a compilation."""
     segments, programs = program.parts
-    entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs)
+    native = sum([output.signature.native is not None for output, _ in steps])
+    entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs, native)
     if len(_log) >= _MOST:
         del _log[0]
     _log.append((entry, steps))

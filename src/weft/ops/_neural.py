@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._table import Array, Cast, Key, defop
+from weft.ops._table import Array, Cast, Key, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -142,3 +142,20 @@ def partial_loss(static: Mapping[str, Any]) -> str:
 
 element_row = partial(defop, dims=element_loss, partial=partial_loss, cast=Cast.FLOAT32)
 """`defop` for losses of single elements that are then reduced. Autocast computes them in float32."""
+
+
+def margins(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> list[tuple[int, int]]:
+    """Padding before and after each spatial dim, from PyTorch's `padding` argument."""
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
+        if max(stride) > 1:
+            raise ShapeError("padding='same' is not supported for strided convolutions")
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return [(t // 2, t - t // 2) for t in totals]
+    if isinstance(padding, str):
+        raise ShapeError(f"Invalid padding string: '{padding}'")
+    values = as_ntuple(padding, len(kernel), "padding")
+    if min(values) < 0:
+        raise ShapeError("negative padding is not supported")
+    return [(p, p) for p in values]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._cpu import ATTENTION
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._neural import dropout_mask, wide
@@ -195,7 +196,7 @@ def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     vjp=_attention_vjp,
     function=False,
     method=False,
-    native=[CUDNN],
+    native=[CUDNN, ATTENTION],
 )
 def attention(
     query: Array,

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._cpu import CONV2D
 from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
-from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space
+from weft.ops._native import Native
+from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -91,23 +93,6 @@ def _check_channels(x: Array, weight: Array, bias: Array | None, groups: int, tr
         raise DTypeError(f"{kinds} should be the same")
 
 
-def _margins(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> list[tuple[int, int]]:
-    """Padding before and after each spatial dim, from PyTorch's `padding` argument."""
-    if padding == "valid":
-        return [(0, 0)] * len(kernel)
-    if padding == "same":
-        if max(stride) > 1:
-            raise ShapeError("padding='same' is not supported for strided convolutions")
-        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        return [(t // 2, t - t // 2) for t in totals]
-    if isinstance(padding, str):
-        raise ShapeError(f"Invalid padding string: '{padding}'")
-    values = as_ntuple(padding, len(kernel), "padding")
-    if min(values) < 0:
-        raise ShapeError("negative padding is not supported")
-    return [(p, p) for p in values]
-
-
 def _finish(y: Array, input: Array, bias: Array | None) -> Array:
     y = y if bias is None else y + per_channel(bias, y.ndim)
     return y if input.ndim == y.ndim else y[0]
@@ -130,9 +115,9 @@ def _conv(
     stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
     _check_steps(stride, dilation, groups)
     kernel = weight.shape[2:]
-    margins = _margins(padding, kernel, stride, dilation)
+    pads = margins(padding, kernel, stride, dilation)
     _check_channels(x, weight, bias, groups, transposed=False)
-    padded = [s + a + b for s, (a, b) in zip(x.shape[2:], margins, strict=True)]
+    padded = [s + a + b for s, (a, b) in zip(x.shape[2:], pads, strict=True)]
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     if any(size < r for size, r in zip(padded, reach, strict=True)):
         raise ShapeError(
@@ -143,7 +128,7 @@ def _conv(
         x,
         weight,
         stride,
-        margins,
+        pads,
         rhs_dilation=dilation,
         dimension_numbers=_spatial_spec(n),
         feature_group_count=groups,
@@ -186,9 +171,9 @@ def _conv_transpose(
     _check_channels(x, weight, bias, groups, transposed=True)
     _check_output_padding(extra, stride, dilation)
     reach = [d * (k - 1) for k, d in zip(weight.shape[2:], dilation, strict=True)]
-    margins = [(r - p, r - p + o) for r, p, o in zip(reach, padding, extra, strict=True)]
+    pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, extra, strict=True)]
     sizes = [
-        (size - 1) * s + 1 + a + b - r for size, s, (a, b), r in zip(x.shape[2:], stride, margins, reach, strict=True)
+        (size - 1) * s + 1 + a + b - r for size, s, (a, b), r in zip(x.shape[2:], stride, pads, reach, strict=True)
     ]
     if min(sizes) < 1:
         raise ShapeError(
@@ -199,7 +184,7 @@ def _conv_transpose(
         x,
         _as_conv_weight(weight, groups),
         (1,) * n,
-        margins,
+        pads,
         lhs_dilation=stride,
         rhs_dilation=dilation,
         dimension_numbers=_spatial_spec(n),
@@ -225,7 +210,7 @@ def _dims(n: int, transposed: bool) -> Any:
     return rule
 
 
-def _rows(n: int) -> tuple[OpDef, OpDef]:
+def _rows(n: int, *native: Native) -> tuple[OpDef, OpDef]:
     """The convolution over `n` spatial dims and its transpose."""
 
     def conv(
@@ -255,13 +240,13 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
 
     make = {"grad_name": "Convolution", "partial": "sum", "addend": "bias", "method": False, "also": "nn.functional"}
     return (
-        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, **make)(conv),
+        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, native=native, **make)(conv),
         defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, **make)(conv_transpose),
     )
 
 
 conv1d, conv_transpose1d = _rows(1)
-conv2d, conv_transpose2d = _rows(2)
+conv2d, conv_transpose2d = _rows(2, CONV2D)
 conv3d, conv_transpose3d = _rows(3)
 
 

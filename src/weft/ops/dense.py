@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
+from weft.ops._cpu import LINEAR
 from weft.ops._dims import Factors, PartOf, Sizes, einsum
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
@@ -33,7 +34,15 @@ def _linear_name(shapes: Sequence[Sizes], out: Sizes) -> str:
     return "Addmm" if len(shapes) > 2 else "Mm"
 
 
-@defop(grad_name=_linear_name, dims=_linear_dims, cast=Cast.LOWER, partial="sum", addend="bias", module=_FUNCTIONAL)
+@defop(
+    grad_name=_linear_name,
+    dims=_linear_dims,
+    cast=Cast.LOWER,
+    partial="sum",
+    addend="bias",
+    module=_FUNCTIONAL,
+    native=[LINEAR],
+)
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
     if not input.ndim or not weight.ndim:

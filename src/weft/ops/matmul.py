@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
+from weft.ops._cpu import PRODUCT
 from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import (
@@ -112,7 +113,7 @@ def _check_dot(a: Array, b: Array) -> None:
 # --- products of two ---
 
 
-@product(dims=einsum("m k, k n -> m n", product=True))
+@product(dims=einsum("m k, k n -> m n", product=True), native=[PRODUCT])
 def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices."""
     for name, matrix in (("self", input), ("mat2", mat2)):
@@ -122,7 +123,7 @@ def mm(input: Array, mat2: Array) -> Array:
     return jnp.matmul(input, mat2)
 
 
-@product(dims=einsum("b m k, b k n -> b m n", product=True))
+@product(dims=einsum("b m k, b k n -> b m n", product=True), native=[PRODUCT])
 def bmm(input: Array, mat2: Array) -> Array:
     """Products of the matrices of two batches."""
     _check_bmm(input, mat2)
@@ -215,7 +216,9 @@ def _product_name(shapes: Sequence[Sizes], out: Sizes) -> str:
     return {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}.get((len(shapes[0]), len(shapes[1])), "Bmm")
 
 
-@product(grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"), also="linalg")
+@product(
+    grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"), also="linalg", native=[PRODUCT]
+)
 def matmul(input: Array, other: Array) -> Array:
     """Product over the last dim of `input` and the last but one of `other`; leading dims broadcast."""
     _check_matmul(input, other)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
+from weft.ops._cpu import LSTM
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
 from weft.ops._neural import wide
 from weft.ops._table import Array, Arrays, Cast, defop
@@ -190,6 +191,7 @@ def _lstm_vjp(
     vjp=_lstm_vjp,
     function=False,
     method=False,
+    native=[LSTM],
 )
 def lstm_layer(
     input: Array,

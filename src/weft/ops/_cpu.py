@@ -1,0 +1,236 @@
+"""Rows' bodies for the CPU by kernels of our own, and the calls that each serves: where it was measured to win."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.ops import _kernels as kernels
+from weft.ops._native import Native
+from weft.ops._neural import as_ntuple, margins
+from weft.ops._table import Array, Ints
+
+_LEAST_PRODUCT = 1 << 18  # multiplications; below, a call costs more than it saves
+
+
+def _is_float32(*arrays: Array | None) -> bool:
+    return all(x is None or x.dtype == jnp.float32 for x in arrays) and kernels.available()
+
+
+# --- products -------------------------------------------------------------------------------------------------
+
+
+def _serves_linear(input: Array, weight: Array, bias: Array | None = None) -> bool:
+    fits = input.ndim > 1 and weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
+    return fits and input.size * weight.shape[0] >= _LEAST_PRODUCT and _is_float32(input, weight, bias)
+
+
+def _linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
+    y = kernels.matmul(input.reshape(-1, input.shape[-1]), weight, transpose_b=True)
+    y = y.reshape(*input.shape[:-1], weight.shape[0])
+    return y if bias is None else y + bias
+
+
+def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | None = None) -> tuple[Array | None, ...]:
+    del out
+    g, x = g.reshape(-1, g.shape[-1]), input.reshape(-1, input.shape[-1])
+    g_input = kernels.matmul(g, weight).reshape(input.shape)
+    return g_input, kernels.matmul(g, x, transpose_a=True), None if bias is None else jnp.sum(g, 0)
+
+
+def _serves_product(a: Array, b: Array) -> bool:
+    fits = min(a.ndim, b.ndim) > 1 and a.ndim == b.ndim and a.shape[:-2] == b.shape[:-2]
+    return fits and a.size * b.shape[-1] >= _LEAST_PRODUCT * math.prod(a.shape[:-2]) and _is_float32(a, b)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return kernels.matmul(a, b)
+
+
+def _product_vjp(g: Array, out: Any, a: Array, b: Array) -> tuple[Array, Array]:
+    del out
+    return kernels.matmul(g, b, transpose_b=True), kernels.matmul(a, g, transpose_a=True)
+
+
+LINEAR = Native("cpu", _serves_linear, _linear, _linear_vjp)
+PRODUCT = Native("cpu", _serves_product, _product, _product_vjp)
+
+# --- convolutions ---------------------------------------------------------------------------------------------
+
+
+def _serves_conv(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> bool:
+    del stride, padding, dilation
+    return groups == 1 and input.ndim == 4 and min(weight.shape) > 0 and _is_float32(input, weight, bias)
+
+
+def _windows(weight: Array, stride: Ints, padding: Any, dilation: Ints) -> Any:
+    steps, spread = as_ntuple(stride, 2, "stride"), as_ntuple(dilation, 2, "dilation")
+    return steps, tuple(margins(padding, weight.shape[2:], steps, spread)), spread
+
+
+def _conv(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Array:
+    del groups
+    y = kernels.conv(input, weight, *_windows(weight, stride, padding, dilation))
+    return y if bias is None else y + bias[:, None, None]
+
+
+def _conv_vjp(
+    g: Array,
+    out: Any,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Ints = 1,
+    padding: Any = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> tuple[Array | None, ...]:
+    del out, groups
+    windows = _windows(weight, stride, padding, dilation)
+    return (
+        kernels.conv_input_gradient(g, weight, input.shape, *windows),
+        kernels.conv_weight_gradient(g, input, weight.shape, *windows),
+        None if bias is None else jnp.sum(g, (0, 2, 3)),
+    )
+
+
+CONV2D = Native("cpu", _serves_conv, _conv, _conv_vjp)
+
+# --- attention ------------------------------------------------------------------------------------------------
+
+
+def _serves_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> bool:
+    del is_causal, scale
+    if attn_mask is not None or not query.ndim == key.ndim == 4 or key.shape != value.shape or not query.size:
+        return False
+    same = query.shape[0] == key.shape[0] and (query.shape[1] == key.shape[1] or enable_gqa)
+    return same and _is_float32(query, key, value)
+
+
+def _scale(query: Array, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array, Array]:
+    del attn_mask, enable_gqa
+    return kernels.attention(query, key, value, is_causal, _scale(query, scale))
+
+
+def _attention_vjp(
+    g: Array,
+    out: Any,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array | None, ...]:
+    del attn_mask, enable_gqa
+    return (*kernels.attention_backward(g, *out, query, key, value, is_causal, _scale(query, scale)), None)
+
+
+ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)
+
+# --- recurrent layers -----------------------------------------------------------------------------------------
+
+
+def _serves_lstm(
+    input: Array,
+    h0: Array,
+    c0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    weight_hr: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> bool:
+    del reverse
+    arrays = (input, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh)
+    return weight_hr is None and lengths is None and min(input.shape) > 0 and _is_float32(*arrays)
+
+
+def _lstm(
+    input: Array,
+    h0: Array,
+    c0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    weight_hr: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array, ...]:
+    del weight_hr, lengths
+    z = _linear(input, weight_ih)
+    for bias in (bias_ih, bias_hh):
+        z = z if bias is None else z + bias
+    ys, cells, gates = kernels.lstm(z, h0, c0, weight_hh, reverse)
+    last = 0 if reverse else -1
+    return ys, ys[last], cells[last], cells, gates
+
+
+def _lstm_vjp(
+    g: Any,
+    out: Any,
+    input: Array,
+    h0: Array,
+    c0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    weight_hr: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array | None, ...]:
+    ys, _, _, cells, gates = out
+    dz, dh, dc = kernels.lstm_backward(*g, gates, cells, c0, weight_hh, reverse)
+    before = jnp.concatenate([ys[1:], h0[None]] if reverse else [h0[None], ys[:-1]])
+    flat = dz.reshape(-1, dz.shape[-1])
+    g_input = kernels.matmul(flat, weight_ih).reshape(input.shape)
+    g_ih, g_hh = (kernels.matmul(flat, x.reshape(-1, x.shape[-1]), transpose_a=True) for x in (input, before))
+    g_bias = jnp.sum(flat, 0)
+    biases = (None if bias is None else g_bias for bias in (bias_ih, bias_hh))
+    return g_input, dh, dc, g_ih, g_hh, *biases, None, None
+
+
+LSTM = Native("cpu", _serves_lstm, _lstm, _lstm_vjp)
