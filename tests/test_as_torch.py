@@ -16,11 +16,11 @@ ROOT = Path(weft.__file__).parents[2]
 USAGE = "usage: weft SCRIPT [ARGS …]       run a script in which `torch` is Weft"
 
 
-def run(*args, folder=ROOT, **variables):
+def run(*args, folder=ROOT, text=None, **variables):
     """How `weft ARGS` ends: its exit code, what it has printed, and the last line of its errors."""
     environment = {**os.environ, "WEFT_COMPILE_CACHE": "", "PYTHONPATH": str(ROOT / "src"), **variables}
     command = [sys.executable, "-m", "weft", *map(str, args)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True, timeout=100)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -151,3 +151,18 @@ def test_versions_compare():
     assert version != "no version"
     with pytest.raises(TypeError):
         version < object()  # noqa: B015
+
+
+def test_a_module_and_a_function_of_one_name():
+    """The import of a module does not hide the function that its package has under this name."""
+    lines = [
+        "import torch.nn.utils.weight_norm",
+        "from torch.nn.utils.spectral_norm import SpectralNorm",
+        "print(callable(torch.nn.utils.weight_norm), callable(torch.nn.utils.spectral_norm), SpectralNorm.__name__)",
+    ]
+    assert run("-c", "\n".join(lines))[1] == "True True SpectralNorm\n"
+
+
+def test_the_standard_input_is_a_program():
+    text = "import sys, torch\nprint(sys.argv, torch.ones(2).sum().item())"
+    assert run("-", "a", text=text)[1] == "['-', 'a'] 2.0\n"

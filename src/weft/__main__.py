@@ -14,6 +14,7 @@ _USAGE = """\
 usage: weft SCRIPT [ARGS …]       run a script in which `torch` is Weft
        weft -m MODULE [ARGS …]    run a module so
        weft -c CODE [ARGS …]      run this code so
+       weft - [ARGS …]            run what the standard input says so
        weft run [FLAGS] PROGRAM   launch a job; weft run --help lists the flags
        weft rpc top INIT_METHOD   show the remote calls of a job; weft rpc top --help lists the flags"""
 
@@ -29,6 +30,8 @@ def command() -> None:
             print(_USAGE)
         case ["-m" | "-c" as how, text, *rest]:
             _run(how, text, rest)
+        case ["-", *rest]:
+            _run("-", sys.stdin.read(), rest)
         case [script, *rest] if not script.startswith("-"):
             _run("", script, rest)
         case _:
@@ -41,8 +44,8 @@ def _run(how: str, text: str, args: list[str]) -> None:
     try:
         if how == "-m":
             run_module(own_name(text), args)
-        elif how == "-c":
-            run_text(text, args)
+        elif how:
+            run_text(text, args, how)
         else:
             run_script(text, args, child.spec_for(text))
     except (SystemExit, KeyboardInterrupt) as stop:

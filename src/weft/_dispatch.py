@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from weft._base.device import CPU, device
 from weft._base.state import ambient
 from weft._lazy.autocast import cast_inputs
+from weft._lazy.aval import Aval
 from weft._lazy.infer import Call, signature_of
+from weft._lazy.moving import moved_value
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
+from weft.ops._dims import pointwise
 
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -21,8 +25,23 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         for aval in avals:
             if aval.sharding is not None:
                 return aval.sharding.apply(call, inputs)
+        if call.op.dims is pointwise and (target := _only_device(avals)) is not None:
+            inputs = tuple([moved_value(x, target) if _is_number_on_cpu(x.aval) else x for x in inputs])
+            avals = tuple([x.aval for x in inputs])
         signature = signature_of(call, avals)
     return record(signature, inputs, state)
+
+
+def _is_number_on_cpu(aval: Aval) -> bool:
+    return not aval.shape and not aval.weak and aval.device is CPU
+
+
+def _only_device(avals: tuple[Aval, ...]) -> device | None:
+    """The one other device, where tensors of one number are on the CPU: they may stand beside those of any device."""
+    if not any(map(_is_number_on_cpu, avals)):
+        return None
+    others = {aval.device for aval in avals if not aval.weak and not _is_number_on_cpu(aval)}
+    return others.pop() if len(others) == 1 and CPU not in others else None
 
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:

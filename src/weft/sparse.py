@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from weft._tensor.assemble import namespace
 from weft._tensor.sparse.construct import check_sparse_tensor_invariants as check_sparse_tensor_invariants
+from weft._tensor.sparse_types import CLASSES
 
+globals().update(CLASSES)
 __getattr__, __dir__ = namespace("sparse")

@@ -41,12 +41,12 @@ def run_module(name: str, args: list[str]) -> None:
     run_code(code, spec.origin, spec, spec.parent, spec.loader)
 
 
-def run_text(text: str, args: list[str]) -> None:
-    """Run code as `python -c TEXT ARGS` does."""
-    sys.argv[:] = ["-c", *args]
+def run_text(text: str, args: list[str], how: str = "-c") -> None:
+    """Run code as `python -c TEXT ARGS` does; `how` is "-" for what the standard input says."""
+    sys.argv[:] = [how, *args]
     if not sys.flags.safe_path:
         sys.path[0] = ""
-    run_code(compile(text, "<string>", "exec", dont_inherit=True), None, None, None, None)
+    run_code(compile(text, "<string>" if how == "-c" else "<stdin>", "exec", dont_inherit=True), None, None, None, None)
 
 
 def add_script_folder(path: str) -> None:

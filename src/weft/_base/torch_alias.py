@@ -118,7 +118,12 @@ class _Loader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
+        alias = module.__spec__.name if module.__spec__ else ""
         module.__spec__ = self._spec  # the import system has given it that of the other name
+        # What is loaded below it has its other name at once. An import would set the package's attribute, which may be
+        # a function of the same name: `nn.utils.weight_norm`.
+        for name in [name for name in sys.modules if name.startswith(f"{self._name}.")]:
+            sys.modules.setdefault(alias + name.removeprefix(self._name), sys.modules[name])
 
 
 class _Distribution(importlib.metadata.Distribution):

@@ -203,7 +203,7 @@ _SPECIAL: dict[str, Any] = {
     "__deepcopy__": copying.deepcopy,
     "__reduce_ex__": copying.reduce,
     "__torch_function__": classmethod(by_default),
-    "backward": gradients.backward,
+    "backward": gradients.backward_of,
 }
 
 

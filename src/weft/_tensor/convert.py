@@ -33,14 +33,10 @@ from weft._base.dtype import (
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.state import ambient, default_dtype
-from weft._lazy import metrics
-from weft._lazy.aval import Aval, aval_of, marked, named
-from weft._lazy.realize import array_of
+from weft._lazy.aval import Aval, aval_of, marked
+from weft._lazy.moving import moved_value, put
 from weft._lazy.runtime import device_of, jax_device
-from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
-from weft._lazy.value import NO_DATA, Value, tick
-from weft._tensor.capture_hooks import depends_on, leaf
+from weft._tensor.capture_hooks import leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
@@ -70,19 +66,8 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     dtype = type_of(array)
     own = room_like(array.shape, array.dtype)
     own[...] = array
-    held = own if target is CPU else _put(own, target)
+    held = own if target is CPU else put(own, target)
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
-
-
-def _put(source: Any, target: device_class) -> Any:
-    """An array that has been on the host or on another device, on a device."""
-    if target is META:
-        return NO_DATA
-    if target is CPU:
-        with metrics.from_device(source):
-            return jax.device_put(source, jax_device(target))
-    with metrics.to_device(source.nbytes):
-        return jax.device_put(source, jax_device(target))
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
@@ -376,16 +361,4 @@ def moved(source: Tensor, target: device_class) -> Tensor:
         return source
     if isinstance(source, ComposedTensor):
         return source._form.each_part(lambda part: moved(part, target))
-    return wrap(_moved_value(value, target))
-
-
-def _moved_value(value: Value, target: device_class) -> Value:
-    depends_on("to move a tensor to another device")
-    aval = named(aval_of(value.aval.shape, value.aval.dtype, device=target), value.aval.names)
-    result = Value(aval, NO_DATA if target is META else _put(array_of(value), target))
-    if value.tape is not None and ambient().grad:  # record an application that has already been computed
-        signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)
-        result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
-        result.tape = Tape()
-        result.tape.custom = lambda cotangents, _: [_moved_value(cotangents[0], value.aval.device)]
-    return result
+    return wrap(moved_value(value, target))

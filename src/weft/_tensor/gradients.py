@@ -78,6 +78,17 @@ def backward(
         return dispatched(signal)
 
 
+def backward_of(
+    self: Tensor,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Ends | None = None,
+) -> None:
+    """`autograd.backward` from this tensor; `gradient` is its cotangent, for one element by default one."""
+    backward(self, gradient, retain_graph, create_graph, inputs)
+
+
 def grad(
     outputs: Ends,
     inputs: Ends,

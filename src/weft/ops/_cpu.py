@@ -162,7 +162,9 @@ def _attention_vjp(
     enable_gqa: bool = False,
 ) -> tuple[Array | None, ...]:
     del attn_mask, enable_gqa
-    return (*kernels.attention_backward(g, *out, query, key, value, is_causal, _scale(query, scale)), None)
+    y, logsumexp = out
+    gradients = kernels.attention_backward(g, y, logsumexp, query, key, value, is_causal, _scale(query, scale))
+    return (*gradients, None)
 
 
 ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)
@@ -223,7 +225,8 @@ def _lstm_vjp(
     reverse: bool = False,
 ) -> tuple[Array | None, ...]:
     ys, _, _, cells, gates = out
-    dz, dh, dc = kernels.lstm_backward(*g, gates, cells, c0, weight_hh, reverse)
+    g_ys, g_h, g_c = g
+    dz, dh, dc = kernels.lstm_backward(g_ys, g_h, g_c, gates, cells, c0, weight_hh, reverse)
     before = jnp.concatenate([ys[1:], h0[None]] if reverse else [h0[None], ys[:-1]])
     flat = dz.reshape(-1, dz.shape[-1])
     g_input = kernels.matmul(flat, weight_ih).reshape(input.shape)

@@ -177,8 +177,8 @@ def matmul(
     return call(*arrays, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
-# Arrays are (n, c, h, w) and (o, c, kh, kw); in memory the channels come last, and the weight is (kh, kw, c, o). XLA then
-# chooses these layouts for what is computed in between, too.
+# Arrays are (n, c, h, w) and (o, c, kh, kw); in memory the channels come last, and the weight is (kh, kw, c, o). XLA
+# then chooses these layouts for what is computed in between, too.
 _IMAGE = (0, 2, 3, 1)
 _WEIGHT = (2, 3, 1, 0)
 

@@ -242,3 +242,14 @@ def test_spdiags_is_scipys():
     assert torch.sparse.spdiags(torch.ones(2), torch.tensor(0), (2, 2), torch.sparse_csr).layout is torch.sparse_csr
     with pytest.raises(RuntimeError, match="Offset tensor contains duplicate values"):
         torch.sparse.spdiags(torch.ones(2, 2), torch.tensor([1, 1]), (2, 2))
+
+
+def test_older_classes():
+    indices, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, 2.0])
+    x = torch.sparse.FloatTensor(indices, values, torch.Size([2, 2]))
+    assert x.to_dense().tolist() == [[0, 1], [2, 0]]
+    assert isinstance(x, torch.sparse.FloatTensor)
+    assert not isinstance(x, torch.sparse.DoubleTensor)
+    assert torch.sparse.LongTensor(2, 3).shape == (2, 3)
+    with pytest.raises(TypeError, match=r"sparse.FloatTensor\(\) takes \(indices, values"):
+        torch.sparse.FloatTensor("a")
