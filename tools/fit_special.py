@@ -166,6 +166,34 @@ def _erfcx(t: mp.mpf) -> mp.mpf:
     return ((1 + 2 * x) * mp.exp(x * x) * mp.erfc(x) - 1) / (1 + t)
 
 
+def _exp(r: mp.mpf) -> mp.mpf:
+    """`(exp(r) - 1 - r) / r**2`."""
+    return (mp.expm1(r) - r) / r**2
+
+
+def _log(z: mp.mpf) -> mp.mpf:
+    """`(log((1 + s) / (1 - s)) / s - 2) / z` of `z = s**2`."""
+    return (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2) / z
+
+
+def _erf(t: mp.mpf) -> mp.mpf:
+    """`erf(x) / x - 1` of `t = x**2`."""
+    return mp.erf(mp.sqrt(t)) / mp.sqrt(t) - 1
+
+
+def _erfinv(t: mp.mpf) -> mp.mpf:
+    """`erfinv(p) / p - 1` of `t = p**2`."""
+    return mp.erfinv(mp.sqrt(t)) / mp.sqrt(t) - 1
+
+
+def _erfinv_far(s: mp.mpf) -> mp.mpf:
+    """`erfinv(p) / s - 1` of `s = sqrt(-log(1 - p**2))` (after Giles, 2012)."""
+    square = mp.exp(-s * s)
+    q = square / (1 + mp.sqrt(1 - square))  # 1 - p
+    start = mp.sqrt(-mp.log(q)) if q < 0.1 else mp.mpf("0.5")
+    return mp.findroot(lambda y: mp.log(mp.erfc(y)) - mp.log(q), start) / s - 1
+
+
 def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
     """By name: a function, the interval, and the degrees."""
     none, far, wave = 1e-12, 1 / 25, 9 / 32
@@ -188,6 +216,19 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
     shared = {
         "AIRY": (mp.airyai, -2, 1, 22, 0),
         "ERFCX": (_erfcx, -1 + 1e-9, 1 - 1e-9, 12, 10),
+        "ERFC": (_erfcx, -0.628, 0.775, 20, 0),
+        "ERFC_SHORT": (_erfcx, -1 + 1e-9, 0.5, 11, 0),
+        "EXP": (_exp, -0.34658, 0.34657, 10, 0),
+        "EXP_SHORT": (_exp, -0.34658, 0.34657, 5, 0),
+        "LOG": (_log, none, 0.02944, 6, 0),
+        "LOG_SHORT": (lambda f: mp.log1p(f) / f, -0.2929, 0.41422, 11, 0),
+        "ERF": (_erf, none, 1, 12, 0),
+        "ERF_SHORT": (lambda t: 1 + _erf(t), none, 16, 6, 6),
+        "ERFINV": (_erfinv, none, 0.49, 7, 7),
+        "ERFINV_SHORT": (_erfinv, none, 0.49, 3, 3),
+        "ERFINV_MIDDLE": (lambda u: _erfinv_far(u + mp.mpf("1.6")), -0.78, 0.9, 9, 9),
+        "ERFINV_FAR": (lambda u: _erfinv_far(u + mp.mpf("2.5")), none, 3.6, 10, 10),
+        "ERFINV_FAR_SHORT": (_erfinv_far, 0.82, 4.1, 6, 6),
         "LOG_GAMMA": (_log_gamma, 0.5, 2.5, 9, 9),
         "DIGAMMA": (_digamma, 1, 2, 6, 5),
     }
