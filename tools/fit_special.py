@@ -146,8 +146,26 @@ def _modified_first_far(order: int) -> Function:
 
 
 def _log_gamma(x: mp.mpf) -> mp.mpf:
-    """`log(gamma(x))` without its zeros at 1 and 2."""
-    return mp.loggamma(x) / ((x - 1) * (x - 2))
+    """`log(gamma(x))` without its zeros at 1 and 2, and less by 1/2."""
+    return mp.loggamma(x) / ((x - 1) * (x - 2)) - mp.mpf("0.5")
+
+
+def _stirling(t: mp.mpf) -> mp.mpf:
+    """`x` times what Stirling's formula lacks to `log(gamma(x))`, of `t = 1 / x**2` (DLMF 5.11.1)."""
+    x = 1 / mp.sqrt(t)
+    return x * (mp.loggamma(x) - ((x - mp.mpf("0.5")) * mp.log(x) - x + mp.log(2 * mp.pi) / 2))
+
+
+def _gamma_zeros(end: int) -> list[list[mp.mpf]]:
+    """The zero of `log(|gamma(x)|)` in each half of a unit from -2 down: two numbers whose sum it is, `cot(pi x)`."""
+    rows: list[list[mp.mpf]] = []
+    for k in range(4, 2 * end):
+        low, high = -mp.mpf(k + 1) / 2, -mp.mpf(k) / 2
+        away = mp.mpf(10) ** -20
+        zero = mp.findroot(lambda x: mp.log(abs(mp.gamma(x))), (low + away, high - away), solver="anderson", tol=1e-40)
+        first = mp.mpf(float(zero))
+        rows.append([first, zero - first, mp.cot(mp.pi * zero)])
+    return [list(row) for row in zip(*rows, strict=True)]
 
 
 def _digamma(x: mp.mpf) -> mp.mpf:
@@ -224,11 +242,13 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
         "LOG_SHORT": (lambda f: mp.log1p(f) / f, -0.2929, 0.41422, 11, 0),
         "ERF": (_erf, none, 1, 12, 0),
         "ERF_SHORT": (lambda t: 1 + _erf(t), none, 16, 6, 6),
-        "ERFINV": (_erfinv, none, 0.49, 7, 7),
-        "ERFINV_SHORT": (_erfinv, none, 0.49, 3, 3),
-        "ERFINV_MIDDLE": (lambda u: _erfinv_far(u + mp.mpf("1.6")), -0.78, 0.9, 9, 9),
+        "ERFINV": (_erfinv, none, 0.37, 6, 6),
+        "ERFINV_SHORT": (_erfinv, none, 0.37, 3, 3),
+        "ERFINV_MIDDLE": (lambda u: _erfinv_far(u + mp.mpf("1.6")), -0.95, 0.9, 9, 9),
         "ERFINV_FAR": (lambda u: _erfinv_far(u + mp.mpf("2.5")), none, 3.6, 10, 10),
-        "ERFINV_FAR_SHORT": (_erfinv_far, 0.82, 4.1, 6, 6),
+        "ERFINV_FAR_SHORT": (_erfinv_far, 0.65, 4.1, 6, 6),
+        "STIRLING": (_stirling, 1e-4, 1 / 9, 10, 0),
+        "SINE_OF_PI": (lambda z: mp.sinpi(mp.sqrt(z)) / mp.sqrt(z), none, 0.2501, 8, 0),
         "LOG_GAMMA": (_log_gamma, 0.5, 2.5, 9, 9),
         "DIGAMMA": (_digamma, 1, 2, 6, 5),
     }
@@ -248,6 +268,9 @@ def main() -> None:
         lines.append(f"# {name}: relative error {mp.nstr(error, 2)}\n")
         top, bottom = (_wrapped(", ".join(repr(float(c)) for c in part)) for part in (p, q))
         lines.append(f"{name} = (\n    ({top},),\n    ({bottom},),\n)  # fmt: skip\n")
+    rows = (_wrapped(", ".join(repr(float(x)) for x in row)) for row in _gamma_zeros(10))
+    lines.append("LOG_GAMMA_ZEROS = (\n" + "".join(f"    ({row},),\n" for row in rows) + ")  # fmt: skip\n")
+    lines.append('"""From -2 down, one in each half of a unit: two numbers whose sum it is, `cot(pi x)`."""\n')
     _PATH.write_text("".join(lines))
 
 

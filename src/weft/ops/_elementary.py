@@ -116,18 +116,23 @@ def log_of(x: Array, short: bool) -> Array:
     return _log_sum(*_log_parts(x), short)
 
 
+def log_of_sum(x: Array, low: Array) -> Array:
+    """The logarithm of `x + low`, for a number that is no larger than the rounding error of `x`."""
+    k, f = _log_parts(x)
+    return _log_sum(k, f, False, low * power_of_2(-k))
+
+
 @by_type
 def _log1p(x: Array, short: bool) -> Array:
     """The logarithm of `1 + x`, and of the rounding error of this sum, which is a number below 0.001 as it is."""
     total = 1 + x
     regular = jnp.isfinite(total) & (total > 0)
     safe = jnp.where(regular, total, 1)
-    k, f = _log_parts(safe)
     if short:
+        k, f = _log_parts(safe)
         value = _log_sum(k, jnp.where(jnp.abs(x) < 1e-3, x, f), True)
     else:
-        error = jnp.where(regular, x - (safe - 1), 0)
-        value = _log_sum(k, f, False, error * power_of_2(-k))
+        value = log_of_sum(safe, jnp.where(regular, x - (safe - 1), 0))
     edge = jnp.where(total == 0, -jnp.inf, jnp.where(total < 0, jnp.nan, x))
     return jnp.where(regular & (x != 0), value, edge)  # zeros keep their sign
 

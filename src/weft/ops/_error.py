@@ -127,16 +127,16 @@ ndtr = with_slope(_ndtr, normal_density)
 def _erfinv(p: Array, short: bool) -> Array:
     """By `p**2` near 0, and by `sqrt(-log(1 - p**2))` near 1 (after Giles, 2012)."""
     size = jnp.abs(p)
-    near = jnp.minimum(size, 0.7)
+    near = jnp.minimum(size, 0.6)
     near = near + near * fitted(fits.ERFINV_SHORT if short else fits.ERFINV, near * near)
-    far = jnp.where((size > 0.69) & (size < 1), size, 0.75)
+    far = jnp.where((size > 0.59) & (size < 1), size, 0.75)
     s = jnp.sqrt(-log_of((1 - far) * (1 + far), short))
     if short:
         excess = fitted(fits.ERFINV_FAR_SHORT, s)
     else:
         excess = jnp.where(s < 2.5, fitted(fits.ERFINV_MIDDLE, s - 1.6), fitted(fits.ERFINV_FAR, s - 2.5))
     edge = jnp.where(size == 1, jnp.inf, jnp.nan)
-    return jnp.copysign(jnp.where(size < 0.7, near, jnp.where(size < 1, s + s * excess, edge)), p)
+    return jnp.copysign(jnp.where(size < 0.6, near, jnp.where(size < 1, s + s * excess, edge)), p)
 
 
 erfinv = with_slope(_erfinv, lambda p: math.sqrt(math.pi) / 2 * jnp.exp(erfinv(p) ** 2))

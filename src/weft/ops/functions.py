@@ -18,8 +18,9 @@ from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
 from weft.ops._elementary import exp2, expm1, log1p
 from weft.ops._error import erf, erfc, erfinv
+from weft.ops._log_gamma import log_gamma
 from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
-from weft.ops._smooth import fitted, minus
+from weft.ops._smooth import fitted, minus, with_slope
 from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
 
 Unary = Callable[[Array], Array]
@@ -58,12 +59,7 @@ def _digamma(x: Array) -> Array:
     return jnp.where(x == 0, -jnp.copysign(jnp.asarray(jnp.inf, x.dtype), x), value)
 
 
-def _lgamma(x: Array) -> Array:
-    """Of `lax`, but near its zeros at 1 and 2."""
-    near = jnp.abs(x - 1.5) < 1
-    between = jnp.where(near, x, 1.5)
-    value = jnp.where(near, (between - 1) * (between - 2) * fitted(fits.LOG_GAMMA, between), lax.lgamma(x))
-    return jnp.where(x == 1, 0, value)  # not -0
+_lgamma = with_slope(log_gamma, _digamma)
 
 
 def _of_real(function: Unary, of_complex: Unary) -> Unary:

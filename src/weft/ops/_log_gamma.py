@@ -1,0 +1,98 @@
+"""The logarithm of the gamma function's absolute value, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+
+from weft.ops import _fits as fits
+from weft.ops._elementary import log_of, log_of_sum
+from weft.ops._smooth import Array, fitted, polynomial
+
+_LOW, _HIGH = -2.0, 8.0  # between which arguments are moved to (1/2, 5/2)
+_LEAST = -10.0  # where the table of zeros ends
+_HALF_LOG_2_PI = math.log(2 * math.pi) / 2
+
+
+def log_gamma(x: Array) -> Array:
+    """By the recurrence between -2 and 8, by Stirling's formula beyond; from -2 down, by the distance from a zero."""
+    moved, product = _moved(jnp.clip(x, _LOW, _HIGH))
+    middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved))
+    high, low = x > _HIGH, x < _LOW
+    size = jnp.abs(x)
+    large = jnp.maximum(size, _HIGH)
+    sine = _sine_of_pi(size - jnp.round(size))  # of which only the sign is lost
+    logarithm = log_of(jnp.where(high | (x <= _LEAST), large, product), False)
+    middle = middle + jnp.where(x < 0.5, -logarithm, logarithm)
+    above = (large - 0.5) * (logarithm - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large))
+    beside = _beside_zero(jnp.clip(x, _LEAST, _LOW), jnp.abs(sine))
+    below = -log_of(jnp.where((x <= _LEAST) & (sine != 0), size * jnp.abs(sine) / math.pi, 1), False) - above
+    value = jnp.where(high, above, jnp.where(low, jnp.where(x <= _LEAST, below, beside), middle))
+    value = jnp.where((x == 1) | (x == 2), 0, value)  # not -0
+    return jnp.where(((x <= 0) & (jnp.floor(x) == x)) | jnp.isinf(x), jnp.inf, value)
+
+
+def _moved(x: Array) -> tuple[Array, Array]:
+    """A number of (1/2, 5/2) at a whole distance, and the product that lies between their gamma functions."""
+    y, product = x, jnp.ones_like(x)
+    for _ in range(6):
+        down = y > 2.5
+        y = jnp.where(down, y - 1, y)
+        product = jnp.where(down, product * y, product)
+    for _ in range(3):
+        up = y < 0.5
+        product = jnp.where(up, product * y, product)
+        y = jnp.where(up, y + 1, y)
+    return y, jnp.abs(product)
+
+
+def _stirling(x: Array) -> Array:
+    """What Stirling's formula lacks (DLMF 5.11.1)."""
+    return polynomial(fits.STIRLING[0], 1 / (x * x)) / x
+
+
+def _stirling_difference(a: Array, b: Array) -> Array:
+    """`(_stirling(a) - _stirling(b)) / (a - b)`, by Horner's rule for divided differences."""
+    u, v = 1 / a, 1 / b
+    value = jnp.full_like(a, fits.STIRLING[0][-1])
+    slope = jnp.zeros_like(a)
+    for c in fits.STIRLING[0][-2::-1]:
+        slope = slope * (v * v) + value
+        value = value * (u * u) + c
+    return -u * v * (value + v * (u + v) * slope)
+
+
+def _sine_of_pi(x: Array) -> Array:
+    """`sin(pi x)` for `|x| <= 1/2`."""
+    return x * polynomial(fits.SINE_OF_PI[0], x * x)
+
+
+def _chosen(place: Array, row: tuple[float, ...]) -> Array:
+    """The element at a place: by choices, since XLA computes nothing beside a look-up in vectors on CPUs."""
+    values: list[Array | float] = list(row)
+    while len(values) > 1:
+        odd = (place & 1) == 1
+        values = [jnp.where(odd, y, x) for x, y in zip(values[::2], values[1::2], strict=True)]
+        place = place >> 1
+    return jnp.asarray(values[0])
+
+
+def _beside_zero(x: Array, sine: Array) -> Array:
+    """For x in (-10, -2), by a zero z near it (DLMF 5.5.3, with Stirling's formula for `1 - x`).
+
+    With `d = x - z`, every term is a multiple of d, so values beside the zero keep their digits.
+    """
+    place = jnp.clip(-5 - jnp.floor(2 * jnp.where(x > -2.6, -2.5, x)), 0, 15).astype(jnp.int32)
+    zero, rest, cotangent = (_chosen(place, row) for row in fits.LOG_GAMMA_ZEROS)
+    d = (x - zero) - rest
+    a, b = 1 - zero, 1 - x
+    half = _sine_of_pi(d / 2)
+    change = cotangent * _sine_of_pi(d) - 2 * half * half  # of the sine, relative
+    near = jnp.abs(change) < 0.5
+    ratio = jnp.where(near, 1 + change, jnp.where(sine > 0, sine * jnp.sqrt(1 + cotangent * cotangent), 1))
+    sines = log_of_sum(ratio, jnp.where(near, change - (ratio - 1), 0))
+    step = d / b
+    following = jnp.where(x == x, 1 + step, jnp.nan)  # XLA would rewrite `(1 + x) - 1` to x
+    steps = log_of_sum(following, step - (following - 1))
+    return d * (log_of(a, False) - 1) + (b - 0.5) * steps + d * _stirling_difference(a, b) - sines
