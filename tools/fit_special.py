@@ -157,14 +157,17 @@ def _stirling(t: mp.mpf) -> mp.mpf:
 
 
 def _gamma_zeros(end: int) -> list[list[mp.mpf]]:
-    """The zero of `log(|gamma(x)|)` in each half of a unit from -2 down: two numbers whose sum it is, `cot(pi x)`."""
+    """Zeros x of `log(|gamma|)`, one in each half of a unit from -2 down.
+
+    The rows are two numbers whose sum it is, `cot(pi x)`, `log(1 - x)`.
+    """
     rows: list[list[mp.mpf]] = []
     for k in range(4, 2 * end):
         low, high = -mp.mpf(k + 1) / 2, -mp.mpf(k) / 2
         away = mp.mpf(10) ** -20
         zero = mp.findroot(lambda x: mp.log(abs(mp.gamma(x))), (low + away, high - away), solver="anderson", tol=1e-40)
         first = mp.mpf(float(zero))
-        rows.append([first, zero - first, mp.cot(mp.pi * zero)])
+        rows.append([first, zero - first, mp.cot(mp.pi * zero), mp.log(1 - zero)])
     return [list(row) for row in zip(*rows, strict=True)]
 
 
@@ -270,7 +273,9 @@ def main() -> None:
         lines.append(f"{name} = (\n    ({top},),\n    ({bottom},),\n)  # fmt: skip\n")
     rows = (_wrapped(", ".join(repr(float(x)) for x in row)) for row in _gamma_zeros(10))
     lines.append("LOG_GAMMA_ZEROS = (\n" + "".join(f"    ({row},),\n" for row in rows) + ")  # fmt: skip\n")
-    lines.append('"""From -2 down, one in each half of a unit: two numbers whose sum it is, `cot(pi x)`."""\n')
+    lines.append(
+        '"""From -2 down, one in each half of a unit: two numbers whose sum it is, `cot(pi x)`, `log(1 - x)`."""\n'
+    )
     _PATH.write_text("".join(lines))
 
 

@@ -116,6 +116,13 @@ def log_of(x: Array, short: bool) -> Array:
     return _log_sum(*_log_parts(x), short)
 
 
+def log_anywhere(x: Array, short: bool) -> Array:
+    """The logarithm, also of other numbers than normal positive ones."""
+    regular = jnp.isfinite(x) & (x > 0)
+    edge = jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, x))
+    return jnp.where(regular, log_of(jnp.where(regular, x, 1), short), edge)
+
+
 def log_of_sum(x: Array, low: Array) -> Array:
     """The logarithm of `x + low`, for a number that is no larger than the rounding error of `x`."""
     k, f = _log_parts(x)
@@ -140,4 +147,4 @@ def _log1p(x: Array, short: bool) -> Array:
 exp2 = with_slope(_exp2, lambda x: exp2(x) * math.log(2))
 expm1 = with_slope(_expm1, lambda x: expm1(x) + 1)
 log1p = with_slope(_log1p, lambda x: 1 / (1 + x))
-log = with_slope(by_type(log_of), lambda x: 1 / x)
+log = with_slope(by_type(log_anywhere), lambda x: 1 / x)

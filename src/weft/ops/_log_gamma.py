@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 
 from weft.ops import _fits as fits
-from weft.ops._elementary import log_of, log_of_sum
+from weft.ops._elementary import log_of_sum
 from weft.ops._smooth import Array, fitted, polynomial
 
 _LOW, _HIGH = -2.0, 8.0  # between which arguments are moved to (1/2, 5/2)
@@ -16,19 +16,26 @@ _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
 def log_gamma(x: Array) -> Array:
-    """By the recurrence between -2 and 8, by Stirling's formula beyond; from -2 down, by the distance from a zero."""
-    moved, product = _moved(jnp.clip(x, _LOW, _HIGH))
-    middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved))
-    high, low = x > _HIGH, x < _LOW
+    """By the recurrence between -2 and 8, by Stirling's formula beyond; from -2 down, by the distance from a zero.
+
+    All of them take the logarithms of two numbers, which are chosen first.
+    """
     size = jnp.abs(x)
+    high, low, least = x > _HIGH, x < _LOW, x <= _LEAST
+    moved, product = _moved(jnp.clip(x, _LOW, _HIGH))
     large = jnp.maximum(size, _HIGH)
-    sine = _sine_of_pi(size - jnp.round(size))  # of which only the sign is lost
-    logarithm = log_of(jnp.where(high | (x <= _LEAST), large, product), False)
-    middle = middle + jnp.where(x < 0.5, -logarithm, logarithm)
-    above = (large - 0.5) * (logarithm - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large))
-    beside = _beside_zero(jnp.clip(x, _LEAST, _LOW), jnp.abs(sine))
-    below = -log_of(jnp.where((x <= _LEAST) & (sine != 0), size * jnp.abs(sine) / math.pi, 1), False) - above
-    value = jnp.where(high, above, jnp.where(low, jnp.where(x <= _LEAST, below, beside), middle))
+    sine = jnp.abs(_sine_of_pi(size - jnp.round(size)))
+    ratio, ratio_error, step, step_error, rest = _beside_zero(jnp.clip(x, _LEAST, _LOW), sine)
+    beside = low & ~least
+    first = log_of_sum(
+        jnp.where(beside, ratio, jnp.where(high | least, large, product)), jnp.where(beside, ratio_error, 0)
+    )
+    reflected = jnp.where(least & (sine > 0), size * sine / math.pi, 1)
+    second = log_of_sum(jnp.where(beside, step, reflected), jnp.where(beside, step_error, 0))
+    middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved)) + jnp.where(x < 0.5, -first, first)
+    above = (large - 0.5) * (first - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large))
+    below = jnp.where(least, -second - above, rest + (size + 0.5) * second - first)
+    value = jnp.where(high, above, jnp.where(low, below, middle))
     value = jnp.where((x == 1) | (x == 2), 0, value)  # not -0
     return jnp.where(((x <= 0) & (jnp.floor(x) == x)) | jnp.isinf(x), jnp.inf, value)
 
@@ -78,21 +85,22 @@ def _chosen(place: Array, row: tuple[float, ...]) -> Array:
     return jnp.asarray(values[0])
 
 
-def _beside_zero(x: Array, sine: Array) -> Array:
+def _beside_zero(x: Array, sine: Array) -> tuple[Array, Array, Array, Array, Array]:
     """For x in (-10, -2), by a zero z near it (DLMF 5.5.3, with Stirling's formula for `1 - x`).
 
-    With `d = x - z`, every term is a multiple of d, so values beside the zero keep their digits.
+    With `d = x - z`, every term is a multiple of d, so values beside the zero keep their digits. Gives
+    `sin(pi x) / sin(pi z)` and `1 + d / (1 - x)`, each with its rounding error, and what is left beside their
+    logarithms.
     """
     place = jnp.clip(-5 - jnp.floor(2 * jnp.where(x > -2.6, -2.5, x)), 0, 15).astype(jnp.int32)
-    zero, rest, cotangent = (_chosen(place, row) for row in fits.LOG_GAMMA_ZEROS)
+    zero, rest, cotangent, log_a = (_chosen(place, row) for row in fits.LOG_GAMMA_ZEROS)
     d = (x - zero) - rest
     a, b = 1 - zero, 1 - x
     half = _sine_of_pi(d / 2)
     change = cotangent * _sine_of_pi(d) - 2 * half * half  # of the sine, relative
     near = jnp.abs(change) < 0.5
     ratio = jnp.where(near, 1 + change, jnp.where(sine > 0, sine * jnp.sqrt(1 + cotangent * cotangent), 1))
-    sines = log_of_sum(ratio, jnp.where(near, change - (ratio - 1), 0))
     step = d / b
     following = jnp.where(x == x, 1 + step, jnp.nan)  # XLA would rewrite `(1 + x) - 1` to x
-    steps = log_of_sum(following, step - (following - 1))
-    return d * (log_of(a, False) - 1) + (b - 0.5) * steps + d * _stirling_difference(a, b) - sines
+    left = d * (log_a - 1 + _stirling_difference(a, b))
+    return ratio, jnp.where(near, change - (ratio - 1), 0), following, step - (following - 1), left

@@ -16,7 +16,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft.errors import DTypeError
 from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
-from weft.ops._elementary import exp2, expm1, log1p
+from weft.ops._elementary import by_type, exp2, expm1, log1p, log_anywhere
 from weft.ops._error import erf, erfc, erfinv
 from weft.ops._log_gamma import log_gamma
 from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
@@ -189,7 +189,7 @@ def logit(input: Array, eps: Scalar | None = None) -> Array:
     if eps is not None:
         low = jnp.asarray(eps).astype(input.dtype)
         input = jnp.where(input < low, low, jnp.where(input > 1 - low, 1 - low, input))
-    return in_float32(lambda x: jnp.log(x / (1 - x)), input)
+    return in_float32(by_type(lambda x, short: log_anywhere(x / (1 - x), short)), input)
 
 
 def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:

@@ -12,7 +12,7 @@ from jax.scipy import special
 
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
-from weft.ops._elementary import log, log1p
+from weft.ops._elementary import by_type, log, log1p, log_anywhere
 from weft.ops._error import erfcx, ndtr, normal_density
 from weft.ops._rows import function_row, in_float64, require, unbroadcast
 from weft.ops._smooth import by_first, with_slope
@@ -41,9 +41,10 @@ log_ndtr = with_slope(_log_ndtr, _log_ndtr_slope)
 ndtri = with_slope(special.ndtri, lambda p: 1 / normal_density(ndtri(p)))
 
 
-def _entropy(x: Array) -> Array:
+@by_type
+def _entropy(x: Array, short: bool) -> Array:
     inside = x > 0
-    return jnp.where(inside, -x * jnp.log(jnp.where(inside, x, 1)), jnp.where(x < 0, -jnp.inf, x * 0))
+    return jnp.where(inside, -x * log_anywhere(jnp.where(inside, x, 1), short), jnp.where(x < 0, -jnp.inf, x * 0))
 
 
 _row("entr", with_slope(_entropy, lambda x: -1 - jnp.log(x)), "`-x log(x)`; 0 at 0, minus infinity below.", real="entr")
