@@ -1,4 +1,4 @@
-"""The logarithm of the gamma function's absolute value, in float64."""
+"""The logarithm of the gamma function's absolute value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 
 from weft.ops import _fits as fits
-from weft.ops._elementary import log_of_sum
+from weft.ops._elementary import by_type, log_of, log_of_sum
 from weft.ops._smooth import Array, fitted, polynomial
 
 _LOW, _HIGH = -2.0, 8.0  # between which arguments are moved to (1/2, 5/2)
@@ -15,27 +15,31 @@ _LEAST = -10.0  # where the table of zeros ends
 _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
-def log_gamma(x: Array) -> Array:
-    """By the recurrence between -2 and 8, by Stirling's formula beyond; from -2 down, by the distance from a zero.
+@by_type
+def log_gamma(x: Array, short: bool) -> Array:
+    """By the recurrence between -2 and 8, and by Stirling's formula beyond. From -2 down by reflection (DLMF 5.5.3);
+    of float64, by the distance from a zero, as far as the table of zeros goes.
 
     All of them take the logarithms of two numbers, which are chosen first.
     """
-    size = jnp.abs(x)
-    high, low, least = x > _HIGH, x < _LOW, x <= _LEAST
-    moved, product = _moved(jnp.clip(x, _LOW, _HIGH))
-    large = jnp.maximum(size, _HIGH)
+    size, low = jnp.abs(x), x < _LOW
+    y = jnp.where(low, size, x)
+    moved, product = _moved(jnp.minimum(y, _HIGH))
+    large = jnp.maximum(y, _HIGH)
     sine = jnp.abs(_sine_of_pi(size - jnp.round(size)))
-    ratio, ratio_error, step, step_error, rest = _beside_zero(jnp.clip(x, _LEAST, _LOW), sine)
-    beside = low & ~least
-    first = log_of_sum(
-        jnp.where(beside, ratio, jnp.where(high | least, large, product)), jnp.where(beside, ratio_error, 0)
-    )
-    reflected = jnp.where(least & (sine > 0), size * sine / math.pi, 1)
-    second = log_of_sum(jnp.where(beside, step, reflected), jnp.where(beside, step_error, 0))
-    middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved)) + jnp.where(x < 0.5, -first, first)
-    above = (large - 0.5) * (first - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large))
-    below = jnp.where(least, -second - above, rest + (size + 0.5) * second - first)
-    value = jnp.where(high, above, jnp.where(low, below, middle))
+    one, other = jnp.where(y > _HIGH, large, product), jnp.where(low & (sine > 0), size * sine / math.pi, 1)
+    if short:
+        first, second = log_of(one, False), log_of(other, False)
+    else:
+        beside = low & (x > _LEAST)
+        ratio, ratio_error, step, step_error, rest = _beside_zero(jnp.clip(x, _LEAST, _LOW), sine)
+        first = log_of_sum(jnp.where(beside, ratio, one), jnp.where(beside, ratio_error, 0))
+        second = log_of_sum(jnp.where(beside, step, other), jnp.where(beside, step_error, 0))
+    middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved)) + jnp.where(y < 0.5, -first, first)
+    value = jnp.where(y > _HIGH, (large - 0.5) * (first - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large)), middle)
+    value = jnp.where(low, -second - value, value)
+    if not short:
+        value = jnp.where(beside, rest + (size + 0.5) * second - first, value)
     value = jnp.where((x == 1) | (x == 2), 0, value)  # not -0
     return jnp.where(((x <= 0) & (jnp.floor(x) == x)) | jnp.isinf(x), jnp.inf, value)
 

@@ -138,7 +138,7 @@ _function(
 )
 _function(
     "lgamma",
-    partial(in_float64, _lgamma),
+    _lgamma,
     "Logarithm of `|gamma(input)|`.",
     lambda y, x: _digamma(x),
     real="lgamma_vml_cpu",
