@@ -28,18 +28,20 @@ def log_gamma(x: Array, short: bool) -> Array:
     large = jnp.maximum(y, _HIGH)
     sine = jnp.abs(_sine_of_pi(size - jnp.round(size)))
     one, other = jnp.where(y > _HIGH, large, product), jnp.where(low & (sine > 0), size * sine / math.pi, 1)
+    near_zero = low & (x > _LEAST)
+    by_zero: Array | None = None
     if short:
         first, second = log_of(one, False), log_of(other, False)
     else:
-        beside = low & (x > _LEAST)
         ratio, ratio_error, step, step_error, rest = _beside_zero(jnp.clip(x, _LEAST, _LOW), sine)
-        first = log_of_sum(jnp.where(beside, ratio, one), jnp.where(beside, ratio_error, 0))
-        second = log_of_sum(jnp.where(beside, step, other), jnp.where(beside, step_error, 0))
+        first = log_of_sum(jnp.where(near_zero, ratio, one), jnp.where(near_zero, ratio_error, 0))
+        second = log_of_sum(jnp.where(near_zero, step, other), jnp.where(near_zero, step_error, 0))
+        by_zero = rest + (size + 0.5) * second - first
     middle = (moved - 1) * (moved - 2) * (0.5 + fitted(fits.LOG_GAMMA, moved)) + jnp.where(y < 0.5, -first, first)
     value = jnp.where(y > _HIGH, (large - 0.5) * (first - 1) + (_HALF_LOG_2_PI - 0.5 + _stirling(large)), middle)
     value = jnp.where(low, -second - value, value)
-    if not short:
-        value = jnp.where(beside, rest + (size + 0.5) * second - first, value)
+    if by_zero is not None:
+        value = jnp.where(near_zero, by_zero, value)
     value = jnp.where((x == 1) | (x == 2), 0, value)  # not -0
     return jnp.where(((x <= 0) & (jnp.floor(x) == x)) | jnp.isinf(x), jnp.inf, value)
 
