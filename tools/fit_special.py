@@ -146,8 +146,29 @@ def _modified_first_far(order: int) -> Function:
 
 
 def _log_gamma(x: mp.mpf) -> mp.mpf:
-    """`log(gamma(x))` without its zeros at 1 and 2."""
-    return mp.loggamma(x) / ((x - 1) * (x - 2))
+    """`log(gamma(x))` without its zeros at 1 and 2, and less by 1/2."""
+    return mp.loggamma(x) / ((x - 1) * (x - 2)) - mp.mpf("0.5")
+
+
+def _stirling(t: mp.mpf) -> mp.mpf:
+    """`x` times what Stirling's formula lacks to `log(gamma(x))`, of `t = 1 / x**2` (DLMF 5.11.1)."""
+    x = 1 / mp.sqrt(t)
+    return x * (mp.loggamma(x) - ((x - mp.mpf("0.5")) * mp.log(x) - x + mp.log(2 * mp.pi) / 2))
+
+
+def _gamma_zeros(end: int) -> list[list[mp.mpf]]:
+    """Zeros x of `log(|gamma|)`, one in each half of a unit from -2 down.
+
+    The rows are two numbers whose sum it is, `cot(pi x)`, `log(1 - x)`.
+    """
+    rows: list[list[mp.mpf]] = []
+    for k in range(4, 2 * end):
+        low, high = -mp.mpf(k + 1) / 2, -mp.mpf(k) / 2
+        away = mp.mpf(10) ** -20
+        zero = mp.findroot(lambda x: mp.log(abs(mp.gamma(x))), (low + away, high - away), solver="anderson", tol=1e-40)
+        first = mp.mpf(float(zero))
+        rows.append([first, zero - first, mp.cot(mp.pi * zero), mp.log(1 - zero)])
+    return [list(row) for row in zip(*rows, strict=True)]
 
 
 def _digamma(x: mp.mpf) -> mp.mpf:
@@ -164,6 +185,34 @@ def _erfcx(t: mp.mpf) -> mp.mpf:
     """`((1 + 2 x) erfcx(x) - 1) / (1 + t)` of `t = (x - 3.5) / (x + 3.5)` (after Shepherd and Laframboise, 1981)."""
     x = mp.mpf("3.5") * (1 + t) / (1 - t)
     return ((1 + 2 * x) * mp.exp(x * x) * mp.erfc(x) - 1) / (1 + t)
+
+
+def _exp(r: mp.mpf) -> mp.mpf:
+    """`(exp(r) - 1 - r) / r**2`."""
+    return (mp.expm1(r) - r) / r**2
+
+
+def _log(z: mp.mpf) -> mp.mpf:
+    """`(log((1 + s) / (1 - s)) / s - 2) / z` of `z = s**2`."""
+    return (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2) / z
+
+
+def _erf(t: mp.mpf) -> mp.mpf:
+    """`erf(x) / x - 1` of `t = x**2`."""
+    return mp.erf(mp.sqrt(t)) / mp.sqrt(t) - 1
+
+
+def _erfinv(t: mp.mpf) -> mp.mpf:
+    """`erfinv(p) / p - 1` of `t = p**2`."""
+    return mp.erfinv(mp.sqrt(t)) / mp.sqrt(t) - 1
+
+
+def _erfinv_far(s: mp.mpf) -> mp.mpf:
+    """`erfinv(p) / s - 1` of `s = sqrt(-log(1 - p**2))` (after Giles, 2012)."""
+    square = mp.exp(-s * s)
+    q = square / (1 + mp.sqrt(1 - square))  # 1 - p
+    start = mp.sqrt(-mp.log(q)) if q < 0.1 else mp.mpf("0.5")
+    return mp.findroot(lambda y: mp.log(mp.erfc(y)) - mp.log(q), start) / s - 1
 
 
 def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
@@ -188,6 +237,21 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
     shared = {
         "AIRY": (mp.airyai, -2, 1, 22, 0),
         "ERFCX": (_erfcx, -1 + 1e-9, 1 - 1e-9, 12, 10),
+        "ERFC": (_erfcx, -0.628, 0.775, 20, 0),
+        "ERFC_SHORT": (_erfcx, -1 + 1e-9, 0.5, 11, 0),
+        "EXP": (_exp, -0.34658, 0.34657, 10, 0),
+        "EXP_SHORT": (_exp, -0.34658, 0.34657, 5, 0),
+        "LOG": (_log, none, 0.02944, 6, 0),
+        "LOG_SHORT": (lambda f: mp.log1p(f) / f, -0.2929, 0.41422, 11, 0),
+        "ERF": (_erf, none, 1, 12, 0),
+        "ERF_SHORT": (lambda t: 1 + _erf(t), none, 16, 6, 6),
+        "ERFINV": (_erfinv, none, 0.37, 6, 6),
+        "ERFINV_SHORT": (_erfinv, none, 0.37, 3, 3),
+        "ERFINV_MIDDLE": (lambda u: _erfinv_far(u + mp.mpf("1.6")), -0.95, 0.9, 9, 9),
+        "ERFINV_FAR": (lambda u: _erfinv_far(u + mp.mpf("2.5")), none, 3.6, 10, 10),
+        "ERFINV_FAR_SHORT": (_erfinv_far, 0.65, 4.1, 6, 6),
+        "STIRLING": (_stirling, 1e-4, 1 / 9, 10, 0),
+        "SINE_OF_PI": (lambda z: mp.sinpi(mp.sqrt(z)) / mp.sqrt(z), none, 0.2501, 8, 0),
         "LOG_GAMMA": (_log_gamma, 0.5, 2.5, 9, 9),
         "DIGAMMA": (_digamma, 1, 2, 6, 5),
     }
@@ -207,6 +271,11 @@ def main() -> None:
         lines.append(f"# {name}: relative error {mp.nstr(error, 2)}\n")
         top, bottom = (_wrapped(", ".join(repr(float(c)) for c in part)) for part in (p, q))
         lines.append(f"{name} = (\n    ({top},),\n    ({bottom},),\n)  # fmt: skip\n")
+    rows = (_wrapped(", ".join(repr(float(x)) for x in row)) for row in _gamma_zeros(10))
+    lines.append("LOG_GAMMA_ZEROS = (\n" + "".join(f"    ({row},),\n" for row in rows) + ")  # fmt: skip\n")
+    lines.append(
+        '"""From -2 down, one in each half of a unit: two numbers whose sum it is, `cot(pi x)`, `log(1 - x)`."""\n'
+    )
     _PATH.write_text("".join(lines))
 
 

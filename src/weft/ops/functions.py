@@ -16,9 +16,11 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft.errors import DTypeError
 from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
-from weft.ops._error import erfc, erfinv
+from weft.ops._elementary import by_type, exp2, expm1, log1p, log_anywhere
+from weft.ops._error import erf, erfc, erfinv
+from weft.ops._log_gamma import log_gamma
 from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
-from weft.ops._smooth import fitted, minus
+from weft.ops._smooth import fitted, minus, with_slope
 from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
 
 Unary = Callable[[Array], Array]
@@ -57,33 +59,11 @@ def _digamma(x: Array) -> Array:
     return jnp.where(x == 0, -jnp.copysign(jnp.asarray(jnp.inf, x.dtype), x), value)
 
 
-def _lgamma(x: Array) -> Array:
-    """Of `lax`, but near its zeros at 1 and 2."""
-    near = jnp.abs(x - 1.5) < 1
-    between = jnp.where(near, x, 1.5)
-    value = jnp.where(near, (between - 1) * (between - 2) * fitted(fits.LOG_GAMMA, between), lax.lgamma(x))
-    return jnp.where(x == 1, 0, value)  # not -0
+_lgamma = with_slope(log_gamma, _digamma)
 
 
-def _exp2(x: Array) -> Array:
-    """A whole power of two, times one between 1/2 and 2, since the product with `log(2)` is rounded."""
-    if category(x) == COMPLEX:
-        return jnp.exp2(x)
-    whole = jnp.round(jnp.clip(x, -1100, 1100))
-    rest = jnp.where(jnp.isfinite(x), x - whole, 0)
-    value = jnp.ldexp(jnp.exp(rest * math.log(2)), whole.astype(jnp.int32))
-    return jnp.where(jnp.isnan(x), x, value)
-
-
-def log1p(x: Array) -> Array:
-    """In float64 by `log(1 + x)`, with the rounding error of the sum made up for: XLA's is off by 100 ulp."""
-    if x.dtype != jnp.float64:
-        return jnp.log1p(x)
-    total = 1 + x
-    regular = jnp.isfinite(total) & (total > 0)
-    safe = jnp.where(regular, total, 1)
-    result = jnp.where(regular, jnp.log(safe) + jnp.where(regular, (x - (safe - 1)) / safe, 0), jnp.log1p(x))
-    return jnp.where(x == 0, x, result)  # which keeps the sign of zero
+def _of_real(function: Unary, of_complex: Unary) -> Unary:
+    return lambda x: of_complex(x) if category(x) == COMPLEX else function(x)
 
 
 def _cotangent_derivative(n: int, x: Array) -> Array:
@@ -113,14 +93,21 @@ _SPECIAL = "special"
 # ---- rows: name, function, description, slope
 
 _function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=ACCELERATOR_FLOAT32)
-_function("exp2", _exp2, "`2 ** input`.", lambda y, x: y * math.log(2), also=_SPECIAL)
+_function("exp2", _of_real(exp2, jnp.exp2), "`2 ** input`.", lambda y, x: y * math.log(2), also=_SPECIAL)
 _function(
-    "expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=ACCELERATOR_FLOAT32, also=_SPECIAL
+    "expm1",
+    _of_real(expm1, jnp.expm1),
+    "`exp(input) - 1`, exact near 0.",
+    lambda y, x: y + 1,
+    cast=ACCELERATOR_FLOAT32,
+    also=_SPECIAL,
 )
 _function("log", jnp.log, "Natural logarithm.", cast=ACCELERATOR_FLOAT32)
 _function("log2", jnp.log2, "Logarithm to base 2.", cast=ACCELERATOR_FLOAT32)
 _function("log10", jnp.log10, "Logarithm to base 10.", cast=ACCELERATOR_FLOAT32)
-_function("log1p", log1p, "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32, also=_SPECIAL)
+_function(
+    "log1p", _of_real(log1p, jnp.log1p), "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32, also=_SPECIAL
+)
 _function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
 _function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=ACCELERATOR_FLOAT32)
 _function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=ACCELERATOR_FLOAT32)
@@ -144,14 +131,14 @@ _function(
     also=("nn.functional", f"{_SPECIAL}.expit"),
 )
 _function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", also=_SPECIAL)
-_function("erf", lax.erf, "Error function.", real="erf_vml_cpu", also=_SPECIAL)
+_function("erf", erf, "Error function.", real="erf_vml_cpu", also=_SPECIAL)
 _function("erfc", erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu", also=_SPECIAL)
 _function(
     "erfinv", erfinv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=ACCELERATOR_FLOAT32, also=_SPECIAL
 )
 _function(
     "lgamma",
-    partial(in_float64, _lgamma),
+    _lgamma,
     "Logarithm of `|gamma(input)|`.",
     lambda y, x: _digamma(x),
     real="lgamma_vml_cpu",
@@ -202,7 +189,7 @@ def logit(input: Array, eps: Scalar | None = None) -> Array:
     if eps is not None:
         low = jnp.asarray(eps).astype(input.dtype)
         input = jnp.where(input < low, low, jnp.where(input > 1 - low, 1 - low, input))
-    return in_float32(lambda x: jnp.log(x / (1 - x)), input)
+    return in_float32(by_type(lambda x, short: log_anywhere(x / (1 - x), short)), input)
 
 
 def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:

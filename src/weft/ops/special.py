@@ -12,11 +12,11 @@ from jax.scipy import special
 
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
-from weft.ops._error import erfc, erfcx, exp_of_square
+from weft.ops._elementary import by_type, log, log1p, log_anywhere
+from weft.ops._error import erfcx, ndtr, normal_density
 from weft.ops._rows import function_row, in_float64, require, unbroadcast
 from weft.ops._smooth import by_first, with_slope
 from weft.ops._table import Array, Operand, Promote, defop
-from weft.ops.functions import log1p
 
 _row = partial(function_row, module="special")
 
@@ -25,19 +25,11 @@ _row = partial(function_row, module="special")
 _HALF = math.sqrt(0.5)
 
 
-def _ndtr(x: Array) -> Array:
-    """By `erfcx` in the left tail, with the square of x itself in the exponential."""
-    left = x < -1
-    tail = jnp.where(left, x, -1)
-    low = exp_of_square(tail, -0.5) * erfcx(-tail * _HALF) / 2
-    return jnp.where(left, low, erfc(-jnp.where(left, 0, x) * _HALF) / 2)
-
-
 def _log_ndtr(x: Array) -> Array:
     """By `erfcx` on the left, whose logarithm is taken apart from that of the exponential."""
     left = x < -1
-    low = jnp.log(erfcx(-jnp.where(left, x, -1) * _HALF) / 2) - jnp.where(left, x * x / 2, 0)
-    return jnp.where(left, low, log1p(-_ndtr(-jnp.where(left, 0, x))))
+    low = log(erfcx(-jnp.where(left, x, -1) * _HALF) / 2) - jnp.where(left, x * x / 2, 0)
+    return jnp.where(left, low, log1p(-ndtr(-jnp.where(left, 0, x))))
 
 
 def _log_ndtr_slope(x: Array) -> Array:
@@ -45,18 +37,14 @@ def _log_ndtr_slope(x: Array) -> Array:
     return math.sqrt(2 / math.pi) / erfcx(-x * _HALF)
 
 
-def _density(x: Array) -> Array:
-    return jnp.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-
-
-ndtr = with_slope(_ndtr, _density)
 log_ndtr = with_slope(_log_ndtr, _log_ndtr_slope)
-ndtri = with_slope(special.ndtri, lambda p: 1 / _density(ndtri(p)))
+ndtri = with_slope(special.ndtri, lambda p: 1 / normal_density(ndtri(p)))
 
 
-def _entropy(x: Array) -> Array:
+@by_type
+def _entropy(x: Array, short: bool) -> Array:
     inside = x > 0
-    return jnp.where(inside, -x * jnp.log(jnp.where(inside, x, 1)), jnp.where(x < 0, -jnp.inf, x * 0))
+    return jnp.where(inside, -x * log_anywhere(jnp.where(inside, x, 1), short), jnp.where(x < 0, -jnp.inf, x * 0))
 
 
 _row("entr", with_slope(_entropy, lambda x: -1 - jnp.log(x)), "`-x log(x)`; 0 at 0, minus infinity below.", real="entr")
