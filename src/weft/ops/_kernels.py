@@ -240,9 +240,7 @@ def conv_input_gradient(
     _require_shape("conv_input_gradient", "the gradient", g, shape)
     _require_floats("conv_input_gradient", g, w)
     out = _struct(x_shape, g)
-    return _convolve(
-        "conv_input_gradient", (g, w), (_IMAGE, _WEIGHT), out, _IMAGE, (strides, padding, dilation)
-    )
+    return _convolve("conv_input_gradient", (g, w), (_IMAGE, _WEIGHT), out, _IMAGE, (strides, padding, dilation))
 
 
 def conv_weight_gradient(
@@ -253,9 +251,7 @@ def conv_weight_gradient(
     _require_shape("conv_weight_gradient", "the gradient", g, shape)
     _require_floats("conv_weight_gradient", g, x)
     out = _struct(w_shape, g)
-    return _convolve(
-        "conv_weight_gradient", (g, x), (_IMAGE, _IMAGE), out, _WEIGHT, (strides, padding, dilation)
-    )
+    return _convolve("conv_weight_gradient", (g, x), (_IMAGE, _IMAGE), out, _WEIGHT, (strides, padding, dilation))
 
 
 def _check_attention(operation: str, q: Array, k: Array, v: Array) -> None:
