@@ -33,7 +33,7 @@ FLAGS = (
     # Sums of products in one rounding; neither errno nor floating-point traps are looked at.
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
-SANITIZE = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 
 def compiler() -> str | None:

@@ -71,6 +71,12 @@ void run(void* self, int64_t count, void (*task)(const void*, int64_t), const vo
 
 // --- memory ---------------------------------------------------------------------------------------------------
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kExact = true;  // so that what is read or written beyond the bytes asked for shows
+#else
+constexpr bool kExact = false;
+#endif
+
 void* scratch(int slot, size_t bytes) {
   struct Slots {
     struct Slot {
@@ -83,14 +89,12 @@ void* scratch(int slot, size_t bytes) {
   };
   static thread_local Slots kept;
   auto& s = kept.slots[slot];
-  if (s.bytes < bytes || !s.memory) {
+  if (kExact || s.bytes < bytes || !s.memory) {
     std::free(s.memory);
-    s.bytes = (bytes + 64) / 64 * 64;
-    s.memory = std::aligned_alloc(64, s.bytes);
-    if (!s.memory) {
-      s.bytes = 0;
-      throw std::bad_alloc();
-    }
+    s.memory = nullptr;
+    s.bytes = 0;
+    if (posix_memalign(&s.memory, 64, bytes ? bytes : 1)) throw std::bad_alloc();
+    s.bytes = bytes;
   }
   return s.memory;
 }

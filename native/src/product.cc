@@ -23,13 +23,16 @@ struct Block {
   const T* bias;
 };
 
-// a (rows, depth), stored transposed, as panels of `tall` rows: each column of a panel is contiguous.
+constexpr int64_t kPanel = 8;  // rows of a panel
+
+// a (rows, depth), stored transposed, as panels of rows: each column of a panel is contiguous.
 template <class T>
-void panels(View<T> a, int64_t rows, int64_t depth, int64_t tall, T* to) {
-  for (int64_t i = 0; i < rows; i += tall) {
-    const int64_t h = least(tall, rows - i);
-    for (int64_t p = 0; p < depth; p++)
-      for (int64_t r = 0; r < h; r++) to[i * depth + p * h + r] = a.p[(i + r) + p * a.cs];
+void panels(View<T> a, int64_t rows, int64_t depth, T* to) {
+  const int64_t whole = rows / kPanel * kPanel, rest = rows - whole;
+  for (int64_t p = 0; p < depth; p++) {
+    const T* column = a.p + p * a.cs;
+    for (int64_t i = 0; i < whole; i += kPanel) copy(to + i * depth + p * kPanel, column + i, kPanel);
+    for (int64_t r = 0; r < rest; r++) to[whole * depth + p * rest + r] = column[whole + r];
   }
 }
 
@@ -42,8 +45,7 @@ void block(const Block<T>& x) {
     const int64_t depth = least(kDepth, x.k - p);
     const T* start = p ? x.c : x.bias;
     const int64_t lds = p ? x.ldc : 0;
-    constexpr int64_t tall = 8;
-    if (by_columns) panels({x.a.p + p * x.a.cs, 1, x.a.cs}, x.m, depth, tall, columns);
+    if (by_columns) panels({x.a.p + p * x.a.cs, 1, x.a.cs}, x.m, depth, columns);
     for (int64_t j = 0, w; j < x.n; j += w) {
       w = strip_width<T>(x.n - j);
       const T* b = x.b + (x.transpose_b ? j * x.ldb + p : p * x.ldb + j);
@@ -60,8 +62,8 @@ void block(const Block<T>& x) {
         strip(w, x.m, depth, {x.a.p + p * x.a.cs, x.a.rs, x.a.cs}, b, ldb, x.c + j, x.ldc, from, lds);
         continue;
       }
-      for (int64_t i = 0; i < x.m; i += tall) {
-        const int64_t h = least(tall, x.m - i);
+      for (int64_t i = 0; i < x.m; i += kPanel) {
+        const int64_t h = least(kPanel, x.m - i);
         strip(w, h, depth, {columns + i * depth, 1, h}, b, ldb, x.c + i * x.ldc + j, x.ldc,
               from ? from + i * lds : from, lds);
       }
@@ -84,9 +86,11 @@ void product(const Pool& pool, const Product& x) {
     return;
   }
   constexpr int64_t wide = kMostVectors * kLanes<T>;
-  const int64_t row_blocks = ceil_div(x.m, x.m <= 4 * kRows ? kRows / 2 : kRows);
+  const int64_t row_blocks = ceil_div(x.m, x.m <= 2 * kRows ? kRows / 2 : kRows);
   const int64_t rows = ceil_div(ceil_div(x.m, row_blocks), 8) * 8;
-  const int64_t groups = most<int64_t>(1, least(ceil_div(kTasks, row_blocks * x.batch), ceil_div(x.n, wide)));
+  // A block of a transposed matrix is copied for each group of columns, so there are fewer groups.
+  const int64_t tasks_at_least = x.transpose_a ? kTasks / 2 : kTasks;
+  const int64_t groups = most<int64_t>(1, least(ceil_div(tasks_at_least, row_blocks * x.batch), ceil_div(x.n, wide)));
   const int64_t columns = ceil_div(ceil_div(x.n, groups), wide) * wide;
   const int64_t down = ceil_div(x.m, rows), across = ceil_div(x.n, columns);
   const auto task = [&](int64_t t) {

@@ -84,7 +84,7 @@ def _load() -> _State:
         return _State(False, f"not for {sys.platform} on {platform.machine()}")
     path = _path()
     if path is None:
-        return _State(False, "not built: install weft-native, or run `make native` in a checkout")
+        return _State(False, "not built: install weft-native, or run tools/native.py in a checkout")
     try:
         library = ctypes.CDLL(str(path))
         versions = [getattr(library, f"weft_native_{word}")() for word in ("version", "ffi_major", "ffi_minor")]
@@ -178,7 +178,8 @@ def matmul(
 
 
 # Arrays are (n, c, h, w) and (o, c, kh, kw); in memory the channels come last, and the weight is (kh, kw, c, o). XLA
-# then chooses these layouts for what is computed in between, too.
+# chooses these layouts for the elementwise operations in between, too, but not for sums over all dims but the channels:
+# those have to be written over a transposed view.
 _IMAGE = (0, 2, 3, 1)
 _WEIGHT = (2, 3, 1, 0)
 

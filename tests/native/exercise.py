@@ -1,0 +1,80 @@
+"""Every kernel over odd sizes, with large and small work; run as a program, it prints a digest of all bits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from tests.native.formulas import draw
+from weft.ops import _kernels
+
+jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
+
+PRODUCTS = [(1, 1, 1), (0, 3, 5), (4, 0, 2), (3, 2, 0), (5, 17, 33), (65, 129, 31), (300, 70, 520), (31, 300, 257)]
+CONVS = [
+    # n, c, h, w, o, kh, kw, strides, padding, dilation
+    (1, 1, 1, 1, 1, 1, 1, (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    (3, 3, 9, 7, 18, 3, 2, (1, 1), ((1, 1), (0, 2)), (1, 1)),
+    (2, 17, 8, 9, 33, 3, 3, (2, 3), ((2, 0), (1, 1)), (1, 1)),
+    (2, 5, 11, 10, 7, 2, 3, (2, 1), ((3, 1), (0, 0)), (2, 3)),
+    (2, 130, 5, 6, 70, 3, 3, (2, 2), ((1, 1), (1, 1)), (1, 1)),  # a large weight
+    (9, 16, 33, 31, 16, 3, 3, (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    (0, 2, 4, 4, 3, 2, 2, (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    (2, 0, 4, 4, 3, 2, 2, (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    (2, 2, 2, 2, 3, 5, 5, (1, 1), ((0, 0), (0, 0)), (1, 1)),  # nothing fits
+]
+ATTENTIONS = [
+    (1, 1, 1, 1, 1, 1),
+    (2, 4, 2, 33, 65, 7),
+    (1, 2, 1, 260, 130, 40),
+    (1, 3, 3, 131, 300, 16),
+    (2, 2, 2, 3, 0, 5),
+]
+LSTMS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
+
+
+def results() -> Iterator[np.ndarray]:
+    for m, n, k in PRODUCTS:
+        for ta in (False, True):
+            for tb in (False, True):
+                a, b = draw(1, *((k, m) if ta else (m, k))), draw(2, *((n, k) if tb else (k, n)))
+                yield _kernels.matmul(a, b, ta, tb, draw(3, n))
+                yield _kernels.matmul(a.astype(np.float64), b.astype(np.float64), ta, tb)
+    for n, c, h, w, o, kh, kw, *windows in CONVS:
+        x, weight = draw(1, n, c, h, w), draw(2, o, c, kh, kw)
+        y = _kernels.conv(x, weight, *windows)
+        g = draw(3, *y.shape)
+        yield y
+        yield _kernels.conv_input_gradient(g, weight, x.shape, *windows)
+        yield _kernels.conv_weight_gradient(g, x, weight.shape, *windows)
+    for batch, heads, shared, queries, keys, features in ATTENTIONS:
+        q, k = draw(1, batch, heads, queries, features), draw(2, batch, shared, keys, features)
+        for causal in (False, True):
+            out, lse = _kernels.attention(q, k, 2 * k, causal, 0.5)
+            yield from (out, lse)
+            yield from _kernels.attention_backward(draw(3, *q.shape), out, lse, q, k, 2 * k, causal, 0.5)
+    for steps, batch, hidden in LSTMS:
+        h, c, wh = draw(1, batch, hidden), draw(2, batch, hidden), draw(3, 4 * hidden, hidden)
+        for reverse in (False, True):
+            ys, cells, gates = _kernels.lstm(draw(4, steps, batch, 4 * hidden), h, c, wh, reverse)
+            yield from (ys, cells, gates)
+            yield from _kernels.lstm_backward(draw(5, *ys.shape), c, h, gates, cells, c, wh, reverse)
+
+
+def digest() -> str:
+    code = hashlib.sha256()
+    for result in results():
+        code.update(repr(result.shape).encode() + np.asarray(result).tobytes())
+    return code.hexdigest()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
+    print(_kernels.status())
+    print(digest(), flush=True)
