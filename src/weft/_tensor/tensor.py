@@ -345,9 +345,10 @@ class Tensor(TensorBase):
         """The elements as a NumPy array, without a copy on the CPU.
 
         It is read-only, since values are immutable: writes to it raise `ValueError`, and it does not show later writes
-        to the tensor. `numpy().copy()` may be written to.
+        to the tensor. `numpy().copy()` may be written to. A tensor that requires a gradient is refused where gradients
+        are recorded, unless `force`.
         """
-        if self.requires_grad and not force:
+        if self.requires_grad and not force and ambient().grad:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if self.device is META:
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
