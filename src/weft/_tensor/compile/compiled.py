@@ -39,7 +39,7 @@ from weft.errors import CompileError, PreconditionError
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
-_MODES = ("grad", "inference", "anomaly", "autocast")
+_MODES = ("grad", "inference", "anomaly", "check_nan", "autocast")
 _recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("recompiles", "graph_breaks"))
 
 
