@@ -309,7 +309,8 @@ def compile(
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    return state.grad, state.inference, state.anomaly, state.autocast.apart(), default_dtype(), default_device()
+    modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
+    return *modes, default_dtype(), default_device()
 
 
 def _refresh(result: Any, capture: Capture) -> None:
