@@ -108,8 +108,10 @@ def test_anomaly_detection_is_known():
     weft.set_anomaly_enabled(True)
     assert weft.is_anomaly_enabled()
     assert weft.is_anomaly_check_nan_enabled()
+    weft.set_anomaly_enabled(True, check_nan=False)
+    assert (weft.is_anomaly_enabled(), weft.is_anomaly_check_nan_enabled()) == (True, False)
     weft.set_anomaly_enabled(False)
-    assert not weft.is_anomaly_enabled()
+    assert (weft.is_anomaly_enabled(), weft.is_anomaly_check_nan_enabled()) == (False, True)
 
 
 def test_modules_of_devices():

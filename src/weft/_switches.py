@@ -165,12 +165,14 @@ def is_anomaly_enabled() -> bool:
     return ambient().anomaly
 
 
-is_anomaly_check_nan_enabled = is_anomaly_enabled
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly detection, where it is on, looks for NaN."""
+    return ambient().check_nan
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Switch anomaly detection on or off from now on."""
-    set_field(anomaly=bool(mode and check_nan))
+    set_field(anomaly=bool(mode), check_nan=bool(check_nan))
 
 
 # ---- warnings

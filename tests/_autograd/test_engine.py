@@ -213,7 +213,8 @@ WRONG = [
         lambda x: grad([x.sum(), x], x, [None, weft.ones(3)]),
         r"^Mismatch in shape: grad_output\[1\] has a shape of torch.Size\(\[3\]\) and output\[1\] has",
     ),
-    ("too many cotangents", lambda x: grad(x, x, [weft.ones(2)] * 2), r"^got 1 tensors and 2 gradients$"),
+    ("too few cotangents", lambda x: grad([x, x], x, [weft.ones(2)]), r"^got 2 tensors and 1 gradients$"),
+    ("a single None", lambda x: grad([x.sum(), x.sum()], x, [None]), r"^got 2 tensors and 1 gradients$"),
 ]
 
 
@@ -221,6 +222,13 @@ WRONG = [
 def test_what_cannot_be_asked_for(ask, text):
     with pytest.raises(RuntimeError, match=text):
         ask(leaf(1.0, 2.0))
+
+
+def test_further_cotangents_are_ignored():
+    x = leaf(1.0, 2.0)
+    assert grad(x * 2, x, [weft.ones(2), None])[0].tolist() == [2, 2]
+    weft.autograd.backward(x * 3, grad_tensors=[weft.ones(2), weft.ones(7)])
+    assert x.grad.tolist() == [3, 3]
 
 
 def test_zeros_for_unused_inputs_allow_them():

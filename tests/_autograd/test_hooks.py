@@ -172,3 +172,22 @@ def test_a_hook_may_not_change_the_shape_or_the_type(on_leaf):
     x.register_hook(lambda grad: grad.numpy())
     with pytest.raises(TypeError, match=r"^expected Variable, but hook returned 'numpy\.ndarray'; make a tensor of"):
         (x * 2).sum().backward()
+
+
+def test_a_tensor_that_collects_no_gradient_warns_where_it_is_read():
+    x = weft.ones(2, requires_grad=True)
+    y = x * 2
+    with pytest.warns(
+        UserWarning, match=r"^The \.grad attribute of a Tensor that is not a leaf Tensor is being accessed"
+    ):
+        assert y.grad is None
+    assert y._grad is None
+    assert x.grad is None
+    assert x.detach().grad is None
+    y.retain_grad()
+    assert y.grad is None
+    y.sum().backward()
+    assert y.grad.tolist() == [1, 1]
+    z = x * 2
+    z.grad = weft.ones(2)
+    assert z.grad.tolist() == [1, 1]

@@ -112,3 +112,14 @@ def test_bad_arguments_are_named():
         weft.from_jax(lambda x: x * (1 // 0))(weft.ones(1))
     with pytest.raises(DeviceError, match="Expected all tensors to be on the same device"):
         add(weft.ones(1), wrap(Value(aval_of((1,), weft.float32, device=weft.device("tpu:0")), None)))
+
+
+def test_a_function_without_a_derivative_is_refused_where_that_is_asked_for():
+    """And not where a result is read, though it keeps what derivatives need."""
+    x = weft.tensor([0.5, 2.0], requires_grad=True)
+    y = weft.from_jax(lambda a: jax.lax.igamma_grad_a(a, jnp.ones_like(a)))(x)
+    assert y.isfinite().all()
+    with pytest.raises(
+        RuntimeError, match=r"^the derivative of .* is not implemented: Differentiation rule for 'igamma_gr"
+    ):
+        y.sum().backward()

@@ -125,3 +125,125 @@ def test_inputs_without_elements():
     assert gradcheck(
         lambda x, y: x.sum() + y * 2, [weft.ones(0).requires_grad_(), weft.ones(1).double().requires_grad_()]
     )
+
+
+# --- forward mode, and several directions at once ---
+
+EVERYTHING = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
+
+
+class WrongForward(Function):
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return 3 * tangent
+
+
+class OnHost(Function):
+    """A derivative that reads elements, and so cannot be computed for several cotangents together."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return weft.tensor([2 * a * b for a, b in zip(g.tolist(), ctx.saved_tensors[0].tolist(), strict=True)]).double()
+
+
+def test_right_derivatives_pass_in_both_modes_and_together(x):
+    y = weft.tensor([[1.0], [0.7]], dtype=weft.float64, requires_grad=True)
+
+    def func(x, y):
+        return (x * y).sin().sum(0), y.exp() * x.sum(), weft.ones(2, dtype=weft.float64), (x > 1)
+
+    assert gradcheck(func, (x, y), fast_mode=True, masked=False, **EVERYTHING)
+    assert gradcheck(func, (x, y), check_forward_ad=True, check_backward_ad=False)
+    z = weft.tensor([1 + 2j, -0.5j], dtype=weft.complex128, requires_grad=True)
+    assert gradcheck(lambda z: (z * z.conj() + z**2, z.abs()), z, **EVERYTHING)
+
+
+def test_second_derivatives_in_forward_mode(x):
+    def func(x):
+        return x.sin() * x, x.exp().sum()
+
+    assert gradgradcheck(func, x, check_fwd_over_rev=True, check_batched_grad=True, gen_non_contig_grad_outputs=True)
+    assert gradgradcheck(func, x, check_fwd_over_rev=True, check_rev_over_rev=False, check_undefined_grad=False)
+
+
+def test_what_is_wrong_in_forward_mode_or_together_is_found(x):
+    assert gradcheck(WrongForward.apply, x)
+    with pytest.raises(
+        RuntimeError, match=r"^Jacobian computed with forward mode mismatch for output 0 with respect to"
+    ):
+        gradcheck(WrongForward.apply, x, check_forward_ad=True)
+    assert gradcheck(OnHost.apply, x)
+    with pytest.raises(weft.errors.GradcheckError, match=r"^While computing batched gradients, got: vmap: "):
+        gradcheck(OnHost.apply, x, check_batched_grad=True)
+    assert not gradcheck(OnHost.apply, x, check_batched_grad=True, raise_exception=False)
+
+
+def test_an_output_without_a_cotangent_counts_as_zero(x):
+    class Pair(Function):
+        """Wrong only where one cotangent is there and zero, and the other is not."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            there = [scale * each for scale, each in ((2, g), (3, h)) if each is not None]
+            return sum(there) + (1.0 if len(there) == 1 and not there[0].any() else 0.0)
+
+    with pytest.raises(weft.errors.GradcheckError, match=r"^Expected all input grads to be undefined or zero when all"):
+        gradcheck(Pair.apply, x)
+    assert gradcheck(Pair.apply, x, check_undefined_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("check", "options", "text"),
+    [
+        (
+            gradcheck,
+            {"check_backward_ad": False},
+            "Expected at least one of check_forward_ad or check_backward_ad to be",
+        ),
+        (
+            gradcheck,
+            {"check_batched_forward_grad": True},
+            "Setting check_batched_forward_grad=True requires check_forw",
+        ),
+        (
+            gradcheck,
+            {"check_forward_ad": True, "check_backward_ad": False, "check_batched_grad": True},
+            "Setting check_batched_grad=True requires check_backward_ad to be True",
+        ),
+        (
+            gradgradcheck,
+            {"check_rev_over_rev": False},
+            "Expected at least one of check_fwd_over_rev or check_rev_over_",
+        ),
+        (
+            gradgradcheck,
+            {"check_fwd_over_rev": True, "check_rev_over_rev": False},
+            "Setting check_undefined_grad=True requires check_rev_over_rev to be True",
+        ),
+    ],
+)
+def test_checks_that_rely_on_others(x, check, options, text):
+    with pytest.raises(AssertionError, match=f"^{text}"):
+        check(lambda x: x * 2, x, **options)

@@ -158,6 +158,15 @@ def test_anomaly_detection_is_switched_from_here_on(x):
     ((x - 1).sqrt() * 0).sum().backward()
 
 
+def test_anomaly_detection_looks_for_nan_unless_told_otherwise():
+    assert weft.is_anomaly_check_nan_enabled()
+    with detect_anomaly(check_nan=False):
+        assert (weft.is_anomaly_enabled(), weft.is_anomaly_check_nan_enabled()) == (True, False)
+    with set_detect_anomaly(True, check_nan=False):
+        assert (weft.is_anomaly_enabled(), weft.is_anomaly_check_nan_enabled()) == (True, False)
+    assert (weft.is_anomaly_enabled(), weft.is_anomaly_check_nan_enabled()) == (False, True)
+
+
 def test_anomaly_detection_may_let_nan_pass(x):
     with detect_anomaly(check_nan=False):
         ((x - 1).sqrt() * 0).sum().backward()

@@ -94,6 +94,13 @@ def test_derivatives_of_higher_order(x):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_hooks_may_convert_what_they_get_to_numpy(x):
+    """A hook runs where no gradients are recorded, so also a leaf that requires one can be converted there."""
+    with saved_tensors_hooks(lambda tensor: tensor.numpy(), weft.from_numpy):
+        y = x.sin() + (x * 2).exp()
+    assert grad(y.sum(), x)[0].tolist() == grad((x.sin() + (x * 2).exp()).sum(), x)[0].tolist()
+
+
 def test_tensors_on_disk(tmp_path):
     class File:
         def __init__(self):

@@ -260,6 +260,8 @@ ERRORS = [
     (lambda: grad(lambda a: a, (0, 0))(x), "argnums elements must be unique, got (0, 0)"),
     (lambda: grad(lambda a: a, ())(x), "argnums must be non-empty"),
     (lambda: grad(lambda a: a, "x")(x), "argnums must be int or Tuple[int, ...], got: <class 'str'>"),
+    (lambda: grad(lambda a: a.sum() * 1j)(x), "grad can be implicitly created only for real scalar outputs but got "
+     "torch.complex64"),
     (lambda: vjp(lambda a: a.int(), x), "vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
      "Tensor with dtype torch.int32"),
     (lambda: vjp(lambda a: a, x)[1]((x, x)), "Expected pytree structure of cotangents to be the same as pytree "
@@ -294,6 +296,12 @@ def test_errors_of_other_classes():
         grad(lambda a: a)(3.0)
     with pytest.raises(ValueError, match=r"^jacrev: `chunk_size` should be greater than 0"):
         jacrev(lambda a: a, chunk_size=0)
+    whole = weft.tensor([1, 2])
+    for primal, tangent, text in ((whole, whole, "primal"), (whole.float(), whole, "tangent")):
+        with pytest.raises(
+            ValueError, match=f"^Expected {text} to be floating point or complex, but got: torch.int64$"
+        ):
+            jvp(lambda a: a, (primal,), (tangent,))
 
 
 def test_user_derivatives_have_no_forward_mode_unless_they_say():

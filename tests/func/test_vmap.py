@@ -127,6 +127,16 @@ def test_cotangents_may_be_batched():
     assert equal(found[0], weft.diag(2 * x.detach()) + 1)
     with pytest.raises(RuntimeError, match=r"grad_output\[0\] has a shape of torch.Size\(\[4, 4\]\)"):
         weft.autograd.grad(x * 2, x, weft.eye(4), is_grads_batched=True)
+    with pytest.raises(
+        ValueError, match=r"^vmap: Expected all tensors to have the same size .* got sizes \[3, 2\] for"
+    ):
+        weft.autograd.grad((y, z), x, (weft.eye(3), weft.ones(2)), is_grads_batched=True)
+    with pytest.raises(RuntimeError, match=r"^grad can be implicitly created only for scalar outputs"):
+        weft.autograd.grad(y, x, is_grads_batched=True)
+    with pytest.raises(
+        ValueError, match=r"^is_grads_batched=True: expected a Tensor as grad_output\[1\].*got NoneType$"
+    ):
+        weft.autograd.grad((y, z), x, (weft.eye(3), None), is_grads_batched=True)
 
 
 def test_a_user_derivative_serves_each_example():

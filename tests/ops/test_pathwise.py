@@ -68,3 +68,23 @@ def test_small_parameters_of_beta_draws():
     np.testing.assert_allclose(weft._dirichlet_grad(x, a, a + b).numpy(), expected, rtol=1e-6)
     narrow = weft._dirichlet_grad(x.float(), a.float(), (a + b).float())
     np.testing.assert_allclose(narrow.numpy(), expected, rtol=1e-4)
+
+
+def test_slopes_have_derivatives():
+    """By difference quotients of the slopes. A draw's second derivative is that along its own move."""
+    rng = np.random.default_rng(2)
+    a, b = 10 ** rng.uniform(-0.5, 2, (2, 12))
+    draws = (rng.gamma(a), rng.beta(a, b))
+    for slope, arrays in ((weft._standard_gamma_grad, (a, draws[0])), (weft._dirichlet_grad, (draws[1], a, a + b))):
+        tensors = [weft.tensor(x, requires_grad=True) for x in arrays]
+        gradients = weft.autograd.grad(slope(*tensors).sum(), tensors)
+        for at, (x, gradient) in enumerate(zip(arrays, gradients, strict=True)):
+            sides = []
+            for sign in (1, -1):
+                shifted = [weft.tensor(y if i != at else x * (1 + sign * 1e-5)) for i, y in enumerate(arrays)]
+                sides.append(slope(*shifted).numpy())
+            expected = (sides[0] - sides[1]) / (2e-5 * x)
+            np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-6)
+    parameters = weft.tensor([0.5, 2.0], requires_grad=True)
+    (first,) = weft.autograd.grad(weft._standard_gamma(parameters).sum(), parameters, create_graph=True)
+    assert weft.autograd.grad(first.sum(), parameters)[0].isfinite().all()

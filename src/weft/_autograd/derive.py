@@ -196,6 +196,9 @@ class _Gradients:
         except WeftError as error:
             vars(error).pop("__notes__", None)  # jax's notes about its own frames
             raise
+        except NotImplementedError as error:  # jax's, for a function that has no rule
+            name = subject.name if isinstance(subject, Signature) else "an operator"
+            raise GradientError(f"the derivative of {name} is not implemented: {error}") from None
         self.passed, self.to_compute = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
         self.trace = restricted(trace, self.to_compute)
         self._structs = structs

@@ -412,7 +412,7 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
             operands += [output_of(members, i, state) for i in derivative.outputs]
         operands += [cotangents[i][1] for i in derivative.cotangents]
         results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
-        if state.anomaly:
+        if state.anomaly and state.check_nan:
             check_finite(head, results)
     grads: Gradients = []
     for source in derivative.sources:

@@ -66,6 +66,7 @@ class Ambient:
         "attention",
         "autocast",
         "capture",
+        "check_nan",
         "eager",
         "grad",
         "inference",
@@ -84,6 +85,7 @@ class Ambient:
         grad: bool = True,
         inference: bool = False,
         anomaly: bool = False,
+        check_nan: bool = True,
         eager: bool = config.EAGER,
         capture: Any = None,
         autocast: Autocast = NO_AUTOCAST,
@@ -96,6 +98,7 @@ class Ambient:
         self.grad = grad = grad and not inference
         self.inference = inference
         self.anomaly = anomaly
+        self.check_nan = check_nan
         self.eager = eager
         self.capture = capture
         self.autocast = autocast
@@ -166,6 +169,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "grad": old.grad,
         "inference": old.inference,
         "anomaly": old.anomaly,
+        "check_nan": old.check_nan,
         "eager": old.eager,
         "capture": old.capture,
         "autocast": old.autocast,

@@ -8,11 +8,14 @@ from weft._tensor.codegen import op
 from weft._tensor.composite.create import eye
 from weft._tensor.examples import Examples
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError
+from weft.errors import ShapeError, ValueRangeError
 
 
-def require_size(tensor: Tensor, tangent: Tensor) -> None:
-    """Raise `RuntimeError` for a tangent of another size than its tensor."""
+def require_tangent(tensor: Tensor, tangent: Tensor) -> None:
+    """Raise `ValueError` unless a tensor and its tangent have derivatives, `RuntimeError` if their sizes differ."""
+    for what, x in (("primal", tensor), ("tangent", tangent)):
+        if not x.dtype.is_differentiable:
+            raise ValueRangeError(f"Expected {what} to be floating point or complex, but got: {x.dtype}")
     if tensor.shape != tangent.shape:
         raise ShapeError(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "

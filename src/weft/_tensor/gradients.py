@@ -151,11 +151,19 @@ def grad(
 
 def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
-    if any(isinstance(output, GradientEdge) for output in _as_list(outputs)):
-        raise GradientError("Batched grads are not supported with GradientEdge")
-    cotangents: list[Any] = _as_list(grad_outputs)
     ends: list[Any] = _as_list(outputs)
-    for at, (cotangent, output) in enumerate(zip(cotangents, ends, strict=False)):
+    if any(isinstance(output, GradientEdge) for output in ends):
+        raise GradientError("Batched grads are not supported with GradientEdge")
+    cotangents = _cotangents_of(ends, grad_outputs)
+    for at, (cotangent, output) in enumerate(zip(cotangents, ends, strict=True)):
+        if cotangent is None:
+            _one(_aval_of(output))  # what is wrong with the output comes first
+        if not isinstance(cotangent, Tensor) or not cotangent.ndim:
+            kind = "a Tensor of no dims" if isinstance(cotangent, Tensor) else kind_of(cotangent)
+            raise ValueRangeError(
+                f"is_grads_batched=True: expected a Tensor as grad_output[{at}], whose first dim counts cotangents, "
+                f"got {kind}{array_hint(cotangent)}"
+            )
         if cotangent.shape[1:] != output.shape:
             raise ShapeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
@@ -164,8 +172,14 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
                 f"output[{at}] has a shape of {output.shape}. If you only want some tensors in `grad_output` to be "
                 "considered batched, consider using vmap."
             )
+    sizes = [len(cotangent) for cotangent in cotangents]
+    if len(set(sizes)) > 1:
+        raise ValueRangeError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
     retain_graph, create_graph, allow_unused, materialize_grads = options
-    examples = Examples(len(cotangents[0]), "error")
+    examples = Examples(sizes[0], "error")
     gradients = examples.run(
         lambda *seeds: grad(
             outputs,
@@ -241,17 +255,22 @@ def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
 
 
 def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Location, Value]]:
-    gradients = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
-    if gradients == [None]:
-        gradients = [None] * len(outputs)
-    if len(gradients) != len(outputs):
-        raise GradientError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
-    pairs = list(enumerate(zip(outputs, gradients, strict=True)))
-    seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in pairs]
+    pairs = zip(outputs, _cotangents_of(outputs, cotangents), strict=True)
+    seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in enumerate(pairs)]
     for at, tensor in enumerate(outputs):
         if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError(f"element {at} of tensors does not require grad and does not have a grad_fn{_hint()}")
     return [(_place_of(tensor), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
+
+
+def _cotangents_of(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[Any]:
+    """The cotangent that a user gives for each output, or None; as in PyTorch, further ones are ignored."""
+    if cotangents is None:
+        return [None] * len(outputs)
+    gradients = [cotangents] if isinstance(cotangents, Tensor) else list(cotangents)
+    if len(gradients) < len(outputs):
+        raise GradientError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
+    return gradients[: len(outputs)]
 
 
 def _hint() -> str:

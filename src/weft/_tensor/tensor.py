@@ -13,6 +13,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
+from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
@@ -41,6 +42,12 @@ from weft.errors import (
 _new = object.__new__
 
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
+_NO_GRAD = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+    "leaf Tensor instead."
+)
 """The error for new tensors whose element type has no gradients."""
 
 
@@ -176,14 +183,33 @@ class Tensor(TensorBase):
 
     @property
     def grad(self) -> Tensor | None:
-        """The sum of the gradients of all backward passes, or None."""
+        """The sum of the gradients of all backward passes, or None.
+
+        A warning says so where there can be none, as for the result of an operator without `retain_grad()`.
+        """
+        grad = self._grad
+        if grad is None and not (self.is_leaf or self.retains_grad):
+            warn_user(_NO_GRAD)
+        return grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        self._grad = grad
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def _grad(self) -> Tensor | None:
+        """As `grad`, without a warning."""
         tape = self._tape
         if tape is not None and (capture := ambient().capture) is not None:
             capture.reads_grad(tape)
         return None if tape is None else tape.grad
 
-    @grad.setter
-    def grad(self, grad: Tensor | None) -> None:
+    @_grad.setter
+    def _grad(self, grad: Tensor | None) -> None:
         if grad is not None:
             require_gradient(grad, self)
         elif self._tape is None:
@@ -194,12 +220,6 @@ class Tensor(TensorBase):
         if capture is not None:
             capture.writes_grad(self._tape, reads=False)
         self._tape.grad = grad
-
-    @grad.deleter
-    def grad(self) -> None:
-        self.grad = None
-
-    _grad = grad
 
     def retain_grad(self) -> None:
         """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
@@ -267,8 +287,8 @@ class Tensor(TensorBase):
         value = self._read()
         if value.tape is not None:
             changes(self, "whether a tensor requires a gradient")
-            grad, self._value, self._tape = self.grad, own(value), None
-            self.grad = grad
+            grad, self._value, self._tape = self._grad, own(value), None
+            self._grad = grad
             if self._alias is not None and self._alias.tracked:
                 sharing.detach_view(self)
         return self
@@ -345,9 +365,10 @@ class Tensor(TensorBase):
         """The elements as a NumPy array, without a copy on the CPU.
 
         It is read-only, since values are immutable: writes to it raise `ValueError`, and it does not show later writes
-        to the tensor. `numpy().copy()` may be written to.
+        to the tensor. `numpy().copy()` may be written to. A tensor that requires a gradient is refused where gradients
+        are recorded, unless `force`.
         """
-        if self.requires_grad and not force:
+        if self.requires_grad and not force and ambient().grad:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if self.device is META:
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")

@@ -11,23 +11,24 @@ from weft.autograd.grad_mode import Mode
 class detect_anomaly(Mode):
     """Raise in a backward pass at the first derivative that is NaN, and name the line of its forward operator.
 
-    Every derivative is computed and checked separately, so this is slow.
+    Every derivative is computed and checked separately, so this is slow. Without `check_nan`, nothing is checked.
     """
 
     def __init__(self, check_nan: bool = True) -> None:
-        super().__init__(anomaly=check_nan)
+        super().__init__(anomaly=True, check_nan=check_nan)
 
 
 class set_detect_anomaly(Mode):
     """Switch anomaly detection on or off: from this call on, or for a `with` block."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        super().__init__(anomaly=mode and check_nan)
-        self._before = ambient().anomaly
-        set_field(anomaly=mode and check_nan)
+        super().__init__(anomaly=mode, check_nan=check_nan)
+        state = ambient()
+        self._before = {"anomaly": state.anomaly, "check_nan": state.check_nan}
+        set_field(anomaly=mode, check_nan=check_nan)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        set_field(anomaly=self._before)
+        set_field(**self._before)

@@ -14,10 +14,10 @@ from weft._autograd.forward import pushed_forward
 from weft._autograd.graph import flows_to_before
 from weft._base.state import ambient
 from weft._lazy.value import Value, tick
-from weft._tensor.directions import require_size
+from weft._tensor.directions import require_tangent
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import entered, own
-from weft.errors import GradientError, TransformError, ValueRangeError
+from weft.errors import GradientError, TransformError
 
 
 class _Level:
@@ -80,10 +80,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise TransformError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
-    for what, x in (("primal", tensor), ("tangent", tangent)):
-        if not x.dtype.is_differentiable:
-            raise ValueRangeError(f"Expected {what} to be floating point or complex, but got: {x.dtype}")
-    require_size(tensor, tangent)
+    require_tangent(tensor, tangent)
     if not ambient().grad:
         raise GradientError("make_dual() in no_grad: tangents are taken along the tape, on which nothing is put there")
     if _tangent_of(tensor, current) is not None:

@@ -221,7 +221,8 @@ class _Derivative:
         for member in members:
             self.node.put(member)
         gradients = self._custom(cotangents)
-        if ambient().anomaly:
+        state = ambient()
+        if state.anomaly and state.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 

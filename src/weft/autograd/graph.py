@@ -19,7 +19,7 @@ from weft._tensor.node import Node as Node
 from weft._tensor.node import grad_fn_of, node_of
 from weft._tensor.saved import Packing
 from weft._tensor.tensor import Tensor
-from weft.errors import GradientError, ValueRangeError
+from weft.errors import GradientError, PreconditionError, ValueRangeError
 
 # --- saved tensors ----------------------------------------------------------------------------------------------
 
@@ -175,6 +175,11 @@ class _Gathered:
     """The gradients of several tensors in the passes that are running."""
 
     def __init__(self, tensors: list[Tensor], fn: Callable[[Sequence[Tensor | None]], None]) -> None:
+        if not all(x.requires_grad for x in tensors):
+            raise PreconditionError(
+                "Expected gradient function to be set: register_multi_grad_hook(mode='all') takes only tensors that "
+                f"require gradients, and the one at index {[x.requires_grad for x in tensors].index(False)} does not"
+            )
         self._edges = [get_gradient_edge(x) for x in tensors]
         self._fn = fn
         self._lock = threading.Lock()

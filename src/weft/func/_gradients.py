@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from weft._tensor.composite.create import ones_like, zeros_like
-from weft._tensor.directions import require_size
+from weft._tensor.directions import require_tangent
 from weft._tensor.tensor import Tensor
 from weft.errors import TransformError
 from weft.func._linearization import ArgNums, Linearization, require_tensors
@@ -45,6 +45,8 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
                 f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {value.ndim} dims. Maybe you "
                 "wanted to use the vjp or jacrev APIs instead?"
             )
+        if value.is_complex() and value.requires_grad:
+            raise TransformError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}")
         gradients = at.pulled([ones_like(value.detach())], retain_graph=False)
         (value,) = at.left([value])
         gradient = rebuilt(at.argument_structure, gradients)
@@ -101,7 +103,7 @@ def jvp(
 
 
 def checked_tangents(name: str, primals: Any, tangents: Any) -> list[Tensor]:
-    """The leaves of `tangents`; `RuntimeError` if these do not fit `primals`."""
+    """The leaves of `tangents`; `RuntimeError` if these do not fit `primals`, `ValueError` for integers."""
     if not isinstance(primals, tuple):
         raise TransformError(f"{name}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
     points, structure = flattened(primals)
@@ -119,7 +121,7 @@ def checked_tangents(name: str, primals: Any, tangents: Any) -> list[Tensor]:
             if not isinstance(x, Tensor):
                 raise TransformError(f"{name}: Expected {what} to only contain Tensors, got {type(x)}")
     for x, tangent in zip(points, leaves, strict=True):
-        require_size(x, tangent)
+        require_tangent(x, tangent)
     return [t if t.dtype is x.dtype else t.to(x.dtype) for x, t in zip(points, leaves, strict=True)]
 
 

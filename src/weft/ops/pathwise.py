@@ -45,7 +45,7 @@ def _integral(integrand: Callable[[Array], Array], left: Array, scale: Array) ->
     return -sign * scale * (weights * integrand(sign * scale * nodes)).sum(0)
 
 
-def _gamma_slope(a: Array, x: Array) -> Array:
+def gamma_slope(a: Array, x: Array) -> Array:
     """The derivative of a gamma draw, by the density `exp(a z - e**z)` of its logarithm z; d is z - log x.
 
     To the right, the density falls like `exp(-v)` with v = x expm1(d), over which the integral is taken there. A draw
@@ -58,8 +58,9 @@ def _gamma_slope(a: Array, x: Array) -> Array:
     scale = jnp.where(left, 1 / width, jnp.maximum(x, 1) / (width + 1))
 
     def integrand(step: Array) -> Array:
-        d = jnp.where(left, step, jnp.log1p(step / x))
-        v = jnp.where(left, x * jnp.expm1(step), step)
+        back, ahead = jnp.where(left, step, 0), jnp.where(left, 0, step)  # so that no derivative overflows
+        d = back + jnp.log1p(ahead / x)
+        v = x * jnp.expm1(back) + ahead
         return jnp.exp(a * d - v) * (d + jnp.log(x) - digamma(a)) / jnp.where(left, 1, x + v)
 
     return jnp.where(inside, -x * _integral(integrand, left, scale), 0)
@@ -88,7 +89,7 @@ def _beta_slope(x: Array, a: Array, b: Array) -> Array:
 def standard_gamma_grad(input: Array, output: Array) -> Array:
     """The derivatives of gamma draws `output` with respect to their shape parameters `input`."""
     require(input, "_standard_gamma_grad_cpu", FLOAT)
-    return _gamma_slope(input, output)
+    return gamma_slope(input, output)
 
 
 @jax.custom_jvp
@@ -99,13 +100,13 @@ def _gamma_draws(a: Array, key: Array) -> Array:
 @_gamma_draws.defjvp
 def _gamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     draws = _gamma_draws(*primals)
-    return draws, _gamma_slope(primals[0], draws) * tangents[0]
+    return draws, gamma_slope(primals[0], draws) * tangents[0]
 
 
 def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
     """As that of the body, without a second draw."""
     del key
-    return (g * _gamma_slope(input, out),)
+    return (g * gamma_slope(input, out),)
 
 
 @defop("_standard_gamma", arithmetic=Arithmetic.OWN, dims=pointwise, method=False, vjp=_standard_gamma_vjp)

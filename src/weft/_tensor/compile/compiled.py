@@ -39,7 +39,7 @@ from weft.errors import CompileError, PreconditionError
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
-_MODES = ("grad", "inference", "anomaly", "autocast")
+_MODES = ("grad", "inference", "anomaly", "check_nan", "autocast")
 _recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("recompiles", "graph_breaks"))
 
 
@@ -309,7 +309,8 @@ def compile(
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    return state.grad, state.inference, state.anomaly, state.autocast.apart(), default_dtype(), default_device()
+    modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
+    return *modes, default_dtype(), default_device()
 
 
 def _refresh(result: Any, capture: Capture) -> None:
