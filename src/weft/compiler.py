@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft._base.state import ambient
-from weft._tensor.compile import Compiled, functions
+from weft._tensor.compile import functions
 from weft._tensor.compile import compile as compile
 from weft._tensor.compile import set_stance as set_stance
 from weft._tensor.convert import tensor
@@ -49,7 +49,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """
     if fn is None:
         return lambda function: disable(function, recursive, reason=reason)
-    function = fn._function if isinstance(fn, Compiled) else fn
+    function = getattr(fn, "_orig_mod", fn)
     name = getattr(function, "__name__", type(function).__name__)
 
     @wraps(function)
