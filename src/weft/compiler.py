@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft._base.state import ambient
-from weft._tensor.compile import functions
 from weft._tensor.compile import compile as compile
+from weft._tensor.compile import functions
 from weft._tensor.compile import set_stance as set_stance
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor

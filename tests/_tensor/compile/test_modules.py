@@ -20,7 +20,8 @@ def pair():
 
 def test_it_is_a_module_whose_child_is_the_module(pair):
     module, compiled = pair
-    assert isinstance(compiled, OptimizedModule) and isinstance(compiled, nn.Module)
+    assert isinstance(compiled, OptimizedModule)
+    assert isinstance(compiled, nn.Module)
     assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
     assert dict(compiled.named_modules()) == {"": compiled, "_orig_mod": module}
     assert repr(compiled) == f"OptimizedModule(\n  (_orig_mod): {module}\n)"
@@ -46,7 +47,9 @@ def test_it_can_be_a_part_of_modules(pair):
 
 def test_its_attributes_are_the_modules(pair):
     module, compiled = pair
-    assert compiled.weight is module.weight and compiled.in_features == 2 and "in_features" in dir(compiled)
+    assert compiled.weight is module.weight
+    assert compiled.in_features == 2
+    assert "in_features" in dir(compiled)
     compiled.extra = nn.Parameter(torch.ones(1))
     assert list(module._parameters) == ["weight", "bias", "extra"]
     del compiled.extra
@@ -59,15 +62,20 @@ def test_its_attributes_are_the_modules(pair):
 
 def test_what_changes_the_whole_tree_returns_it(pair):
     module, compiled = pair
-    assert compiled.eval() is compiled and not module.training and not compiled.training
-    assert compiled.train() is compiled and module.training
-    assert compiled.to(torch.float64) is compiled and module.weight.dtype is torch.float64
-    assert compiled.requires_grad_(False) is compiled and not module.weight.requires_grad
+    assert compiled.eval() is compiled
+    assert not module.training
+    assert not compiled.training
+    assert compiled.train() is compiled
+    assert module.training
+    assert compiled.to(torch.float64) is compiled
+    assert module.weight.dtype is torch.float64
+    assert compiled.requires_grad_(False) is compiled
+    assert not module.weight.requires_grad
     assert compiled.apply(lambda _: None) is compiled
 
 
 def test_hooks_run_around_the_captured_call(pair):
-    module, compiled = pair
+    compiled = pair[1]
     calls = []
     compiled.register_forward_hook(lambda called, args, output: calls.append(called))
     for _ in range(3):
@@ -79,7 +87,8 @@ def test_hooks_run_around_the_captured_call(pair):
 def test_it_is_copied_and_pickled_with_its_module(pair, duplicate):
     x = torch.ones(1, 2)
     other = duplicate(pair[1])
-    assert isinstance(other, OptimizedModule) and other._orig_mod is not pair[0]
+    assert isinstance(other, OptimizedModule)
+    assert other._orig_mod is not pair[0]
     assert other._orig_mod is other.forward._orig_mod
     assert torch.equal(other(x), pair[0](x))
 
