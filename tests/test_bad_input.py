@@ -34,6 +34,21 @@ BAD_CALLS = [
     ("torch.ones(2, dtype=torch.int64).add_(1.5)", RuntimeError, "result type Float can't be cast to the desired"),
     ("torch.ones(2).requires_grad_().numpy()", RuntimeError, "Can't call numpy\\(\\) on Tensor that requires grad"),
     ("torch.tensor([[1], [1, 2]])", ValueError, r"expected sequence of length 1 at dim 1 \(got 2\)"),
+    ("torch.linalg.norm(torch.ones(2, 3, 4), 'fro')", RuntimeError, "the input must be 1D or 2D. Got 3D."),
+    ("torch.linalg.norm(torch.ones(2, 3, 4), 'nuc')", RuntimeError, "the input must be 1D or 2D. Got 3D."),
+    ("torch.nn.functional.pad(torch.ones(2, 3), (1, 1), mode='a')", NotImplementedError, "Unrecognised padding mode a"),
+    ("torch.floor(torch.tensor([1j]))", NotImplementedError, "floor is not supported for complex inputs"),
+    ("torch.max(torch.tensor([1j]))", NotImplementedError, "does not support complex input"),
+    (
+        "torch.nn.functional.adaptive_avg_pool2d(torch.zeros(1, 4, 4), (2, 2, 2))",
+        ValueError,
+        "Input dimension should be at least 4",
+    ),
+    ("torch.symeig(torch.eye(2))", RuntimeError, r"symeig: .* is now removed; use torch\.linalg\.eigh"),
+    ("torch.eye(2).eig()", RuntimeError, r"eig: .* is now removed; use torch\.linalg\.eig,"),
+    ("torch.eye(2).lstsq(torch.eye(2))", RuntimeError, r"lstsq: .* is now removed; use torch\.linalg\.lstsq"),
+    ("torch.solve(torch.eye(2), torch.eye(2))", RuntimeError, r"solve: .* is now removed; use torch\.linalg\.solve"),
+    ("torch.matrix_rank(torch.eye(2))", RuntimeError, r"removed; use torch\.linalg\.matrix_rank"),
     ("torch.save({}, '/nonexistent/x.weft')", RuntimeError, "Parent directory /nonexistent does not exist"),
 ]
 

@@ -85,7 +85,7 @@ def reset() -> None:
 
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
-    """The names of compilers: XLA alone. `compile` accepts all names, and takes XLA."""
+    """The names of compilers: XLA alone. `compile` accepts PyTorch's names, too, and takes XLA."""
     return ["xla"]
 
 
