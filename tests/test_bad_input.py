@@ -18,6 +18,8 @@ BAD_CALLS = [
     ("torch.cat([torch.ones(2, 2), torch.ones(2, 3)])", RuntimeError, "must match except in dimension 0"),
     ("torch.ones(2).sum(3)", IndexError, r"Dimension out of range \(expected to be in range of \[-1, 0\], but got 3\)"),
     ("torch.softmax(torch.ones(2), dim='a')", TypeError, r"softmax\(\): argument 'dim' must be int, not str$"),
+    ("torch.softmax(torch.ones(2))", TypeError, r"^softmax\(\) missing 1 required positional argument: 'dim'$"),
+    ("torch.softmax(torch.ones(2), 0, axis=0)", TypeError, r"^softmax\(\) got an unexpected keyword argument 'axis'$"),
     ("torch.zeros(2.5)", TypeError, r"zeros\(\): argument 'size' must be tuple of ints, not float"),
     ("torch.zeros('a')", TypeError, r"zeros\(\): argument 'size' must be tuple of ints, not str"),
     ("torch.randn(2, generator=3)", TypeError, "argument 'generator' must be Generator, not int"),

@@ -398,6 +398,5 @@ def test_tensors_are_shown_with_all_examples():
     assert texts == [one, "tensor([1.])", two]
     texts.clear()
     weft.vmap(weft.vmap(function))(weft.ones(1, 1, 1))
-    assert texts[0] == (
-        "BatchedTensor(lvl=2, bdim=0, value=\n    BatchedTensor(lvl=1, bdim=0, value=\n        tensor([[[1.]]])\n    )\n)"
-    )
+    inner = "    BatchedTensor(lvl=1, bdim=0, value=\n        tensor([[[1.]]])\n    )"
+    assert texts[0] == f"BatchedTensor(lvl=2, bdim=0, value=\n{inner}\n)"

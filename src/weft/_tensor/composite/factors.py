@@ -6,6 +6,7 @@ from typing import Any
 
 from weft._tensor.codegen import composite, op
 from weft._tensor.named_results import named_result
+from weft._tensor.overriding import require_not_overridden
 from weft._tensor.tensor import Tensor
 from weft.errors import NotDefinedError, ShapeError, ValueRangeError
 from weft.ops._table import CPU_FLOAT32, OTHER_OUT, TABLE
@@ -129,6 +130,7 @@ def _removed(name: str, advice: str, method: bool = True) -> None:
 
     @composite(name, doc=f"Raises `RuntimeError`: {advice}.", method=method, over=name in TABLE)
     def removed(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        require_not_overridden(input)
         raise NotDefinedError(text)
 
 
