@@ -111,3 +111,22 @@ def test_names_of_pytorchs_guards_and_backends():
     assert compiler.get_default_backend() == "xla"
     region = compiler.nested_compile_region(lambda x: x * 2)
     assert torch.compile(lambda x: region(x) + 1)(torch.ones(1)).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"backend": "foo"}, RuntimeError, r"^Invalid backend: 'foo'; choose one of xla, inductor, "),
+        ({"mode": "foo"}, RuntimeError, r"^Unrecognized mode=foo, should be one of: default, lite, reduce-overhead, "),
+        ({"mode": "default", "options": {}}, RuntimeError, r"^Either mode or options can be specified, but both can't"),
+        ({"dynamic": "a"}, AssertionError, r"^compile: expected dynamic to be a bool or None, got <class 'str'>$"),
+    ],
+)
+def test_what_pytorch_does_not_take_is_refused(options, kind, text):
+    with pytest.raises(kind, match=text):
+        torch.compile(abs, **options)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager", "cudagraphs", lambda graph, inputs: graph])
+def test_pytorchs_backends_are_taken(backend):
+    assert torch.compile(lambda x: x + 1, backend=backend, dynamic=True)(torch.ones(1)).tolist() == [2]

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft._base.state import ambient
-from weft._tensor.compile import Compiled, functions
 from weft._tensor.compile import compile as compile
+from weft._tensor.compile import functions
 from weft._tensor.compile import set_stance as set_stance
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -49,7 +49,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """
     if fn is None:
         return lambda function: disable(function, recursive, reason=reason)
-    function = fn._function if isinstance(fn, Compiled) else fn
+    function = getattr(fn, "_orig_mod", fn)
     name = getattr(function, "__name__", type(function).__name__)
 
     @wraps(function)
@@ -85,7 +85,7 @@ def reset() -> None:
 
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
-    """The names of compilers: XLA alone. `compile` accepts all names, and takes XLA."""
+    """The names of compilers: XLA alone. `compile` accepts PyTorch's names, too, and takes XLA."""
     return ["xla"]
 
 

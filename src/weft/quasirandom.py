@@ -33,7 +33,8 @@ class SobolEngine:
             )
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.num_generated = 0
-        entropy = default_generator.draw() if scramble and seed is None else (seed or 0) % 2**64
+        drawn = default_generator.draw() if scramble and seed is None else (seed or 0,)
+        entropy = [n % 2**64 for n in drawn]
         self._sequence = qmc.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, rng=np.random.default_rng(entropy))
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: DType | None = None) -> Tensor:

@@ -14,6 +14,7 @@ import pytest
 import weft
 from weft import Tensor, nn, tensor
 from weft.utils import dlpack
+from weft.xla._random import get_rng_state, set_rng_state
 
 
 def test_copies_of_a_leaf():
@@ -312,3 +313,34 @@ def test_dlpack_copies_when_asked():
     assert own._array().unsafe_buffer_pointer() != pointer
     assert weft.from_dlpack(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
     assert np.from_dlpack(x > 0).dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    ("seed", "initial"), [(2**63, 2**63), (-1, 2**64 - 1), (2**64 - 1, 2**64 - 1), (-(2**63), 2**63), (5, 5)]
+)
+def test_all_64_bits_of_a_seed_count(seed, initial):
+    generator = weft.Generator().manual_seed(seed)
+    assert generator.initial_seed() == initial
+    state, first = generator.get_state(), weft.rand(3, generator=generator).tolist()
+    assert first != weft.rand(3, generator=weft.Generator().manual_seed(initial % 2**63 ^ 1)).tolist()
+    assert first == weft.rand(3, generator=weft.Generator().manual_seed(initial)).tolist()
+    generator.set_state(state)
+    assert (generator.initial_seed(), weft.rand(3, generator=generator).tolist()) == (initial, first)
+    assert pickle.loads(pickle.dumps(generator)).initial_seed() == initial
+
+
+def test_a_seeds_highest_bit_counts_for_every_kind_of_draw():
+    def draws(seed):
+        weft.manual_seed(seed)
+        compiled = weft.compile(lambda x: x + weft.rand(2))
+        rows = weft.vmap(lambda x: x + weft.rand(2), randomness="different")(weft.zeros(2))
+        sobol = weft.quasirandom.SobolEngine(1, scramble=True).draw(1)
+        numbers = [compiled(weft.zeros(2)).tolist() for _ in range(3)]
+        return weft.randperm(20).tolist(), rows.tolist(), sobol.item(), numbers, get_rng_state() >> 64
+
+    low, high = draws(0), draws(2**63)
+    assert all(a != b for a, b in zip(low[:-1], high[:-1], strict=True))
+    assert low[-1] == high[-1] == 6
+    assert (weft.initial_seed(), get_rng_state() % 2**64) == (2**63, 2**63)
+    set_rng_state(get_rng_state())
+    assert draws(2**63) == high

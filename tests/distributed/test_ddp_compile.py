@@ -43,7 +43,7 @@ def trained(make, whole=lambda step: step):
         step = whole(step)
         for x in weft.arange(12.0 * STEPS).reshape(STEPS, 4, 3).sin():
             step(x[rank::2].clone())
-        return {name: value.tolist() for name, value in model.state_dict().items()}
+        return {name.replace("_orig_mod.", ""): value.tolist() for name, value in model.state_dict().items()}
 
     return dist.run_threads(body)
 

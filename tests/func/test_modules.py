@@ -34,6 +34,39 @@ def test_gradients_flow_to_the_stand_ins():
     assert net(weft.ones(1)).tolist() == [4]
 
 
+class Symmetric(nn.Module):
+    def forward(self, x):
+        return x.triu() + x.triu(1).T
+
+
+class Invertible(Symmetric):
+    def right_inverse(self, x):
+        return x.triu()
+
+
+def test_a_parametrized_tensor_is_set_by_its_inverse():
+    x, stand_in = weft.ones(1, 2), weft.tensor([[1.0, 2.0], [2.0, 5.0]])
+    layers = [nn.Linear(2, 2, bias=False) for _ in range(2)]
+    layers[0] = nn.utils.parametrizations.weight_norm(layers[0])
+    nn.utils.parametrize.register_parametrization(layers[1], "weight", Invertible())
+    for layer in layers:
+        before = layer(x).tolist()
+        result = func.functional_call(layer, {"weight": stand_in}, x)
+        assert weft.allclose(result, weft.tensor([[3.0, 7.0]]))
+        assert layer(x).tolist() == before
+    layer = nn.Linear(2, 2)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    before = layer(x).tolist()
+    with pytest.raises(RuntimeError, match=r"^parametrization Symmetric does not implement right_inverse\.$"):
+        func.functional_call(layer, {"bias": weft.zeros(2), "weight": stand_in}, x)
+    assert layer(x).tolist() == before
+
+
+def test_only_tensors_are_replaced():
+    with pytest.raises(TypeError, match=r"^attribute `in_features`: 1 is not an instance of torch\.Tensor$"):
+        func.functional_call(nn.Linear(1, 1), {"in_features": weft.ones(1)}, weft.ones(1))
+
+
 def test_tied_names_share_a_stand_in_unless_told_otherwise():
     net, three, five = Net(), weft.full((1,), 3.0), weft.full((1,), 5.0)
     x = weft.ones(1)

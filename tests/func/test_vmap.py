@@ -382,3 +382,31 @@ def test_hooks_within_are_for_passes_within():
 def test_errors_are_of_one_class():
     with pytest.raises(TransformError):
         vmap(lambda a: a.item())(X[0])
+
+
+def test_a_tensor_of_an_example_has_no_elements_outside():
+    left = []
+    assert weft.vmap(lambda x: left.append(x) or x.sum())(weft.ones(2, 3)).tolist() == [3, 3]
+    assert left[0].shape == (3,)
+    for use in (lambda x: x.tolist(), lambda x: (x + 1).tolist(), lambda x: (x * weft.ones(3)).sum().item(), repr):
+        with pytest.raises(RuntimeError, match=r"^vmap: a tensor that stands for one example has left the function"):
+            use(left[0])
+    assert (weft.ones(2) + 1).tolist() == [2, 2]
+
+
+def test_tensors_are_shown_with_all_examples():
+    texts = []
+    shared = weft.zeros(1)
+
+    def function(x):
+        texts.extend([str(x), f"{shared + 1}", repr(x * 2)])
+        return x.sum()
+
+    weft.vmap(function)(weft.ones(2, 3))
+    rows = "    tensor([[{0}., {0}., {0}.],\n            [{0}., {0}., {0}.]])"
+    one, two = (f"BatchedTensor(lvl=1, bdim=0, value=\n{rows.format(n)}\n)" for n in (1, 2))
+    assert texts == [one, "tensor([1.])", two]
+    texts.clear()
+    weft.vmap(weft.vmap(function))(weft.ones(1, 1, 1))
+    inner = "    BatchedTensor(lvl=1, bdim=0, value=\n        tensor([[[1.]]])\n    )"
+    assert texts[0] == f"BatchedTensor(lvl=2, bdim=0, value=\n{inner}\n)"

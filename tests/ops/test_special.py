@@ -275,3 +275,17 @@ def test_ends_of_the_range():
     largest = weft.finfo(weft.float32).max
     assert weft.erfc(weft.tensor([largest, -largest, 3.3895314e38, 2e38, 1e20])).tolist() == [0, 2, 0, 0, 0]
     assert weft.log1p(weft.tensor([-0.0, 0.0], dtype=weft.float64)).signbit().tolist() == [True, False]
+
+
+def test_zeta_of_negative_numbers_and_whole_powers():
+    """Its terms with negative numbers, summed one by one."""
+    for x, q in [(2.0, -1.5), (4.0, -0.5), (3.0, -20.25), (5.0, -3.75), (2.0, -1000.25)]:
+        count = int(1 - np.floor(q))
+        other = weft.tensor(q, dtype=weft.float64, requires_grad=True)
+        value = special.zeta(weft.tensor(x, dtype=weft.float64), other)
+        expected = sum((q + k) ** -x for k in range(count)) + scipy.special.zeta(x, q + count)
+        np.testing.assert_allclose(value.item(), expected, rtol=1e-12)
+        value.backward()
+        slope = -x * (sum((q + k) ** -(x + 1) for k in range(count)) + scipy.special.zeta(x + 1, q + count))
+        np.testing.assert_allclose(other.grad.item(), slope, rtol=1e-12)
+    assert np.isnan(special.zeta(weft.tensor(2.5), weft.tensor(-1.5)).item())

@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import re
+import warnings
 
 import pytest
 
@@ -365,7 +366,6 @@ REFUSED = [
         ValueError,
         "some parameters appear in more than one parameter group",
     ),
-    ("optim.SGD([x, x])", ValueError, "optimizer contains a parameter group with duplicate parameters"),
     ("optim.SGD([x]).add_param_group(3)", TypeError, "param_group must be a dict, but got <class 'int'>"),
     ("optim.SGD([('x', x), weft.ones(1)])", ValueError, "all optimizer params should be with/without names. Some"),
     (
@@ -499,3 +499,23 @@ def test_an_optimizer_of_the_user_runs_hooks_once_and_computes_its_step(kind, ex
 def test_the_base_does_not_step():
     with pytest.raises(NotImplementedError):
         optim.Optimizer([weft.ones(1)], {}).step()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("SGD", 0.36), ("Adam", 0.6030201), ("Adagrad", 0.7335674)])
+def test_a_parameter_that_comes_twice_is_updated_twice(name, expected):
+    """The numbers are PyTorch's."""
+    x, y = (weft.ones(1, requires_grad=True) for _ in range(2))
+    with pytest.warns(UserWarning, match="^optimizer contains a parameter group with duplicate parameters"):
+        optimizer = getattr(optim, name)([x, y, x], lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = getattr(optim, name)([y.detach().clone().requires_grad_()], lr=0.1)
+    other = alone.param_groups[0]["params"][0]
+    for _ in range(2):
+        for each in (optimizer, alone):
+            each.zero_grad()
+        (x.square() + y.square() + other.square()).sum().backward()
+        for each in (optimizer, alone):
+            each.step()
+    assert x.item() == pytest.approx(expected, abs=1e-6)
+    assert y.item() == other.item()

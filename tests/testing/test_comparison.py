@@ -117,3 +117,13 @@ def test_the_older_form():
         assert_allclose([1.0, float("nan")], T([1.0, float("nan")]))
     with pytest.warns(FutureWarning), pytest.raises(AssertionError):
         assert_allclose([1.0], T([2.0]))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_older_form_has_larger_tolerances():
+    for dtype, difference in [(torch.float16, 1.5e-3), (torch.float32, 5e-5), (torch.float64, 5e-6)]:
+        assert_allclose(T([1.0], dtype=dtype), T([1.0 + difference], dtype=dtype))
+        with pytest.raises(AssertionError):
+            assert_allclose(T([1.0], dtype=dtype), T([1.0 + 4 * difference], dtype=dtype))
+    with pytest.raises(AssertionError):
+        assert_allclose(T([1]), T([2]))

@@ -305,3 +305,17 @@ def test_helpers_of_old_programs():
     with pytest.warns(UserWarning, match="Gradients will be None"):
         check_backward_validity([weft.ones(1)])
     check_backward_validity([x])
+
+
+@pytest.mark.parametrize(
+    ("segments", "options", "text"),
+    [
+        (2, {}, "^checkpoint_sequential: expected from 1 segment to 1, the number of functions, got 2$"),
+        (0, {}, "^checkpoint_sequential: expected from 1 segment to 1, the number of functions, got 0$"),
+        (2, {"foo": 1}, "^Unexpected keyword arguments: foo$"),
+    ],
+)
+def test_a_chain_has_a_function_for_each_segment(segments, options, text):
+    chain = weft.nn.Sequential(weft.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match=text):
+        checkpoint_sequential(chain, segments, weft.ones(1, 1), use_reentrant=False, **options)

@@ -31,6 +31,7 @@ from weft._tensor.convert import existing, from_host
 from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.inplace import inplace_of
 from weft._tensor.named_results import tuple_of
+from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.overriding import dispatched, require_not_overridden, twin
 from weft._tensor.scalar import number
@@ -90,6 +91,8 @@ _NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
 _SCOPE: dict[str, Any] = {
     **arguments.SCOPE,
     "_ONE": ONE,
+    "_required": REQUIRED,
+    "_one_of": one_of,
     "_Exact": Exact,
     "_many": many,
     "_operand": operand,
@@ -181,15 +184,6 @@ def _variadic(op: OpDef) -> str:
     return ""
 
 
-_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
-
-
-def _numpy_names(op: OpDef) -> dict[str, str]:
-    """NumPy's names of parameters, by PyTorch's names; PyTorch accepts both as keywords."""
-    optional = {p.name for p in op.params if p.default is not REQUIRED}
-    return {name: theirs for name, theirs in _NUMPY_NAMES.items() if name in optional}
-
-
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
@@ -207,7 +201,7 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
         keywords.append("generator=None")
     if op.factory:
         keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
-    keywords += [f"{theirs}=None" for theirs in _numpy_names(op).values()]
+    keywords += [f"{theirs}=None" for theirs in numpy_names_of(op.params).values()]
     if not op.view and not op.factory:
         keywords.append("out=None")
     if keywords and not variadic:
@@ -217,7 +211,8 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
 
 def _source(op: OpDef, name: str) -> str:
     variadic = _variadic(op)
-    lines = [f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None" for ours, theirs in _numpy_names(op).items()]
+    names = numpy_names_of(op.params).items()
+    lines = [f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None" for ours, theirs in names]
     if op.out_decides:
         lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
     lines.append("_inputs = []")
@@ -244,7 +239,7 @@ def _source(op: OpDef, name: str) -> str:
             tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
             lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
-    head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
+    head = ", ".join(with_axis(op, name, signature_text(op, lambda p: f"d_{p.name}"), lines))
     if op.older:
         head = head.replace("*, ", "*_more, ", 1)
         places = ", ".join(p.name for p in op.params if not p.keyword_only)
@@ -431,6 +426,9 @@ def _bound(
         read = _read(inspect.signature(body).parameters, separate)
         call = f"if out is None: {call}\n            with _not_cast(): result = {body_call}\n            "
         call += f"return _write_out(out, result, _text, {read})"
+    for ours, theirs in (numpy_names_of(of_body) if module in WITH_NUMPY_NAMES else {}).items():
+        head += [f"{theirs}=None"] if has_star or "*" in head else ["*", f"{theirs}=None"]
+        call = f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None\n            {call}"
     source = (
         f"def bound({', '.join(head)}):\n    try:\n        try:\n            {call}\n"
         f"        except _LEAKS as error:\n            raise _leaked({name!r}, error, ({values}))\n"

@@ -215,7 +215,10 @@ def _suffixes(tensor: Tensor) -> Iterator[str]:
 
 
 def show(tensor: Tensor) -> str:
-    """The text of `repr(tensor)`. Waits for the elements."""
+    """The text of `repr(tensor)`. Waits for the elements; a capture may show what a tensor stands for."""
+    shown_by = getattr(ambient().capture, "show", None)
+    if shown_by is not None:
+        return shown_by(tensor, show)
     name = type(tensor).__name__
     prefix = "tensor(" if name in ("Tensor", "Parameter", "Buffer") else f"{name}("
     indent = len(prefix)

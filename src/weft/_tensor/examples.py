@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import jax
@@ -337,6 +338,16 @@ class Examples:
             self._around.needs_elements(outer, decides=decides)
         with using(**self._modes):
             value.array = realize.raw_array(outer)
+
+    def show(self, tensor: Tensor, text: Callable[[Tensor], str]) -> str:
+        """The text of a tensor with all examples, as PyTorch shows it; `text` gives that of the caller's tensors."""
+        whole, differs = self.result_of(tensor)
+        with using(**self._modes):
+            inner = text(whole)
+        level, around = 1, self._around
+        while isinstance(around, Examples):
+            level, around = level + 1, around._around
+        return f"BatchedTensor(lvl={level}, bdim=0, value=\n{indent(inner, '    ')}\n)" if differs else inner
 
     def needs_value(self, what: str = "a tensor's value") -> None:
         """The function needs something that is not recorded."""

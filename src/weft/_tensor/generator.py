@@ -16,11 +16,11 @@ from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, SettingError, ValueRangeError
 
-_MASK = (1 << 63) - 1
+_SEEDS = 1 << 64
 
 
 class _State:
-    """The state of a generator."""
+    """The state of a generator. The seed's 64 bits are those of a signed number, as programs take it."""
 
     __slots__ = ("offset", "seed")
 
@@ -51,12 +51,12 @@ class Generator:
         return device_class(self._device) if self._device is not None else CPU
 
     def manual_seed(self, seed: int) -> Generator:
-        """Restart from a seed."""
+        """Restart from a seed of 64 bits, signed or not: -1 and 2**64 - 1 are the same."""
         if not isinstance(seed, int):
             raise SettingError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if not -(2**63) <= seed < 2**64:
             raise ValueRangeError(f"Overflow when unpacking long long: the seed is {seed}")
-        self.restore((seed & _MASK, 0))
+        self.restore(((seed + (_SEEDS >> 1)) % _SEEDS - (_SEEDS >> 1), 0))
         return self
 
     def seed(self) -> int:
@@ -66,9 +66,9 @@ class Generator:
         return seed
 
     def initial_seed(self) -> int:
-        """The seed from which the generator was started."""
+        """The seed from which the generator was started, at least 0 and below 2**64."""
         depends_on("a generator's state")
-        return self._state.seed
+        return self._state.seed % _SEEDS
 
     def draw(self) -> tuple[int, int]:
         """Take a draw: returns its seed and number."""

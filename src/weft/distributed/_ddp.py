@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from weft._base.state import ambient
-from weft._tensor.compile import Compiled
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
@@ -31,6 +30,7 @@ from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
+from weft.nn._optimized import OptimizedModule
 
 _OUTSIDE = (
     "the ranks that a DistributedDataParallel averages over (compile the module that it wraps, "
@@ -96,10 +96,7 @@ class DistributedDataParallel(Module, Joinable):
             forward_sync_buffers,
         )
         limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
-        if isinstance(module, Compiled):
-            self._compiled_module, module = module, module._function
-        else:
-            self._compiled_module = None
+        self._compiled_module: Any = None
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         trained = require_module(module, self.parameters_to_ignore, device_ids, output_device)
         self.module, self.dim, self.device = module, dim, trained[0][1].device
@@ -258,7 +255,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _compiled(self, compile: Callable[[Any], Any]) -> Any:
         """The result of `weft.compile` for a replica."""
-        return _CompiledReplica(self, compile(self.module))
+        return OptimizedModule(self, _CompiledReplica(self, compile(self.module)))
 
     # --- uneven inputs ----------------------------------------------------------------------------------------
 
@@ -357,7 +354,7 @@ class _ReplicaJoinHook(JoinHook):
 
 
 class _CompiledReplica:
-    """A replica whose module is compiled for calls of this object. All other attributes are the replica's."""
+    """The call of a replica whose module is compiled."""
 
     def __init__(self, replica: DistributedDataParallel, module: Any) -> None:
         self._replica = replica
@@ -370,9 +367,6 @@ class _CompiledReplica:
             return replica(*args, **kwargs)
         finally:
             replica._compiled_module = before
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._replica, name)
 
 
 def _require_hook(hook: Any) -> None:

@@ -26,7 +26,8 @@ def functional_call(
 
     The names are the keys of one dict or of several; gradients flow to the new tensors. `args` is a tuple of arguments,
     or one argument. With `tie_weights`, a tensor that has several names is replaced under all of them. With `strict`,
-    missing and unknown names are errors.
+    missing and unknown names are errors. A parametrized tensor is set by `right_inverse`, so that its gradients do not
+    flow; `RuntimeError` without one.
     """
     dicts = parameter_and_buffer_dicts
     if not isinstance(dicts, dict):

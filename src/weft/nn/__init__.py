@@ -1,6 +1,7 @@
 """Layers, losses, and the base class of models."""
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft.nn import _optimized as _optimized
 from weft.nn import functional as functional
 from weft.nn import init as init
 from weft.nn import modules as modules

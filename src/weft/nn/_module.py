@@ -40,6 +40,8 @@ class Module(Lookup):
     """Attributes that a captured call does not read."""
     dump_patches: bool = False
     """Whether PyTorch says how the source of a loaded module has changed; it never does so here."""
+    _compiled: Any
+    """The result of `weft.compile` for a module; `weft.nn._optimized` sets it."""
     call_super_init: bool = False
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
 

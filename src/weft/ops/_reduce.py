@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DimError, DTypeError
+from weft.errors import DimError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Rule, Sizes, reduces
 from weft.ops._jax import broadcasted_iota
 
@@ -71,7 +71,7 @@ def positions(shape: Sizes, dim: int) -> jax.Array:
 def require_real(x: jax.Array, text: str) -> None:
     """Refuse complex inputs, which have no order."""
     if is_complex(x.dtype):
-        raise DTypeError(text)
+        raise UnsupportedDTypeError(text)
 
 
 def require_sized(name: str, shape: Sizes, dim: Any) -> None:

@@ -43,9 +43,9 @@ def require(array: jax.Array, kernel: str, *categories: int) -> None:
 
 
 def refuse_complex(array: jax.Array, text: str) -> None:
-    """Raise `DTypeError` with this text for complex numbers."""
+    """Raise `UnsupportedDTypeError` with this text for complex numbers."""
     if category(array) == COMPLEX:
-        raise DTypeError(text)
+        raise UnsupportedDTypeError(text)
 
 
 def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:

@@ -269,6 +269,8 @@ def _adapted(numpy: Any, size: int, count: int) -> tuple[Any, Any]:
 
 def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
     values = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    if n > 1 and input.ndim <= len(values) and not isinstance(output_size, int | None):
+        raise ValueRangeError(f"Input dimension should be at least {len(values) + 1}")
     if len(values) not in (1, n):
         if n == 1:
             raise ShapeError(f"{op}() argument 'output_size' should contain one int (got {len(values)})")
@@ -277,8 +279,6 @@ def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
             if "max" in op
             else f"{op}: output_size must be {n}"
         )
-    if n > 1 and input.ndim <= len(values) and not isinstance(output_size, int | None):
-        raise ValueRangeError(f"Input dimension should be at least {len(values) + 1}")
     if input.ndim not in (n + 1, n + 2):
         if n == 1:
             raise ShapeError(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import OutOfRangeError, ShapeError, UnsupportedShapeError
+from weft.errors import OutOfRangeError, ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes, require_sizes
 from weft.ops._memory import require_room
 from weft.ops._neural import like, require_space, wide
@@ -45,7 +45,7 @@ def _check_pad(input: Array, pad: Shape, mode: str) -> None:
     if mode == "constant":
         return
     if mode not in ("reflect", "replicate", "circular"):
-        raise OutOfRangeError(f"Unrecognised padding mode {mode}")
+        raise UnsupportedCallError(f"Unrecognised padding mode {mode}")
     if len(pad) not in (2, 4, 6) or input.ndim - len(pad) // 2 not in (1, 2):
         raise UnsupportedShapeError(
             f"Padding size {len(pad)} is not supported for {input.ndim}D input tensor.\n"

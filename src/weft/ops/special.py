@@ -93,10 +93,17 @@ def _zeta_by_sum(x: Array, q: Array) -> Array:
 
 @jax.custom_jvp
 def _zeta(x: Array, q: Array) -> Array:
-    """Poles at whole numbers q <= 0; NaN for x < 1, and where a power of a negative number is none."""
+    """Poles at whole numbers q <= 0; NaN for x < 1, and where a power of a negative number is none.
+
+    For other q < 0 and whole x, the terms of negative numbers are a part of another series of positive ones.
+    """
     whole = jnp.floor(q) == q
-    value = _zeta_by_sum(x, jnp.where(q > 0, q, 1))
-    value = jnp.where(q > 0, value, jnp.where(whole, jnp.inf, jnp.nan))
+    part = jnp.floor(q) - q + 1  # what negative numbers q + k are above whole ones, counted from zero
+    left = (q < 0) & ~whole
+    value = _zeta_by_sum(x, jnp.where(left, 1 - part, jnp.where(q > 0, q, 1)))
+    negative = _zeta_by_sum(x, jnp.where(left, part, 1)) - _zeta_by_sum(x, jnp.where(left, 1 - q, 1))
+    sign = jnp.where(jnp.floor(x) == x, 1 - 2 * jnp.mod(x, 2), jnp.nan)
+    value = jnp.where(left, value + sign * negative, jnp.where(q > 0, value, jnp.inf))
     return jnp.where(x == 1, jnp.inf, jnp.where(x > 1, value, jnp.nan))
 
 

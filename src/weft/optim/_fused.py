@@ -202,12 +202,17 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
-    """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind."""
-    marks: list[tuple[Any, Any, Any]] = []
+    """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind.
+
+    A parameter that comes several times is in several groups, since each update starts from the one before.
+    """
+    marks: list[tuple[Any, Any, Any, int]] = []
     groups: list[list[Any]] = []
+    times: dict[int, int] = {}
     for param in params:
         aval = param._read().aval
-        mark = (aval.device, aval.mesh, kind(param))
+        before = times[id(param)] = times.get(id(param), -1) + 1
+        mark = (aval.device, aval.mesh, kind(param), before)
         if mark not in marks:
             marks.append(mark)
             groups.append([])

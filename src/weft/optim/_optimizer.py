@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 from weft._base.handles import Handle
+from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._tensor.compile import ByIdentity
@@ -88,7 +89,9 @@ class Optimizer:
                 )
             group.setdefault(name, default)
         if len(set(group["params"])) != len(group["params"]):
-            raise ValueRangeError("optimizer contains a parameter group with duplicate parameters")
+            warn_user(
+                "optimizer contains a parameter group with duplicate parameters; each step updates these several times"
+            )
         others = {param for other in self.param_groups for param in other["params"]}
         if not others.isdisjoint(group["params"]):
             raise ValueRangeError("some parameters appear in more than one parameter group")

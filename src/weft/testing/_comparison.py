@@ -40,6 +40,8 @@ _TOLERANCES = {
     complex64: (1.3e-6, 1e-5),
     complex128: (1e-7, 1e-7),
 }
+_FORMER_TOLERANCES = {float16: (1e-3, 1e-3), float32: (1e-4, 1e-5), float64: (1e-5, 1e-8)}
+"""Those of `assert_allclose`."""
 _NUMBERS = {int: int64, float: float64, complex: complex128}
 _UNSIGNED = (uint16, uint32, uint64)
 
@@ -141,16 +143,24 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """The older form of `assert_close`, which takes tensors and what they are made from, of any types and devices."""
+    """The older form of `assert_close`, which takes tensors and what they are made from, of any types and devices.
+
+    Without tolerances, (rtol, atol) is (1e-3, 1e-3) for float16, (1e-4, 1e-5) for float32, (1e-5, 1e-8) for float64,
+    the larger ones for two types, and 0 for all others.
+    """
     __tracebackhide__ = True
     warnings.warn(
         "`torch.testing.assert_allclose()` is deprecated; use `torch.testing.assert_close()` instead.",
         FutureWarning,
         stacklevel=2,
     )
+    actual, expected = as_tensor(actual), as_tensor(expected)
+    if rtol is None and atol is None:
+        pairs = [_FORMER_TOLERANCES.get(tensor.dtype, (0.0, 0.0)) for tensor in (actual, expected)]
+        rtol, atol = map(max, zip(*pairs, strict=True))
     assert_close(
-        as_tensor(actual),
-        as_tensor(expected),
+        actual,
+        expected,
         rtol=rtol,
         atol=atol,
         equal_nan=equal_nan,

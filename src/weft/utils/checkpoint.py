@@ -186,8 +186,18 @@ def check_backward_validity(inputs: Iterable[Any]) -> None:
 def checkpoint_sequential(
     functions: Sequence[Callable[..., Any]], segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Run a chain of functions in `segments` parts; all parts but the last are checkpointed."""
+    """Run a chain of functions in `segments` parts; all parts but the last are checkpointed.
+
+    The only other option is `preserve_rng_state`. `ValueError` unless each part has a function.
+    """
+    surplus = [name for name in kwargs if name != "preserve_rng_state"]
+    if surplus:
+        raise ValueRangeError(f"Unexpected keyword arguments: {', '.join(surplus)}")
     chain = list(functions.children()) if hasattr(functions, "children") else list(functions)  # pyright: ignore[reportAttributeAccessIssue]
+    if not 1 <= segments <= len(chain):
+        raise ValueRangeError(
+            f"checkpoint_sequential: expected from 1 segment to {len(chain)}, the number of functions, got {segments}"
+        )
     size = len(chain) // segments
 
     def run(start: int, end: int) -> Callable[[Any], Any]:

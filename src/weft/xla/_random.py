@@ -25,7 +25,7 @@ def set_rng_state(seed: int, device: DeviceLike | None = None) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ArgumentError(f"set_rng_state(): argument 'seed' must be int, not {type(seed).__name__}")
     if seed >> _BITS > 0:
-        default_generator.restore((seed & ((1 << _BITS) - 1), seed >> _BITS))
+        default_generator.manual_seed(seed & ((1 << _BITS) - 1)).set_offset(seed >> _BITS)
     else:
         default_generator.manual_seed(seed)
 
@@ -33,8 +33,7 @@ def set_rng_state(seed: int, device: DeviceLike | None = None) -> None:
 def get_rng_state(device: DeviceLike | None = None) -> int:
     """The state of random numbers: the seed, plus 2**64 for each draw so far."""
     _check(device)
-    seed, draws = default_generator.state()
-    return draws << _BITS | seed
+    return default_generator.get_offset() << _BITS | default_generator.initial_seed()
 
 
 @contextmanager

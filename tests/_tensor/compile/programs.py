@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weft
+from weft._dynamo import OptimizedModule
 
 
 def captures(compiled):
     """How often Python ran a compiled function."""
-    return compiled._runs
+    return (compiled.forward if isinstance(compiled, OptimizedModule) else compiled)._runs
 
 
 def agree(make, runs=None):

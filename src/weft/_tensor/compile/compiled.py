@@ -34,7 +34,7 @@ from weft._tensor.compile.stance import Stance
 from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
 from weft._tensor.compile.watch import CallWatch
 from weft._tensor.tensor import Tensor
-from weft.errors import CompileError, PreconditionError
+from weft.errors import CompileError, PreconditionError, SettingError
 
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
@@ -294,9 +294,9 @@ def compile(
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
     anew in every call. If Python state that it can reach has changed, it is captured again. A function that reads
     values, changes Python state or does input and output is run without capturing, with a warning; with `fullgraph` it
-    raises `CompileError`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
+    raises `CompileError`. `dynamic`, `backend`, `mode` and `options` are checked as in PyTorch, and have no effect.
     """
-    del dynamic, backend, mode, options
+    _require_options(dynamic, backend, mode, options)
     if model is not None and not callable(model):
         raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
     if model is None:
@@ -305,6 +305,26 @@ def compile(
         return model
     around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
     return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
+
+
+_COMPILERS = ("xla", "inductor", "cudagraphs", "openxla", "tvm", "eager", "aot_eager")
+_DEBUGGERS = ("ts", "aot_ts", "eager_debug", "eager_noexcept", "pre_dispatch_eager", "aot_eager_decomp_partition")
+_PRESETS = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+
+
+def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> None:
+    """Refuse what PyTorch refuses, as far as it depends on no other compiler's settings."""
+    if mode is not None and options is not None:
+        raise SettingError(
+            "Either mode or options can be specified, but both can't be specified at the same time: got "
+            f"mode={mode!r}, options={options!r}"
+        )
+    if isinstance(backend, str) and backend not in _COMPILERS and backend not in _DEBUGGERS:
+        raise SettingError(f"Invalid backend: {backend!r}; choose one of {', '.join(_COMPILERS)} (all are XLA here)")
+    if mode is not None and mode not in _PRESETS and backend in (None, "xla", "inductor"):
+        raise SettingError(f"Unrecognized mode={mode}, should be one of: {', '.join(_PRESETS)}")
+    if not isinstance(dynamic, bool | None):
+        raise PreconditionError(f"compile: expected dynamic to be a bool or None, got {type(dynamic)}")
 
 
 def _modes() -> tuple[Any, ...]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from weft._tensor.codegen import composite, op
 from weft._tensor.named_results import named_result
+from weft._tensor.overriding import require_not_overridden
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, ValueRangeError
-from weft.ops._table import CPU_FLOAT32, OTHER_OUT
+from weft.errors import NotDefinedError, ShapeError, ValueRangeError
+from weft.ops._table import CPU_FLOAT32, OTHER_OUT, TABLE
 
 _QR = named_result("qr", ("Q", "R"))
 _SVD = named_result("svd", ("U", "S", "V"))
@@ -119,3 +120,22 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     if niter < 0:
         raise ValueRangeError(f"niter(={niter}) must be non-negative integer")
     return svd_lowrank(A, count, niter, op.mean(A, -2, True) if center else None)
+
+
+# --- what PyTorch has removed -----------------------------------------------------------------------------------
+
+
+def _removed(name: str, advice: str, method: bool = True) -> None:
+    text = f"{name}: this function was deprecated since version 1.9 and is now removed; {advice}"
+
+    @composite(name, doc=f"Raises `RuntimeError`: {advice}.", method=method, over=name in TABLE)
+    def removed(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        require_not_overridden(input)
+        raise NotDefinedError(text)
+
+
+_removed("symeig", "use torch.linalg.eigh, or eigvalsh for eigenvalues alone, whose UPLO is 'L' by default")
+_removed("eig", "use torch.linalg.eig, or eigvals for eigenvalues alone, whose results are complex")
+_removed("lstsq", "use torch.linalg.lstsq, whose arguments are in reverse order: lstsq(A, B) for lstsq(B, A)")
+_removed("solve", "use torch.linalg.solve, whose arguments are in reverse order: solve(A, B) for solve(B, A)")
+_removed("matrix_rank", "use torch.linalg.matrix_rank, whose `hermitian` is the former `symmetric`", method=False)

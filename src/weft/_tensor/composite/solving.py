@@ -252,10 +252,10 @@ def linalg_norm(
     over = (dim,) if isinstance(dim, int) else dim
     if over is not None and len(over) not in (1, 2):
         raise ShapeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(over)}")
+    if over is None and ord is not None and A.ndim not in (1, 2):
+        raise ShapeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
     if ord is None or (not isinstance(ord, str) and (A.ndim if over is None else len(over)) == 1):
         return op.vector_norm(A, 2 if ord is None else ord, over, keepdim, dtype=dtype)
-    if over is None and not isinstance(ord, str) and A.ndim != 2:
-        raise ShapeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
     return op.matrix_norm(A, ord, (-2, -1) if over is None else over, keepdim, dtype=dtype)
 
 

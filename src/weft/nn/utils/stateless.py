@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import StateDictError, ValueRangeError
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, StateDictError, ValueRangeError
 from weft.nn._module import Module
 
 
@@ -70,25 +71,36 @@ _ABSENT: Any = object()
 @contextmanager
 def _in_place(module: Module, replacements: dict[str, Any]) -> Iterator[None]:
     """Replace tensors in the modules' tables while the block runs; `replacements` then gets the tables' last values."""
-    places = [(name, *_place(module, name)) for name in replacements]
-    before = [table.get(key, _ABSENT) for _, table, key in places]
+    swapped: list[tuple[str, Module, str, Any]] = []
     try:
-        for name, table, key in places:
-            table[key] = replacements[name]
+        for name, tensor in replacements.items():
+            path, _, key = name.rpartition(".")
+            owner = module.get_submodule(path)
+            swapped.append((name, owner, key, _swap(owner, key, tensor)))
         yield
     finally:
-        for (name, table, key), tensor in zip(places, before, strict=True):
-            replacements[name] = table.pop(key) if tensor is _ABSENT else table[key]
-            if tensor is not _ABSENT:
-                table[key] = tensor
+        for name, owner, key, before in reversed(swapped):
+            replacements[name] = _swap(owner, key, before)
 
 
-def _place(module: Module, name: str) -> tuple[dict[str, Any], str]:
-    """The table that holds a tensor (of parameters, buffers or plain attributes), and its name there."""
-    path, _, key = name.rpartition(".")
-    owner = module.get_submodule(path)
-    tables = (owner._parameters, owner._buffers)
-    return next((table for table in tables if key in table), owner.__dict__), key
+def _swap(owner: Module, key: str, tensor: Any) -> Any:
+    """Set a parameter, buffer, property or plain attribute; returns what it was before, `_ABSENT` if there was none.
+
+    The setter of a property, as of a parametrized tensor, sets what the property is computed from.
+    """
+    table = next((table for table in (owner._parameters, owner._buffers) if key in table), None)
+    if table is None:
+        before = getattr(owner, key, _ABSENT)
+        if before is not _ABSENT and not isinstance(before, Tensor):
+            raise ArgumentError(f"attribute `{key}`: {before} is not an instance of torch.Tensor")
+        if hasattr(getattr(type(owner), key, None), "__set__"):
+            setattr(owner, key, tensor)
+            return before
+        table = owner.__dict__
+    before = table.pop(key, _ABSENT) if tensor is _ABSENT else table.get(key, _ABSENT)
+    if tensor is not _ABSENT:
+        table[key] = tensor
+    return before
 
 
 def functional_call(

@@ -9,7 +9,7 @@ from weft._tensor.generator import Generator, default_generator
 
 def host_generator(generator: Generator | None) -> np.random.Generator:
     """A generator of NumPy's, seeded by one draw of `generator`, or of the default generator if that is None."""
-    return np.random.default_rng(np.random.SeedSequence((generator or default_generator).draw()))
+    return np.random.default_rng(np.random.SeedSequence([n % 2**64 for n in (generator or default_generator).draw()]))
 
 
 def permutation(count: int, generator: Generator | None) -> list[int]:
