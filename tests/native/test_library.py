@@ -64,6 +64,7 @@ def test_bits_do_not_depend_on_cores():
     assert digests == {exercise.digest()}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_avx2():
     """The variant for CPUs without AVX-512 passes the same tests."""
@@ -116,6 +117,7 @@ def test_kernels_of_two_variants_share_no_code(tmp_path):
         assert all("weft::avx2::" in full or "weft::avx512::" in full for full in with_name)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["", "avx2"])
 def test_sanitizers(variant, sanitized, monkeypatch):

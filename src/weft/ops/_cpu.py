@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft.ops import _kernels as kernels
+from weft.ops._jax import vjp
 from weft.ops._native import Native
 from weft.ops._neural import as_ntuple, margins
 from weft.ops._table import Array, Ints
 
 _LEAST_PRODUCT = 1 << 18  # multiplications; below, a call costs more than it saves
+_FEW = 64  # rows of a product that XLA computes on one thread
+_LONG = 1024  # sums, as in gradients of weights, for which XLA copies the first factor
 
 
 def _is_float32(*arrays: Array | None) -> bool:
@@ -22,13 +26,37 @@ def _is_float32(*arrays: Array | None) -> bool:
 # --- products -------------------------------------------------------------------------------------------------
 
 
+def _pays(rows: int, sums: int, columns: int, transposed: bool) -> bool:
+    """Whether the kernel is faster than XLA for a product of matrices (rows, sums) and (sums, columns)."""
+    if rows * sums * columns < _LEAST_PRODUCT:
+        return False
+    return sums >= max(_LONG, 2 * rows, 2 * columns) if transposed else rows <= _FEW
+
+
+def _multiplied(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+    """op(a) op(b), by the faster of the two."""
+    sums, rows = a.shape[-2:] if transpose_a else a.shape[:-3:-1]
+    columns = b.shape[-2 if transpose_b else -1]
+    if _pays(rows, sums, columns, transpose_a):
+        return kernels.matmul(a, b, transpose_a, transpose_b)
+    left = jnp.swapaxes(a, -1, -2) if transpose_a else a
+    return jnp.matmul(left, jnp.swapaxes(b, -1, -2) if transpose_b else b)
+
+
+def _is_served(rows: int, sums: int, columns: int) -> bool:
+    """Whether the kernel is faster for the product or for the gradient of its second factor."""
+    return _pays(rows, sums, columns, False) or _pays(sums, rows, columns, True)
+
+
 def _serves_linear(input: Array, weight: Array, bias: Array | None = None) -> bool:
-    fits = input.ndim > 1 and weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
-    return fits and input.size * weight.shape[0] >= _LEAST_PRODUCT and _is_float32(input, weight, bias)
+    if input.ndim < 2 or weight.ndim != 2 or not (bias is None or bias.shape == weight.shape[:1]):
+        return False
+    columns, sums = weight.shape
+    return _is_served(math.prod(input.shape[:-1]), sums, columns) and _is_float32(input, weight, bias)
 
 
 def _linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
-    y = kernels.matmul(input.reshape(-1, input.shape[-1]), weight, transpose_b=True)
+    y = _multiplied(input.reshape(-1, input.shape[-1]), weight, transpose_b=True)
     y = y.reshape(*input.shape[:-1], weight.shape[0])
     return y if bias is None else y + bias
 
@@ -36,28 +64,32 @@ def _linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | None = None) -> tuple[Array | None, ...]:
     del out
     g, x = g.reshape(-1, g.shape[-1]), input.reshape(-1, input.shape[-1])
-    g_input = kernels.matmul(g, weight).reshape(input.shape)
-    return g_input, kernels.matmul(g, x, transpose_a=True), None if bias is None else jnp.sum(g, 0)
+    g_input = _multiplied(g, weight).reshape(input.shape)
+    return g_input, _multiplied(g, x, transpose_a=True), None if bias is None else jnp.sum(g, 0)
 
 
 def _serves_product(a: Array, b: Array) -> bool:
-    fits = min(a.ndim, b.ndim) > 1 and a.ndim == b.ndim and a.shape[:-2] == b.shape[:-2]
-    return fits and a.size * b.shape[-1] >= _LEAST_PRODUCT * math.prod(a.shape[:-2]) and _is_float32(a, b)
+    if min(a.ndim, b.ndim) < 2 or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        return False
+    rows, sums = a.shape[-2:]
+    return _is_served(rows, sums, b.shape[-1]) and _is_float32(a, b)
 
 
 def _product(a: Array, b: Array) -> Array:
-    return kernels.matmul(a, b)
+    return _multiplied(a, b)
 
 
 def _product_vjp(g: Array, out: Any, a: Array, b: Array) -> tuple[Array, Array]:
     del out
-    return kernels.matmul(g, b, transpose_b=True), kernels.matmul(a, g, transpose_a=True)
+    return _multiplied(g, b, transpose_b=True), _multiplied(a, g, transpose_a=True)
 
 
 LINEAR = Native("cpu", _serves_linear, _linear, _linear_vjp)
 PRODUCT = Native("cpu", _serves_product, _product, _product_vjp)
 
 # --- convolutions ---------------------------------------------------------------------------------------------
+
+_CHANNELS = 16  # of the input, from which on its gradient is faster than XLA's
 
 
 def _serves_conv(
@@ -92,6 +124,17 @@ def _conv(
     return y if bias is None else y + bias[:, None, None]
 
 
+def _input_gradient(g: Array, input: Array, weight: Array, stride: Ints, padding: Any, dilation: Ints) -> Array:
+    steps, pads, spread = _windows(weight, stride, padding, dilation)
+    if input.shape[1] >= _CHANNELS:
+        return kernels.conv_input_gradient(g, weight, input.shape, steps, pads, spread)
+
+    def by_xla(x: Array) -> Array:
+        return jax.lax.conv_general_dilated(x, weight, steps, pads, rhs_dilation=spread)
+
+    return vjp(by_xla, input)[1](g)[0]
+
+
 def _conv_vjp(
     g: Array,
     out: Any,
@@ -106,7 +149,7 @@ def _conv_vjp(
     del out, groups
     windows = _windows(weight, stride, padding, dilation)
     return (
-        kernels.conv_input_gradient(g, weight, input.shape, *windows),
+        _input_gradient(g, input, weight, stride, padding, dilation),
         kernels.conv_weight_gradient(g, input, weight.shape, *windows),
         None if bias is None else jnp.sum(g, (0, 2, 3)),
     )
@@ -229,8 +272,8 @@ def _lstm_vjp(
     dz, dh, dc = kernels.lstm_backward(g_ys, g_h, g_c, gates, cells, c0, weight_hh, reverse)
     before = jnp.concatenate([ys[1:], h0[None]] if reverse else [h0[None], ys[:-1]])
     flat = dz.reshape(-1, dz.shape[-1])
-    g_input = kernels.matmul(flat, weight_ih).reshape(input.shape)
-    g_ih, g_hh = (kernels.matmul(flat, x.reshape(-1, x.shape[-1]), transpose_a=True) for x in (input, before))
+    g_input = _multiplied(flat, weight_ih).reshape(input.shape)
+    g_ih, g_hh = (_multiplied(flat, x.reshape(-1, x.shape[-1]), transpose_a=True) for x in (input, before))
     g_bias = jnp.sum(flat, 0)
     biases = (None if bias is None else g_bias for bias in (bias_ih, bias_hh))
     return g_input, dh, dc, g_ih, g_hh, *biases, None, None
