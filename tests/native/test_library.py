@@ -56,7 +56,7 @@ def test_broken_library(monkeypatch, tmp_path):
     assert "cannot be loaded" in _kernels._load().words
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_bits_do_not_depend_on_cores():
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
@@ -65,7 +65,6 @@ def test_bits_do_not_depend_on_cores():
 
 
 @pytest.mark.soak
-@pytest.mark.slow
 def test_avx2():
     """The variant for CPUs without AVX-512 passes the same tests."""
     tests = [f"tests/native/test_{name}.py" for name in ("products", "convolutions", "attention", "lstm")]
@@ -89,7 +88,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_forked_process():
     """The library is loaded before the fork. XLA itself cannot run in a process forked after it has run."""
@@ -118,7 +117,6 @@ def test_kernels_of_two_variants_share_no_code(tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["", "avx2"])
 def test_sanitizers(variant, sanitized, monkeypatch):
     """No wrong address and no undefined behaviour in any kernel, over odd sizes."""

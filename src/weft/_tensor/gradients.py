@@ -45,37 +45,32 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
-    try:
-        if ambient().transform:
-            raise backward_inside()
-        roots = _roots(_as_list(tensors), grad_tensors)
-        keep = create_graph if retain_graph is None else retain_graph
+    if ambient().transform:
+        raise backward_inside()
+    roots = _roots(_as_list(tensors), grad_tensors)
+    keep = create_graph if retain_graph is None else retain_graph
 
-        def deliver(tape: Tape, grad: Value) -> None:
-            accumulate(tape, grad, create_graph)
+    def deliver(tape: Tape, grad: Value) -> None:
+        accumulate(tape, grad, create_graph)
 
-        if inputs is None:
-            engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
-            return
-        wanted = _as_list(inputs)
-        if not wanted:
-            raise GradientError("`inputs` argument to `backward()` cannot be empty.")
-        for tensor in wanted:
-            if isinstance(tensor, Tensor) and not tensor.requires_grad:
-                raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-            if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
-                raise GradientError(
-                    "backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()"
-                )
-        targets = [_place_of(x) for x in wanted]
-        grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
-        for tensor, value in zip(wanted, grads, strict=True):
-            if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
-                if tensor._tape is None:
-                    tensor._tape = Tape()
-                accumulate(tensor._tape, value, create_graph)
-    except Overridden as signal:
-        return dispatched(signal)
+    if inputs is None:
+        engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
+        return
+    wanted = _as_list(inputs)
+    if not wanted:
+        raise GradientError("`inputs` argument to `backward()` cannot be empty.")
+    for tensor in wanted:
+        if isinstance(tensor, Tensor) and not tensor.requires_grad:
+            raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
+        if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
+            raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
+    targets = [_place_of(x) for x in wanted]
+    grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
+    for tensor, value in zip(wanted, grads, strict=True):
+        if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
+            if tensor._tape is None:
+                tensor._tape = Tape()
+            accumulate(tensor._tape, value, create_graph)
 
 
 def backward_of(
@@ -86,7 +81,10 @@ def backward_of(
     inputs: Ends | None = None,
 ) -> None:
     """`autograd.backward` from this tensor; `gradient` is its cotangent, for one element by default one."""
-    backward(self, gradient, retain_graph, create_graph, inputs)
+    try:
+        backward(self, gradient, retain_graph, create_graph, inputs)
+    except Overridden as signal:
+        return dispatched(signal)
 
 
 def grad(
