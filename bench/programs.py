@@ -13,13 +13,13 @@ from tests.drop_in.record import FOLDER, PROGRAMS
 
 from bench.measure import Side
 
-_REPEATS = 3
+_REPEATS = 1
 
 Row = tuple[str, Side, Side, float]
 
 
 def drop_in() -> list[Row]:
-    """Each program under `weft` and under PyTorch, in turn."""
+    """Each program under `weft` and under PyTorch, in turn, once: they take minutes."""
     rows: list[Row] = []
     for name in PROGRAMS:
         path = FOLDER / "programs" / f"{name}.py"
