@@ -21,7 +21,6 @@ from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
 from weft._lazy.tape import FREED
 from weft._lazy.value import Absent, Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
-from weft.errors import TransformError
 
 _LEAST_DONATION = 4096  # bytes; a smaller buffer is not worth a program of its own
 
@@ -68,12 +67,6 @@ def read_inputs(value: Value) -> Sequence[int]:
     return _Registry.reads(value)[0]
 
 
-_ESCAPED = (
-    "vmap: a tensor that stands for one example has left the function that was mapped, and has no elements outside; "
-    "let the function return it"
-)
-
-
 class Batch:
     """What one program will compute."""
 
@@ -97,10 +90,6 @@ def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
         value = None  # references are counted from here on
         values.clear()
         return _batch(graph)
-    except AttributeError as error:
-        if error.name == "alone" and error.obj is None:  # a value that nothing has made, and that has no array
-            raise TransformError(_ESCAPED) from None
-        raise
     finally:
         for entry in graph.entries:
             entry.num = -1

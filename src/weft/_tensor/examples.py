@@ -29,7 +29,7 @@ from weft._lazy.infer import call_of
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
-from weft._lazy.value import Doubt, Shared, Value, inputs_first
+from weft._lazy.value import Absent, Doubt, Shared, Value, inputs_first
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
@@ -45,6 +45,17 @@ class VmapInfo(NamedTuple):
 
     batch_size: int
     randomness: str
+
+
+def _refuse() -> None:
+    raise TransformError(
+        "vmap: a tensor that stands for one example has left the function that was mapped, and has no elements "
+        "outside; let the function return it"
+    )
+
+
+_OF_ONE_EXAMPLE = Absent(_refuse)
+"""In place of the arrays of what stands for one example."""
 
 
 class Examples:
@@ -105,7 +116,7 @@ class Examples:
             return apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to
 
     def _stand_in(self, aval: Aval, value: Value) -> Value:
-        leaf = Value(aval, None)
+        leaf = Value(aval, _OF_ONE_EXAMPLE)
         self._for_all[leaf] = value
         self._batched.add(leaf)
         return leaf
