@@ -7,10 +7,11 @@ only those inputs, outputs and cotangents that it reads; only these must be kept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,19 +27,6 @@ from weft.errors import GradientError, WeftError
 from weft.ops._table import Kind
 
 Arrays = tuple[jax.Array, ...]
-
-
-class _Subject(Protocol):
-    """What is differentiated: a signature, or what takes its place."""
-
-    @property
-    def fn(self) -> Callable[..., Any]: ...
-
-    @property
-    def grads(self) -> Callable[..., Any] | None: ...
-
-    @property
-    def main(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -136,22 +124,15 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
     )
 
 
-class _NativeSubject(NamedTuple):
-    """A signature, where its gradients are computed by its native body."""
-
-    fn: Callable[..., Arrays]
-    grads: Callable[..., Sequence[jax.Array | None]]
-    main: int
-
-
 def _native(
     signature: Signature, gradients: _Gradients, structs: Sequence[jax.ShapeDtypeStruct]
-) -> tuple[Callable[..., Arrays], None] | None:
-    """What compiled programs run for a derivative, as in `Signature`."""
+) -> Callable[..., Arrays] | None:
+    """What compiled programs run for a derivative: the same gradients, by the signature's native body; or None."""
     if signature.native_grads is None:
         return None
-    subject = _NativeSubject(signature.fn, signature.native_grads, signature.main)
-    return gradients.function(subject, structs), None
+    by_native = copy(signature)
+    by_native.grads = signature.native_grads
+    return gradients.function(by_native, structs)
 
 
 def _traced_for_all_sizes(
@@ -180,7 +161,7 @@ class _Gradients:
 
     def __init__(
         self,
-        subject: _Subject,
+        subject: Signature | General,
         inputs: Sequence[jax.ShapeDtypeStruct],
         outputs: Sequence[jax.ShapeDtypeStruct],
         need: tuple[int, ...],
@@ -209,13 +190,13 @@ class _Gradients:
         read = [self._structs[at] for at in self.trace.inputs]
         return General(self.function(self.subject, self._structs), None, len(self.to_compute), read, self.trace)
 
-    def _all(self, subject: _Subject, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    def _all(self, subject: Signature | General, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         n, m = self._counts
         grads = _gradients(subject, self._need, self._from_outputs, arrays[:n], arrays[n : n + m], arrays[n + m :])
         self.present[:] = [i for i, g in enumerate(grads) if g is not None]
         return [g for g in grads if g is not None]
 
-    def function(self, subject: _Subject, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
+    def function(self, subject: Signature | General, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
         """A function that computes the gradients in `to_compute` from the operands that they read."""
 
         def fn(*arrays: jax.Array) -> Arrays:
@@ -248,7 +229,7 @@ def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ..
 
 
 def _gradients(
-    signature: _Subject,
+    signature: Signature | General,
     need: tuple[int, ...],
     from_outputs: tuple[int, ...],
     inputs: Sequence[jax.Array],

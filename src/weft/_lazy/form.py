@@ -17,6 +17,11 @@ Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
 """(signature, numbers of its inputs, (number, output) of each of its values)."""
 
 
+def compiled_body(application: Application) -> Callable[..., Arrays]:
+    """What computes an application in a compiled program, which nobody differentiates."""
+    return application[0].compiled_fn
+
+
 class Form(NamedTuple):
     """Applications in order, the numbers of the leaves and of the entries to return.
 
@@ -34,7 +39,7 @@ class Form(NamedTuple):
 
     def function(
         self,
-        body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].compiled_fn,
+        body: Callable[[Application], Callable[..., Arrays]] = compiled_body,
         stops: Collection[int] = (),
         *,
         barriers: bool = True,

@@ -144,7 +144,6 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
             differentiable=op.differentiable,
             call=call,
             grads=body.grads,
-            native=native_body(call, avals, structs, device.type) if op.native and misfit is None else None,
             rounds=op.arithmetic is not Arithmetic.NONE,
             trace=trace,
             general=general,
@@ -159,6 +158,8 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
+    if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
+        signature.native, signature.native_grads = native
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:

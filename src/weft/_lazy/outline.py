@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
-from weft._lazy.form import Application, Form
+from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Arrays, Signature
 from weft._lazy.value import Shared, Value, inputs_first
@@ -54,7 +54,7 @@ def outline(
             grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
             precondition=_precondition(form, stops),
             names=names,
-            native=(_function(form, _compiled_body, stops, barrier), None) if _has_native(form) else None,
+            native=_function(form, compiled_body, stops, barrier) if _has_native(form) else None,
         )
     return signature, leaves
 
@@ -138,11 +138,6 @@ class _Gradients:
         ]
         by_input = dict(zip(smooth, pull(floating), strict=True))
         return [by_input.get(i) for i in range(len(inputs))]
-
-
-def _compiled_body(application: Application) -> Callable[..., Arrays]:
-    """What computes an application in a compiled program, which nobody differentiates."""
-    return application[0].compiled_fn
 
 
 def _body(application: Application) -> Callable[..., Arrays]:

@@ -104,9 +104,10 @@ class Signature:
         trace: Trace | None = None,
         general: tuple[General, SizeValues] | None = None,
         names: Sequence[Names | None] = (),
-        native: tuple[Callable[..., Arrays], Callable[..., Sequence[jax.Array | None]] | None] | None = None,
+        native: Callable[..., Arrays] | None = None,
     ) -> None:
-        self.native, self.native_grads = native or (None, None)
+        self.native = native
+        self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
         self.general = general
         self.name = name
         self.fn = fn

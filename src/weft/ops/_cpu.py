@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.ops import _kernels as kernels
 from weft.ops._jax import vjp
 from weft.ops._native import Native
-from weft.ops._neural import as_ntuple, margins
+from weft.ops._neural import are_heads, as_ntuple, attention_scale, delayed, margins, per_channel
 from weft.ops._table import Array, Ints
 
 _LEAST_PRODUCT = 1 << 18  # multiplications; below, a call costs more than it saves
@@ -48,7 +48,7 @@ def _is_served(rows: int, sums: int, columns: int) -> bool:
     return _pays(rows, sums, columns, False) or _pays(sums, rows, columns, True)
 
 
-def _serves_linear(input: Array, weight: Array, bias: Array | None = None) -> bool:
+def _serves_linear(input: Array, weight: Array, bias: Array | None) -> bool:
     if input.ndim < 2 or weight.ndim != 2 or not (bias is None or bias.shape == weight.shape[:1]):
         return False
     columns, sums = weight.shape
@@ -61,7 +61,7 @@ def _linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y if bias is None else y + bias
 
 
-def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | None = None) -> tuple[Array | None, ...]:
+def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | None) -> tuple[Array | None, ...]:
     del out
     g, x = g.reshape(-1, g.shape[-1]), input.reshape(-1, input.shape[-1])
     g_input = _multiplied(g, weight).reshape(input.shape)
@@ -92,16 +92,8 @@ PRODUCT = Native("cpu", _serves_product, _product, _product_vjp)
 _CHANNELS = 16  # of the input, from which on its gradient is faster than XLA's
 
 
-def _serves_conv(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> bool:
-    del stride, padding, dilation
+def _serves_conv(input: Array, weight: Array, bias: Array | None, *options: Any) -> bool:
+    groups = options[-1]
     return groups == 1 and input.ndim == 4 and min(weight.shape) > 0 and _is_float32(input, weight, bias)
 
 
@@ -111,21 +103,34 @@ def _windows(weight: Array, stride: Ints, padding: Any, dilation: Ints) -> Any:
 
 
 def _conv(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
+    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Any, dilation: Ints, groups: int
 ) -> Array:
     del groups
     y = kernels.conv(input, weight, *_windows(weight, stride, padding, dilation))
-    return y if bias is None else y + bias[:, None, None]
+    return y if bias is None else y + per_channel(bias, y.ndim)
 
 
-def _input_gradient(g: Array, input: Array, weight: Array, stride: Ints, padding: Any, dilation: Ints) -> Array:
-    steps, pads, spread = _windows(weight, stride, padding, dilation)
+def _conv_vjp(
+    g: Array,
+    out: Any,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    groups: int,
+) -> tuple[Array | None, ...]:
+    del out, groups
+    windows = _windows(weight, stride, padding, dilation)
+    return (
+        _input_gradient(g, input, weight, *windows),
+        kernels.conv_weight_gradient(g, input, weight.shape, *windows),
+        None if bias is None else jnp.sum(g, (0, 2, 3)),
+    )
+
+
+def _input_gradient(g: Array, input: Array, weight: Array, steps: Any, pads: Any, spread: Any) -> Array:
     if input.shape[1] >= _CHANNELS:
         return kernels.conv_input_gradient(g, weight, input.shape, steps, pads, spread)
 
@@ -135,79 +140,39 @@ def _input_gradient(g: Array, input: Array, weight: Array, stride: Ints, padding
     return vjp(by_xla, input)[1](g)[0]
 
 
-def _conv_vjp(
-    g: Array,
-    out: Any,
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> tuple[Array | None, ...]:
-    del out, groups
-    windows = _windows(weight, stride, padding, dilation)
-    return (
-        _input_gradient(g, input, weight, stride, padding, dilation),
-        kernels.conv_weight_gradient(g, input, weight.shape, *windows),
-        None if bias is None else jnp.sum(g, (0, 2, 3)),
-    )
-
-
 CONV2D = Native("cpu", _serves_conv, _conv, _conv_vjp)
 
 # --- attention ------------------------------------------------------------------------------------------------
 
 
 def _serves_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Any, enable_gqa: bool
 ) -> bool:
     del is_causal, scale
-    if attn_mask is not None or not query.ndim == key.ndim == 4 or key.shape != value.shape or not query.size:
-        return False
-    same = query.shape[0] == key.shape[0] and (query.shape[1] == key.shape[1] or enable_gqa)
-    return same and _is_float32(query, key, value)
-
-
-def _scale(query: Array, scale: float | None) -> float:
-    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return attn_mask is None and are_heads(query, key, value, enable_gqa) and _is_float32(query, key, value)
 
 
 def _attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: Any
 ) -> tuple[Array, Array]:
-    del attn_mask, enable_gqa
-    return kernels.attention(query, key, value, is_causal, _scale(query, scale))
+    del attn_mask
+    return kernels.attention(query, key, value, is_causal, attention_scale(query, scale))
 
 
 def _attention_vjp(
     g: Array,
-    out: Any,
+    out: tuple[Array, Array],
     query: Array,
     key: Array,
     value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    attn_mask: None,
+    is_causal: bool,
+    scale: float | None,
+    *_: Any,
 ) -> tuple[Array | None, ...]:
-    del attn_mask, enable_gqa
-    y, logsumexp = out
-    gradients = kernels.attention_backward(g, y, logsumexp, query, key, value, is_causal, _scale(query, scale))
-    return (*gradients, None)
+    del attn_mask
+    factor = attention_scale(query, scale)
+    return (*kernels.attention_backward(g, *out, query, key, value, is_causal, factor), None)
 
 
 ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)
@@ -215,21 +180,9 @@ ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)
 # --- recurrent layers -----------------------------------------------------------------------------------------
 
 
-def _serves_lstm(
-    input: Array,
-    h0: Array,
-    c0: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    weight_hr: Array | None = None,
-    lengths: Array | None = None,
-    reverse: bool = False,
-) -> bool:
-    del reverse
-    arrays = (input, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh)
-    return weight_hr is None and lengths is None and min(input.shape) > 0 and _is_float32(*arrays)
+def _serves_lstm(input: Array, *rest: Any) -> bool:
+    *arrays, weight_hr, lengths, _ = rest
+    return weight_hr is None and lengths is None and min(input.shape) > 0 and _is_float32(input, *arrays)
 
 
 def _lstm(
@@ -238,11 +191,11 @@ def _lstm(
     c0: Array,
     weight_ih: Array,
     weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    weight_hr: Array | None = None,
-    lengths: Array | None = None,
-    reverse: bool = False,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    weight_hr: None,
+    lengths: None,
+    reverse: bool,
 ) -> tuple[Array, ...]:
     del weight_hr, lengths
     z = _linear(input, weight_ih)
@@ -254,26 +207,26 @@ def _lstm(
 
 
 def _lstm_vjp(
-    g: Any,
-    out: Any,
+    g: tuple[Array, Array, Array],
+    out: tuple[Array, ...],
     input: Array,
     h0: Array,
     c0: Array,
     weight_ih: Array,
     weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    weight_hr: Array | None = None,
-    lengths: Array | None = None,
-    reverse: bool = False,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    weight_hr: None,
+    lengths: None,
+    reverse: bool,
 ) -> tuple[Array | None, ...]:
+    del weight_hr, lengths
     ys, _, _, cells, gates = out
-    g_ys, g_h, g_c = g
-    dz, dh, dc = kernels.lstm_backward(g_ys, g_h, g_c, gates, cells, c0, weight_hh, reverse)
-    before = jnp.concatenate([ys[1:], h0[None]] if reverse else [h0[None], ys[:-1]])
+    dz, dh, dc = kernels.lstm_backward(*g, gates, cells, c0, weight_hh, reverse)
     flat = dz.reshape(-1, dz.shape[-1])
     g_input = _multiplied(flat, weight_ih).reshape(input.shape)
-    g_ih, g_hh = (_multiplied(flat, x.reshape(-1, x.shape[-1]), transpose_a=True) for x in (input, before))
+    over_all_steps = (input, delayed(ys, h0, reverse))
+    g_ih, g_hh = (_multiplied(flat, x.reshape(-1, x.shape[-1]), transpose_a=True) for x in over_all_steps)
     g_bias = jnp.sum(flat, 0)
     biases = (None if bias is None else g_bias for bias in (bias_ih, bias_hh))
     return g_input, dh, dc, g_ih, g_hh, *biases, None, None

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from weft.ops._jax import vjp
 from weft.ops._native import Native
+from weft.ops._neural import are_heads
 from weft.ops._table import Array
 
 _MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
@@ -17,23 +18,13 @@ _HALVES = (jnp.float16, jnp.bfloat16)
 
 
 def _serves(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Any, enable_gqa: bool
 ) -> bool:
     """16-bit floats (batch, heads, time, features), without a mask, as the kernel takes them."""
-    if attn_mask is not None or query.ndim != 4 or key.ndim != 4 or query.dtype not in _HALVES:
-        return False
-    (batch, heads, time, features), shared = query.shape, key.shape[1]
-    fits = key.shape == (batch, shared, key.shape[2], features) == value.shape and query.size and key.size
-    grouped = heads == shared or (enable_gqa and heads % shared == 0)
-    return bool(fits and grouped and (time == key.shape[2] or not is_causal)) and (
-        features % 8 == 0 and features <= _MOST_FEATURES
-    )
+    del scale
+    features = query.shape[-1]
+    fits = query.dtype in _HALVES and features % 8 == 0 and features <= _MOST_FEATURES and attn_mask is None
+    return fits and are_heads(query, key, value, enable_gqa) and (not is_causal or query.shape[2] == key.shape[2])
 
 
 def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> tuple[Array, Array]:
@@ -45,19 +36,13 @@ def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: floa
 
 
 def _forward(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: Any
 ) -> tuple[Array, Array]:
     """The outputs, by the kernel that the derivative computes them with: XLA finds that the two calls are equal.
 
     jax rounds the logarithms to 16 bits. Only derivatives of the derivative read them.
     """
-    del attn_mask, enable_gqa
+    del attn_mask
     out, logsumexp = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[0]
     return out, jnp.swapaxes(logsumexp, 1, 2).astype(jnp.float32)[..., None]
 
@@ -68,12 +53,12 @@ def _backward(
     query: Array,
     key: Array,
     value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    attn_mask: None,
+    is_causal: bool,
+    scale: float | None,
+    *_: Any,
 ) -> tuple[Array | None, ...]:
-    del out, attn_mask, enable_gqa
+    del out, attn_mask
     (_, logsumexp), pull = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)
     return (*pull((g, jnp.zeros_like(logsumexp))), None)
 

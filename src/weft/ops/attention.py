@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,13 +12,9 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._cpu import ATTENTION
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
-from weft.ops._neural import dropout_mask, wide
+from weft.ops._neural import attention_scale, dropout_mask, wide
 from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name
-
-
-def _scale(query: Array, scale: float | None) -> float:
-    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
 def _repeated(x: Array, heads: int) -> Array:
@@ -163,8 +158,8 @@ def _attention_vjp(
     del enable_gqa
     y, logsumexp = out
     q, k, _ = _operands(query, key, value)
-    probabilities = _again(_scores(q, k, attn_mask, is_causal, _scale(query, scale)), logsumexp)
-    return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, _scale(query, scale))
+    probabilities = _again(_scores(q, k, attn_mask, is_causal, attention_scale(query, scale)), logsumexp)
+    return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, attention_scale(query, scale))
 
 
 def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -215,7 +210,7 @@ def attention(
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)
-    probabilities, logsumexp = _softmax(_scores(q, k, attn_mask, is_causal, _scale(query, scale)))
+    probabilities, logsumexp = _softmax(_scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
     return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), logsumexp
 
 
@@ -248,7 +243,7 @@ def _attention_dropout_vjp(
     del rng, is_causal, enable_gqa
     y, probabilities, kept = out
     thin = _dropped(kept, dropout_p)
-    return _gradients(g, y, probabilities, thin, query, key, value, attn_mask, _scale(query, scale))
+    return _gradients(g, y, probabilities, thin, query, key, value, attn_mask, attention_scale(query, scale))
 
 
 @defop(
@@ -279,7 +274,7 @@ def attention_dropout(
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)
-    probabilities = _probabilities(q, k, attn_mask, is_causal, _scale(query, scale))
+    probabilities = _probabilities(q, k, attn_mask, is_causal, attention_scale(query, scale))
     kept = dropout_mask(rng, probabilities.shape, dropout_p)
     y = jnp.einsum("...ts,...se->...te", _dropped(kept, dropout_p)(probabilities), v)
     return y.astype(query.dtype), probabilities, kept
@@ -317,7 +312,7 @@ def attention_block(
     _check(query, key, value, None, is_causal)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)
-    scores = _scores(q, k, None, is_causal, _scale(query, scale))
+    scores = _scores(q, k, None, is_causal, attention_scale(query, scale))
     total = jax.nn.logsumexp(scores, axis=-1, keepdims=True)
     return jnp.einsum("...ts,...se->...te", jnp.exp(scores - total), v), total
 
@@ -354,6 +349,6 @@ def attention_block_backward(
     """
     del enable_gqa
     q, k, _ = _operands(query, key, value)
-    probabilities = _again(_scores(q, k, None, is_causal, _scale(query, scale)), logsumexp)
+    probabilities = _again(_scores(q, k, None, is_causal, attention_scale(query, scale)), logsumexp)
     inputs = wide(query), wide(key), wide(value)
-    return _gradients(grad, output, probabilities, lambda p: p, *inputs, None, _scale(query, scale))[:3]
+    return _gradients(grad, output, probabilities, lambda p: p, *inputs, None, attention_scale(query, scale))[:3]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._cpu import LSTM
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
-from weft.ops._neural import wide
+from weft.ops._neural import delayed, wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name
 
@@ -83,14 +83,9 @@ def _bias(*biases: Array | None) -> Array | float:
     return sum((wide(bias) for bias in biases if bias is not None), 0.0)
 
 
-def _before(xs: Array, first: Array, reverse: bool) -> Array:
-    """The sequence `xs` delayed by one step, with `first` at the start."""
-    return jnp.concatenate([xs[1:], first[None]] if reverse else [first[None], xs[:-1]])
-
-
 def _states_before(ys: Array, h0: Array, lengths: Array | None, reverse: bool) -> Array:
     """The hidden state before each step; in reverse, a sequence starts at its own end."""
-    return _before(_select(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
+    return delayed(_select(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
 
 
 def _over_all_steps(dz: Array, xs: Array) -> Array:
@@ -155,7 +150,7 @@ def _lstm_vjp(
             dh_before, dc_before = dh_before + jnp.where(live, 0, dh), jnp.where(live, dc_before, dc)
         return (dh_before, dc_before), (dz, None if weight_hr is None else dy)
 
-    per_step = (g_y, gates, cells, _before(cells, wide(c0), reverse))
+    per_step = (g_y, gates, cells, delayed(cells, wide(c0), reverse))
     (dh, dc), (dz, dy) = _loop(step, (g_h, g_c), per_step, lengths, not reverse)
     g_hr = None
     if weight_hr is not None:
