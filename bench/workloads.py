@@ -77,11 +77,9 @@ def mlp(torch: Any, *, compiled: bool = False, named: bool = False) -> Run:
     return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
 
 
-def gpt(torch: Any, *, compiled: bool = False) -> Run:
-    """A GPT of 4 layers, d 128, 4 heads, T 128, B 16, vocabulary 256, AdamW: a whole training step."""
+def _transformer(torch: Any, vocabulary: int, d: int, heads: int, layers: int, length: int, gelu: str = "none") -> Any:
+    """A GPT with learned positions, from (batch, length) ids to (batch, length, vocabulary) logits."""
     nn, functional = torch.nn, torch.nn.functional
-    vocabulary, d, heads, layers, length, batch = 256, 128, 4, 4, 128, 16
-    torch.manual_seed(0)
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -96,7 +94,7 @@ def gpt(torch: Any, *, compiled: bool = False) -> Run:
             q, k, v = (part.view(b, t, heads, d // heads).transpose(1, 2) for part in parts)
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
-            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+            return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate=gelu))
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -106,16 +104,23 @@ def gpt(torch: Any, *, compiled: bool = False) -> Run:
             self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
 
         def forward(self, ids: Any) -> Any:
-            x = self.tokens(ids) + self.positions(torch.arange(length))
+            x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
             return self.head(self.norm(self.blocks(x)))
 
-    model = Model()
+    return Model()
+
+
+def gpt(torch: Any, *, compiled: bool = False) -> Run:
+    """A GPT of 4 layers, d 128, 4 heads, T 128, B 16, vocabulary 256, AdamW: a whole training step."""
+    vocabulary, d, heads, layers, length, batch = 256, 128, 4, 4, 128, 16
+    torch.manual_seed(0)
+    model = _transformer(torch, vocabulary, d, heads, layers, length)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     ids = torch.randint(0, vocabulary, (batch, length))
     targets = torch.randint(0, vocabulary, (batch * length,))
 
     def loss(logits: Any) -> Any:
-        return functional.cross_entropy(logits.view(-1, vocabulary), targets)
+        return torch.nn.functional.cross_entropy(logits.view(-1, vocabulary), targets)
 
     return training_step(torch, model, optimizer, loss, (ids,), compiled)
 
@@ -125,48 +130,29 @@ def gpt2(torch: Any, *, compiled: bool = False) -> Run:
 
     The vocabulary is padded to a multiple of 64, as is usual.
     """
-    nn, functional = torch.nn, torch.nn.functional
     vocabulary, d, heads, layers, length, batch = GPT2
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
 
-    class Block(nn.Module):
+    class Cast(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
-            self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
-            self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-
-        def forward(self, x: Any) -> Any:
-            b, t, _ = x.shape
-            parts = self.qkv(self.norm1(x)).split(d, dim=2)
-            q, k, v = (part.view(b, t, heads, d // heads).transpose(1, 2) for part in parts)
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
-            return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
-            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
-            self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
-            self.head.weight = self.tokens.weight
+            self.model = _transformer(torch, vocabulary, d, heads, layers, length, "tanh")
+            self.model.head.weight = self.model.tokens.weight
             for p in self.parameters():
-                nn.init.normal_(p, std=0.02)
+                torch.nn.init.normal_(p, std=0.02)
 
         def forward(self, ids: Any) -> Any:
             with torch.autocast("cuda", torch.bfloat16):
-                x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
-                return self.head(self.norm(self.blocks(x)))
+                return self.model(ids)
 
-    model = Model().to("cuda")
+    model = Cast().to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     ids = torch.randint(0, vocabulary, (batch, length), device="cuda")
     targets = torch.randint(0, vocabulary, (batch * length,), device="cuda")
 
     def loss(logits: Any) -> Any:
-        return functional.cross_entropy(logits.view(-1, vocabulary).float(), targets)
+        return torch.nn.functional.cross_entropy(logits.view(-1, vocabulary).float(), targets)
 
     return training_step(torch, model, optimizer, loss, (ids,), compiled)
 
