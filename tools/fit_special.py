@@ -244,7 +244,6 @@ def _fits() -> dict[str, tuple[Function, float, float, int, int]]:
         "LOG": (_log, none, 0.02944, 6, 0),
         "LOG_SHORT": (lambda f: mp.log1p(f) / f, -0.2929, 0.41422, 11, 0),
         "ERF": (_erf, none, 1, 12, 0),
-        "ERF_SHORT": (lambda t: 1 + _erf(t), none, 16, 6, 6),
         "ERFINV": (_erfinv, none, 0.37, 6, 6),
         "ERFINV_SHORT": (_erfinv, none, 0.37, 3, 3),
         "ERFINV_MIDDLE": (lambda u: _erfinv_far(u + mp.mpf("1.6")), -0.95, 0.9, 9, 9),

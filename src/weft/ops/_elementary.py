@@ -84,10 +84,9 @@ def _exp2(x: Array, short: bool) -> Array:
 _EXP_END = 1024 * math.log(2)
 
 
-@by_type
-def _expm1(x: Array, short: bool) -> Array:
-    """`2**k (r + q) + (2**k - 1)`; half of that, since the power may overflow before the result does."""
-    k, r, q = exp_parts(jnp.clip(x, -50, _EXP_END), 0, short)
+def _expm1(x: Array) -> Array:
+    """Of float64: `2**k (r + q) + (2**k - 1)`; half of that, since the power may overflow before the result does."""
+    k, r, q = exp_parts(jnp.clip(x, -50, _EXP_END), 0, short=False)
     half = power_of_2(k - 1)
     value = 2 * three_summed(half - 0.5, half * r, half * q)
     return jnp.where(x > _EXP_END, jnp.inf, jnp.where(x == 0, x, value))  # zeros keep their sign

@@ -67,15 +67,11 @@ def _erf_excess(x: Array) -> Array:
     return x * polynomial(fits.ERF[0], x * x)
 
 
-@by_type
-def _erf(x: Array, short: bool) -> Array:
-    """Of float64, `1 - erfc(x)` from 1 on."""
-    if short:
-        size = jnp.clip(x, -4, 4)
-        return size * fitted(fits.ERF_SHORT, size * size)
+def _erf(x: Array) -> Array:
+    """Of float64: `1 - erfc(x)` from 1 on."""
     size = jnp.abs(x)
     inside = jnp.minimum(size, 1)
-    value = jnp.where(size < 1, inside + _erf_excess(inside), 1 - upper(jnp.maximum(size, 1), 1, short))
+    value = jnp.where(size < 1, inside + _erf_excess(inside), 1 - upper(jnp.maximum(size, 1), 1, short=False))
     return jnp.copysign(value, x)
 
 
