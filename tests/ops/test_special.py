@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -289,3 +290,12 @@ def test_zeta_of_negative_numbers_and_whole_powers():
         slope = -x * (sum((q + k) ** -(x + 1) for k in range(count)) + scipy.special.zeta(x + 1, q + count))
         np.testing.assert_allclose(other.grad.item(), slope, rtol=1e-12)
     assert np.isnan(special.zeta(weft.tensor(2.5), weft.tensor(-1.5)).item())
+
+
+@pytest.mark.parametrize("dtype", [weft.float16, weft.float32, weft.float64])
+def test_far_powers_of_two(dtype):
+    largest = weft.finfo(dtype).max
+    x = weft.tensor([-math.inf, -largest, -2000.0, -1100.5, 1025.0, 2000.0, largest, math.inf], dtype=dtype)
+    values = weft.exp2(x)
+    assert values.tolist() == [0.0] * 4 + [math.inf] * 4
+    assert not values.signbit().any().item()

@@ -67,18 +67,17 @@ def exp_parts(x: Array, low: Array | float, short: bool) -> tuple[Array, Array, 
 @by_type
 def _exp2(x: Array, short: bool) -> Array:
     """A whole power of two, times one between the roots of 1/2 and 2."""
-    k = jnp.round(jnp.clip(x, -1100, 1024))
+    x = jnp.clip(x, -1100, 1024)  # where it has become 0 or infinite
+    k = jnp.round(x)
     rest = x - k
     if short:
         y = rest * math.log(2)
-        value = power_of_2(jnp.maximum(k, -_BIAS)) * (1 + (y + y * y * polynomial(fits.EXP_SHORT[0], y)))
-    else:
-        first = head(rest)
-        _, r, q = exp_parts(first * _LOG2_HIGH, (rest - first) * _LOG2_HIGH + rest * _LOG2_LOW, short)
-        half = jnp.floor(k / 2)
-        scale = power_of_2(half)
-        value = three_summed(scale, scale * r, scale * q) * power_of_2(k - half)
-    return jnp.where(jnp.isinf(x), jnp.where(x > 0, x, 0), value)
+        return power_of_2(jnp.maximum(k, -_BIAS)) * (1 + (y + y * y * polynomial(fits.EXP_SHORT[0], y)))
+    first = head(rest)
+    _, r, q = exp_parts(first * _LOG2_HIGH, (rest - first) * _LOG2_HIGH + rest * _LOG2_LOW, short)
+    half = jnp.floor(k / 2)
+    scale = power_of_2(half)
+    return three_summed(scale, scale * r, scale * q) * power_of_2(k - half)
 
 
 _EXP_END = 1024 * math.log(2)
