@@ -299,3 +299,10 @@ def test_far_powers_of_two(dtype):
     values = weft.exp2(x)
     assert values.tolist() == [0.0] * 4 + [math.inf] * 4
     assert not values.signbit().any().item()
+
+
+def test_expm1_of_the_smallest_numbers():
+    x = [2.2250738585072014e-308, -2.2250738585072014e-308, 1e-300, -0.0]
+    values = special.expm1(weft.tensor(x, dtype=weft.float64))
+    assert values.tolist() == x
+    assert values.signbit().tolist() == [False, True, False, True]

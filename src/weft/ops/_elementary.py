@@ -88,7 +88,8 @@ def _expm1(x: Array) -> Array:
     k, r, q = exp_parts(jnp.clip(x, -50, _EXP_END), 0, short=False)
     half = power_of_2(k - 1)
     value = 2 * three_summed(half - 0.5, half * r, half * q)
-    return jnp.where(x > _EXP_END, jnp.inf, jnp.where(x == 0, x, value))  # zeros keep their sign
+    # Zeros keep their sign, and halves of the smallest numbers would be lost.
+    return jnp.where(x > _EXP_END, jnp.inf, jnp.where(jnp.abs(x) < 1e-17, x, value))
 
 
 def _log_parts(x: Array) -> tuple[Array, Array]:
