@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from weft._switches import get_num_interop_threads, get_num_threads
 from weft.backends.cpu import get_cpu_capability
-from weft.ops._kernels import status
+from weft.ops._kernels.library import status
 from weft.version import __version__, weft
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")

@@ -1,9 +1,9 @@
 import pytest
 
-from weft.ops import _kernels
+from weft.ops._kernels import library
 
 
 @pytest.fixture(autouse=True)
 def kernels():
-    if not _kernels.available():
-        pytest.skip(f"the native kernels are {_kernels.status()}")
+    if not library.available():
+        pytest.skip(f"the native kernels are {library.status()}")

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops import _kernels
+from weft.ops._kernels import attention, conv, library, product, recurrent
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -43,27 +43,27 @@ def results() -> Iterator[np.ndarray]:
         for ta in (False, True):
             for tb in (False, True):
                 a, b = draw(1, *((k, m) if ta else (m, k))), draw(2, *((n, k) if tb else (k, n)))
-                yield _kernels.matmul(a, b, ta, tb, draw(3, n))
-                yield _kernels.matmul(a.astype(np.float64), b.astype(np.float64), ta, tb)
+                yield product.matmul(a, b, ta, tb, draw(3, n))
+                yield product.matmul(a.astype(np.float64), b.astype(np.float64), ta, tb)
     for n, c, h, w, o, kh, kw, *windows in CONVS:
         x, weight = draw(1, n, c, h, w), draw(2, o, c, kh, kw)
-        y = _kernels.conv(x, weight, *windows)
+        y = conv.conv(x, weight, *windows)
         g = draw(3, *y.shape)
         yield y
-        yield _kernels.conv_input_gradient(g, weight, x.shape, *windows)
-        yield _kernels.conv_weight_gradient(g, x, weight.shape, *windows)
+        yield conv.conv_input_gradient(g, weight, x.shape, *windows)
+        yield conv.conv_weight_gradient(g, x, weight.shape, *windows)
     for batch, heads, shared, queries, keys, features in ATTENTIONS:
         q, k = draw(1, batch, heads, queries, features), draw(2, batch, shared, keys, features)
         for causal in (False, True):
-            out, lse = _kernels.attention(q, k, 2 * k, causal, 0.5)
+            out, lse = attention.attention(q, k, 2 * k, causal, 0.5)
             yield from (out, lse)
-            yield from _kernels.attention_backward(draw(3, *q.shape), out, lse, q, k, 2 * k, causal, 0.5)
+            yield from attention.attention_backward(draw(3, *q.shape), out, lse, q, k, 2 * k, causal, 0.5)
     for steps, batch, hidden in LSTMS:
         h, c, wh = draw(1, batch, hidden), draw(2, batch, hidden), draw(3, 4 * hidden, hidden)
         for reverse in (False, True):
-            ys, cells, gates = _kernels.lstm(draw(4, steps, batch, 4 * hidden), h, c, wh, reverse)
+            ys, cells, gates = recurrent.lstm(draw(4, steps, batch, 4 * hidden), h, c, wh, reverse)
             yield from (ys, cells, gates)
-            yield from _kernels.lstm_backward(draw(5, *ys.shape), c, h, gates, cells, c, wh, reverse)
+            yield from recurrent.lstm_backward(draw(5, *ys.shape), c, h, gates, cells, c, wh, reverse)
 
 
 def digest() -> str:
@@ -76,5 +76,5 @@ def digest() -> str:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
-    print(_kernels.status())
+    print(library.status())
     print(digest(), flush=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.native import formulas
 from tests.native.formulas import close, draw
 from weft.errors import ShapeError
-from weft.ops import _kernels
+from weft.ops._kernels import conv
 
 channels = st.sampled_from([1, 2, 3, 8, 15, 16, 17, 33, 48, 66])
 extent = st.integers(1, 12)
@@ -18,16 +18,16 @@ pads = st.tuples(st.integers(0, 3), st.integers(0, 3))
 def check(n, c, h, w, o, kernel, windows):
     x, weight = draw(1, n, c, h, w), draw(2, o, c, *kernel)
     wide_x, wide_weight = x.astype(np.float64), weight.astype(np.float64)
-    y = _kernels.conv(x, weight, *windows)
+    y = conv.conv(x, weight, *windows)
     close(y, formulas.conv(wide_x, wide_weight, *windows))
     g = draw(3, *y.shape)
     wide_g = g.astype(np.float64)
     close(
-        _kernels.conv_input_gradient(g, weight, x.shape, *windows),
+        conv.conv_input_gradient(g, weight, x.shape, *windows),
         formulas.conv_input_gradient(wide_g, wide_weight, x.shape, *windows),
     )
     close(
-        _kernels.conv_weight_gradient(g, x, weight.shape, *windows),
+        conv.conv_weight_gradient(g, x, weight.shape, *windows),
         formulas.conv_weight_gradient(wide_g, wide_x, weight.shape, *windows),
     )
 
@@ -68,7 +68,7 @@ def test_special_values_reach_their_windows_alone(special):
     x, w = draw(1, 2, 5, 7, 7), np.ones((17, 5, 3, 3), np.float32)
     x[1, 2, 6, 6] = special
     windows = ((1, 1), ((1, 1), (1, 1)), (1, 1))
-    close(_kernels.conv(x, w, *windows), formulas.conv(x.astype(np.float64), w, *windows))
+    close(conv.conv(x, w, *windows), formulas.conv(x.astype(np.float64), w, *windows))
 
 
 def test_under_jit_between_other_operations():
@@ -77,8 +77,8 @@ def test_under_jit_between_other_operations():
 
     @jax.jit
     def run(x, w):
-        y = _kernels.conv(x + 1, w, *windows)
-        return _kernels.conv(y * 0.1, w, *windows).sum((0, 2, 3))
+        y = conv.conv(x + 1, w, *windows)
+        return conv.conv(y * 0.1, w, *windows).sum((0, 2, 3))
 
     y = formulas.conv(x + 1.0, w, *windows) * 0.1
     close(run(x, w), formulas.conv(y, w, *windows).sum((0, 2, 3)), 1e-4)
@@ -87,8 +87,8 @@ def test_under_jit_between_other_operations():
 def test_refused():
     x, w = draw(1, 1, 2, 4, 4), draw(2, 3, 2, 3, 3)
     with pytest.raises(ShapeError, match="expected"):
-        _kernels.conv(x, w[:, :1], (1, 1), ((0, 0), (0, 0)))
+        conv.conv(x, w[:, :1], (1, 1), ((0, 0), (0, 0)))
     with pytest.raises(ShapeError, match="must not be negative"):
-        _kernels.conv(x, w, (1, 1), ((0, -1), (0, 0)))
+        conv.conv(x, w, (1, 1), ((0, -1), (0, 0)))
     with pytest.raises(ShapeError, match=r"the gradient has shape \(1, 3, 1, 1\), expected \(1, 3, 2, 2\)"):
-        _kernels.conv_input_gradient(draw(1, 1, 3, 1, 1), w, x.shape, (1, 1), ((0, 0), (0, 0)))
+        conv.conv_input_gradient(draw(1, 1, 3, 1, 1), w, x.shape, (1, 1), ((0, 0), (0, 0)))

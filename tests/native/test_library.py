@@ -14,7 +14,7 @@ import pytest
 
 from tests.native import exercise
 from tests.native.formulas import close, draw
-from weft.ops import _kernels
+from weft.ops._kernels import library, product
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,32 +28,32 @@ def run(*command, **variables):
 
 
 def test_importing_weft_does_not_load_it():
-    assert run("-c", "import weft; from weft.ops import _kernels; print(_kernels._state)") == ["[]"]
+    assert run("-c", "import weft; from weft.ops._kernels import library; print(library._state)") == ["[]"]
 
 
 def test_turned_off():
-    code = "from weft.ops import _kernels; print(_kernels.available(), _kernels.status())"
+    code = "from weft.ops._kernels import library; print(library.available(), library.status())"
     assert run("-c", code, WEFT_NATIVE="0") == ["False turned off by WEFT_NATIVE"]
 
 
 def test_what_does_not_fit_is_said():
-    assert _kernels._misfit(_kernels._VERSION, 0, 0) is None
-    assert "has version 99" in _kernels._misfit(99, 0, 0)
-    assert "was built for version 99.0 of XLA's FFI" in _kernels._misfit(_kernels._VERSION, 99, 0)
-    assert "was built for version 0.99 of XLA's FFI" in _kernels._misfit(_kernels._VERSION, 0, 99)
+    assert library._misfit(library._VERSION, 0, 0) is None
+    assert "has version 99" in library._misfit(99, 0, 0)
+    assert "was built for version 99.0 of XLA's FFI" in library._misfit(library._VERSION, 99, 0)
+    assert "was built for version 0.99 of XLA's FFI" in library._misfit(library._VERSION, 0, 99)
 
 
 def test_missing_library(monkeypatch):
-    monkeypatch.setattr(_kernels, "_path", lambda: None)
-    assert not _kernels._load().ready
-    assert "not built" in _kernels._load().words
+    monkeypatch.setattr(library, "_path", lambda: None)
+    assert not library._load().ready
+    assert "not built" in library._load().words
 
 
 def test_broken_library(monkeypatch, tmp_path):
     path = tmp_path / "libweft_native.so"
     path.write_text("no library")
-    monkeypatch.setattr(_kernels, "_path", lambda: path)
-    assert "cannot be loaded" in _kernels._load().words
+    monkeypatch.setattr(library, "_path", lambda: path)
+    assert "cannot be loaded" in library._load().words
 
 
 @pytest.mark.soak
@@ -70,7 +70,7 @@ def test_avx2():
     tests = [f"tests/native/test_{name}.py" for name in ("products", "convolutions", "attention", "lstm")]
     options = ["-p", "no:cacheprovider", *tests]
     assert any(" passed" in line for line in run("-m", "pytest", *options, WEFT_NATIVE_VARIANT="avx2"))
-    assert run("-c", "from weft.ops import _kernels; print(_kernels.status())", WEFT_NATIVE_VARIANT="avx2") == [
+    assert run("-c", "from weft.ops._kernels import library; print(library.status())", WEFT_NATIVE_VARIANT="avx2") == [
         "in use, with AVX2"
     ]
 
@@ -78,8 +78,8 @@ def test_avx2():
 _FORK = """
 import os
 from tests.native import exercise
-from weft.ops import _kernels
-_kernels.available()
+from weft.ops._kernels import library, product
+library.available()
 child = os.fork()
 print(exercise.digest(), flush=True)
 if not child:
@@ -99,7 +99,7 @@ def test_threads_at_once():
     a = [draw(i, 200, 200) for i in range(8)]
     with ThreadPoolExecutor(8) as threads:
         for _ in range(5):
-            results = list(threads.map(lambda x: np.asarray(_kernels.matmul(x, x)), a))
+            results = list(threads.map(lambda x: np.asarray(product.matmul(x, x)), a))
             for x, result in zip(a, results, strict=True):
                 close(result, x.astype(np.float64) @ x)
 
@@ -109,7 +109,7 @@ def test_kernels_of_two_variants_share_no_code(tmp_path):
     """A function that both would link to might have been compiled with instructions that the CPU lacks."""
     if not shutil.which("nm"):
         pytest.skip("no nm")
-    lines = subprocess.run(["nm", "-C", str(_kernels._path())], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(["nm", "-C", str(library._path())], capture_output=True, text=True, check=True).stdout
     names = [line.split(maxsplit=2)[2] for line in lines.splitlines() if len(line.split(maxsplit=2)) == 3]
     for name in ("exchange", "transpose", "strip_rows", "multiply", "parallel"):
         with_name = [full for full in names if f"::{name}<" in full.split("(", maxsplit=1)[0]]
@@ -120,11 +120,11 @@ def test_kernels_of_two_variants_share_no_code(tmp_path):
 @pytest.mark.parametrize("variant", ["", "avx2"])
 def test_sanitizers(variant, sanitized, monkeypatch):
     """No wrong address and no undefined behaviour in any kernel, over odd sizes."""
-    library, runtime = sanitized
+    path, runtime = sanitized
     code = (
-        "from weft.ops import _kernels; from pathlib import Path; "
-        f"_kernels._path = lambda: Path({str(library)!r}); "
-        "from tests.native import exercise; print(_kernels.status()); print(exercise.digest())"
+        "from weft.ops._kernels import library; from pathlib import Path; "
+        f"library._path = lambda: Path({str(path)!r}); "
+        "from tests.native import exercise; print(library.status()); print(exercise.digest())"
     )
     lines = run(
         "-c", code,

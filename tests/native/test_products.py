@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.native.formulas import close, draw
 from weft.errors import DTypeError, ShapeError
-from weft.ops import _kernels
+from weft.ops._kernels import product
 
 size = st.sampled_from([0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 63, 65, 100, 130, 257])
 
@@ -16,7 +16,7 @@ size = st.sampled_from([0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 63, 65, 100, 1
 def test_product(m, n, k, ta, tb, biased, dtype):
     a, b = draw(1, *((k, m) if ta else (m, k)), dtype=dtype), draw(2, *((n, k) if tb else (k, n)), dtype=dtype)
     bias = draw(3, n, dtype=dtype) if biased else None
-    result = _kernels.matmul(jnp.asarray(a), jnp.asarray(b), ta, tb, None if bias is None else jnp.asarray(bias))
+    result = product.matmul(jnp.asarray(a), jnp.asarray(b), ta, tb, None if bias is None else jnp.asarray(bias))
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     expected = (wide_a.T if ta else wide_a) @ (wide_b.T if tb else wide_b) + (0 if bias is None else bias)
     assert result.dtype == dtype
@@ -29,12 +29,12 @@ def test_product(m, n, k, ta, tb, biased, dtype):
 def test_shapes_of_training(m, n, k, ta, tb):
     a, b = draw(1, *((k, m) if ta else (m, k))), draw(2, *((n, k) if tb else (k, n)))
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    close(_kernels.matmul(a, b, ta, tb), (wide_a.T if ta else wide_a) @ (wide_b.T if tb else wide_b))
+    close(product.matmul(a, b, ta, tb), (wide_a.T if ta else wide_a) @ (wide_b.T if tb else wide_b))
 
 
 def test_batches():
     a, b = draw(1, 2, 3, 20, 33), draw(2, 2, 3, 50, 33)
-    close(_kernels.matmul(a, b, transpose_b=True), np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2)))
+    close(product.matmul(a, b, transpose_b=True), np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2)))
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
@@ -42,12 +42,12 @@ def test_special_values_reach_their_rows_and_columns_alone(special):
     a, b = draw(1, 19, 21), draw(2, 21, 35)
     a[3, 4], b[20, 34] = special, special
     with np.errstate(invalid="ignore"):
-        close(_kernels.matmul(a, b), a.astype(np.float64) @ b.astype(np.float64))
+        close(product.matmul(a, b), a.astype(np.float64) @ b.astype(np.float64))
 
 
 def test_under_jit_with_donated_and_sliced_arguments():
     a, b = draw(1, 33, 33), draw(2, 40, 33)
-    run = jax.jit(lambda a, b: _kernels.matmul(a, b[7:]), donate_argnums=0)
+    run = jax.jit(lambda a, b: product.matmul(a, b[7:]), donate_argnums=0)
     close(run(jnp.asarray(a), jnp.asarray(b)), a.astype(np.float64) @ b[7:])
 
 
@@ -55,16 +55,16 @@ def test_unaligned_memory():
     flat = draw(1, 33 * 17 + 1)
     a = flat[1:].reshape(33, 17)
     assert a.ctypes.data % 64
-    close(_kernels.matmul(jnp.asarray(a), jnp.asarray(a), transpose_b=True), a.astype(np.float64) @ a.T)
+    close(product.matmul(jnp.asarray(a), jnp.asarray(a), transpose_b=True), a.astype(np.float64) @ a.T)
 
 
 def test_refused():
     a = jnp.zeros((2, 3))
     with pytest.raises(ShapeError, match="3 columns of the first matrices do not meet 2 rows"):
-        _kernels.matmul(a, a)
+        product.matmul(a, a)
     with pytest.raises(ShapeError, match="equal batches"):
-        _kernels.matmul(a, a[None])
+        product.matmul(a, a[None])
     with pytest.raises(ShapeError, match=r"bias has shape \(3,\), expected \(2,\)"):
-        _kernels.matmul(a, a, transpose_b=True, bias=jnp.zeros(3))
+        product.matmul(a, a, transpose_b=True, bias=jnp.zeros(3))
     with pytest.raises(DTypeError, match="int32"):
-        _kernels.matmul(a.astype(jnp.int32), a.astype(jnp.int32))
+        product.matmul(a.astype(jnp.int32), a.astype(jnp.int32))

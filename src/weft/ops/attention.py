@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._cpu import ATTENTION
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
+from weft.ops._kernels.attention import ATTENTION
 from weft.ops._neural import attention_scale, dropout_mask, wide
 from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name

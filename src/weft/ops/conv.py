@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._cpu import CONV2D
 from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
+from weft.ops._kernels.conv import CONV2D
 from weft.ops._native import Native
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
-from weft.ops._cpu import LINEAR
 from weft.ops._dims import Factors, PartOf, Sizes, einsum
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
+from weft.ops._kernels.product import LINEAR
 from weft.ops._neural import vector_norms, wide
 from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, defop
 from weft.ops._type_names import c_name, scalar_name

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
-from weft.ops._cpu import PRODUCT
 from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
+from weft.ops._kernels.product import PRODUCT
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import (
     ACCELERATOR_LOWER,

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
-from weft.ops._cpu import LSTM
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
+from weft.ops._kernels.recurrent import LSTM
 from weft.ops._neural import delayed, wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name

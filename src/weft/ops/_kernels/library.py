@@ -1,0 +1,146 @@
+"""The library of `native/`: loading it, and what all calls of its kernels share.
+
+It is loaded when it is first asked for. Where it is not built or does not fit this computer, `status` says why.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.ffi
+import jax.numpy as jnp
+
+from weft._base import config
+from weft.errors import DeviceError, DTypeError, ShapeError
+
+Array = jax.Array
+
+_VERSION = 1  # of the library's targets
+_TARGETS = (
+    "weft_product_f32",
+    "weft_product_f64",
+    "weft_biased_product_f32",
+    "weft_biased_product_f64",
+    "weft_conv",
+    "weft_conv_input_gradient",
+    "weft_conv_weight_gradient",
+    "weft_attention",
+    "weft_attention_backward",
+    "weft_lstm",
+    "weft_lstm_backward",
+)
+_INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    ready: bool
+    words: str
+
+
+_state: list[_State] = []  # one, as soon as it is known
+_lock = threading.Lock()
+
+
+def available() -> bool:
+    """Whether the kernels can be called; the first call loads them."""
+    return _loaded().ready
+
+
+def status() -> str:
+    """Which instructions the kernels use, or why there are none."""
+    return _loaded().words
+
+
+def _loaded() -> _State:
+    if not _state:
+        with _lock:
+            if not _state:
+                _state.append(_load())
+    return _state[0]
+
+
+def _load() -> _State:
+    if not config.NATIVE:
+        return _State(False, "turned off by WEFT_NATIVE")
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return _State(False, f"not for {sys.platform} on {platform.machine()}")
+    path = _path()
+    if path is None:
+        return _State(False, "not built: install weft-native, or run tools/native.py in a checkout")
+    try:
+        library = ctypes.CDLL(str(path))
+        versions = [getattr(library, f"weft_native_{word}")() for word in ("version", "ffi_major", "ffi_minor")]
+    except (OSError, AttributeError) as error:
+        return _State(False, f"cannot be loaded: {error}")
+    if reason := _misfit(*versions):
+        return _State(False, f"{reason}; build {path.name} again")
+    instructions = _INSTRUCTIONS.get(library.weft_native_variant())
+    if instructions is None:
+        return _State(False, "this CPU has no AVX2")
+    try:
+        for name in _TARGETS:
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    except Exception as error:  # XLA refuses a handler in words of its own, with types of its own
+        return _State(False, f"refused by XLA: {error}")
+    return _State(True, f"in use, with {instructions}")
+
+
+def _path() -> Path | None:
+    """The library of the installed package, or of the source checkout that this file is in."""
+    try:
+        path = Path(importlib.import_module("weft_native").path())
+    except ImportError:
+        path = Path(__file__).parents[4] / "native" / "weft_native" / "libweft_native.so"
+    return path if path.exists() else None
+
+
+def _misfit(version: int, major: int, minor: int) -> str | None:
+    """What the library was built for, if that is not what is here."""
+    if version != _VERSION:
+        return f"has version {version}, and this Weft needs {_VERSION}"
+    header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
+    if not header.exists():  # registering will tell
+        return None
+    numbers = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header.read_text()))
+    here = (int(numbers.get("MAJOR", major)), int(numbers.get("MINOR", minor)))
+    if major != here[0] or minor > here[1]:
+        return f"was built for version {major}.{minor} of XLA's FFI, and jax {jax.__version__} has {here[0]}.{here[1]}"
+    return None
+
+
+def struct_like(shape: Sequence[int], like: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tuple(shape), like.dtype)
+
+
+def require_floats(operation: str, *arrays: Array) -> None:
+    """All arrays are float32, and the library is there."""
+    for array in arrays:
+        if array.dtype != jnp.float32:
+            raise DTypeError(f"{operation}: the native kernel takes float32, got {array.dtype}")
+    require_library(operation)
+
+
+def require_library(operation: str) -> None:
+    if not available():
+        raise DeviceError(f"{operation}: the native kernels are {status()}; ask `available()` first")
+
+
+def require_shape(operation: str, name: str, array: Array, shape: Sequence[int]) -> None:
+    if array.shape != tuple(shape):
+        raise ShapeError(f"{operation}: {name} has shape {array.shape}, expected {tuple(shape)}")
+
+
+def is_float32(*arrays: Array | None) -> bool:
+    return all(x is None or x.dtype == jnp.float32 for x in arrays) and available()
