@@ -35,6 +35,8 @@ _TARGETS = (
     "weft_conv",
     "weft_conv_input_gradient",
     "weft_conv_weight_gradient",
+    "weft_batch_norm",
+    "weft_batch_norm_backward",
     "weft_attention",
     "weft_attention_backward",
     "weft_lstm",
