@@ -177,6 +177,12 @@ BatchNorm batch_norm_sizes(Ints x, float eps) {
     if (i != 1) s.rows *= x[i];
   return s;
 }
+ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
+  const BatchNorm s = batch_norm_sizes(x.dimensions(), 0);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(channel_sums)(pool, s.rows, s.channels, x.typed_data(), sums->typed_data());
+  });
+}
 ffi::Error batch_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
                       FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
   const BatchNorm s = batch_norm_sizes(x.dimensions(), eps);
@@ -266,6 +272,8 @@ TARGET(weft_biased_product_f64, weft::biased_product<ffi::F64>,
 TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
+TARGET(weft_channel_sums, weft::channel_sums,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
 TARGET(weft_batch_norm, weft::batch_norm,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps").Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());

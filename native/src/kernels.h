@@ -58,6 +58,7 @@ struct BatchNorm {
   void conv(const Pool&, const Conv&, const float* x, const float* weight, float* y);                                \
   void conv_input_gradient(const Pool&, const Conv&, const float* dy, const float* weight, float* dx);               \
   void conv_weight_gradient(const Pool&, const Conv&, const float* x, const float* dy, float* dweight);              \
+  void channel_sums(const Pool&, int64_t rows, int64_t channels, const float* x, float* sums);                       \
   void batch_norm(const Pool&, const BatchNorm&, const float* x, const float* weight, const float* bias, float* y,   \
                   float* mean, float* variance, float* rstd);                                                        \
   void batch_norm_backward(const Pool&, const BatchNorm&, const float* g, const float* x, const float* mean,         \

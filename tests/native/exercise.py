@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops._kernels import attention, batch_norm, conv, library, product, recurrent
+from weft.ops._kernels import attention, channels, conv, library, product, recurrent
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -54,10 +54,11 @@ def results() -> Iterator[np.ndarray]:
         yield conv.conv_input_gradient(g, weight, x.shape, *windows)
         yield conv.conv_weight_gradient(g, x, weight.shape, *windows)
     for shape in NORMS:
+        yield channels.channel_sums(draw(1, *shape))
         x, weight = draw(1, *shape), draw(2, shape[1])
-        y, mean, variance, rstd = batch_norm.batch_norm(x, weight, draw(3, shape[1]), 1e-5)
+        y, mean, variance, rstd = channels.batch_norm(x, weight, draw(3, shape[1]), 1e-5)
         yield from (y, mean, variance, rstd)
-        yield from batch_norm.batch_norm_backward(draw(4, *shape), x, mean, rstd, weight)
+        yield from channels.batch_norm_backward(draw(4, *shape), x, mean, rstd, weight)
     for batch, heads, shared, queries, keys, features in ATTENTIONS:
         q, k = draw(1, batch, heads, queries, features), draw(2, batch, shared, keys, features)
         for causal in (False, True):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
-from weft.ops._kernels.batch_norm import BATCH_NORM
+from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._neural import per_channel, require_float, updated_statistics, vector_norms, wide
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, Promote, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name

@@ -35,6 +35,7 @@ _TARGETS = (
     "weft_conv",
     "weft_conv_input_gradient",
     "weft_conv_weight_gradient",
+    "weft_channel_sums",
     "weft_batch_norm",
     "weft_batch_norm_backward",
     "weft_attention",

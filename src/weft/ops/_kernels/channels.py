@@ -1,4 +1,4 @@
-"""Batch normalisation in training, by kernels of our own on the CPU."""
+"""Sums over all but the channels, and batch normalisation in training, by kernels of our own on the CPU."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -30,6 +30,18 @@ def _require_channels(operation: str, x: Array, **vectors: Array) -> None:
     for name, vector in vectors.items():
         require_shape(operation, name, vector, x.shape[1:2])
     require_floats(operation, x, *vectors.values())
+
+
+def channel_sums(x: Array) -> Array:
+    """The sums of (batch, channels, ...) over all dims but the channels; float32, not empty.
+
+    XLA would give what is summed up another order in memory than convolutions do.
+    """
+    _require_channels("channel_sums", x)
+    call = jax.ffi.ffi_call(
+        "weft_channel_sums", struct_like(x.shape[1:2], x), input_layouts=(_layout(x),), output_layouts=(0,)
+    )
+    return call(x)
 
 
 def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array, Array]:

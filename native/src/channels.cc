@@ -1,5 +1,5 @@
-// Batch normalisation of rows of channels: an image with its channels last is one row for each pixel. Each pass over
-// memory is cut into a fixed number of parts, so that sums do not depend on the number of threads.
+// Sums over all rows of channels, and batch normalisation by them: an image with its channels last is a row for each
+// pixel. Each pass over memory is cut into a fixed number of parts, so that sums do not depend on the number of threads.
 #include "vec.h"
 
 namespace weft::WEFT_VARIANT {
@@ -55,6 +55,28 @@ INLINE Moments joined(Moments a, int64_t before, Moments b, int64_t more) {
 }
 
 }  // namespace
+
+void channel_sums(const Pool& pool, int64_t all_rows, int64_t channels, const float* x, float* sums) {
+  float* parts = scratch_of<float>(0, kParts * channels);
+  for_parts(pool, all_rows, [&](int64_t first, int64_t rows, int64_t part) {
+    float* to = parts + part * channels;
+    clear(to, channels);
+    for_blocks(first, rows, channels, [&](int64_t at, int64_t count) {
+      for_vectors(channels, [&](int64_t c, Mask m, auto is_part) {
+        constexpr bool PART = decltype(is_part)::value;
+        const float* in = x + at * channels + c;
+        const VecF sum = sum_rows(count, [&](int64_t r) { return load<PART>(in + r * channels, m); });
+        store<PART>(to + c, load<PART>(to + c, m) + sum, m);
+      });
+    });
+  });
+  for_vectors(channels, [&](int64_t c, Mask m, auto is_part) {
+    constexpr bool PART = decltype(is_part)::value;
+    VecF sum{};
+    for (int64_t part = 0; part < kParts; part++) sum += load<PART>(parts + part * channels + c, m);
+    store<PART>(sums + c, sum, m);
+  });
+}
 
 void batch_norm(const Pool& pool, const BatchNorm& s, const float* x, const float* weight, const float* bias, float* y,
                 float* mean, float* variance, float* rstd) {
