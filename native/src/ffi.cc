@@ -170,6 +170,36 @@ ffi::Error conv_weight_gradient(ffi::ThreadPool threads, Ints stride, Ints dilat
   });
 }
 
+// x (n, channels, ...), in memory with the channels last
+BatchNorm batch_norm_sizes(Ints x, float eps) {
+  BatchNorm s{1, x[1], eps};
+  for (size_t i = 0; i < x.size(); i++)
+    if (i != 1) s.rows *= x[i];
+  return s;
+}
+ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
+  const BatchNorm s = batch_norm_sizes(x.dimensions(), 0);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(channel_sums)(pool, s.rows, s.channels, x.typed_data(), sums->typed_data());
+  });
+}
+ffi::Error batch_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+                      FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
+  const BatchNorm s = batch_norm_sizes(x.dimensions(), eps);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(batch_norm)(pool, s, x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
+                       mean->typed_data(), variance->typed_data(), rstd->typed_data());
+  });
+}
+ffi::Error batch_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
+                               FloatsOut dx, FloatsOut dweight, FloatsOut dbias) {
+  const BatchNorm s = batch_norm_sizes(x.dimensions(), 0);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(batch_norm_backward)(pool, s, g.typed_data(), x.typed_data(), mean.typed_data(), rstd.typed_data(),
+                                weight.typed_data(), dx->typed_data(), dweight->typed_data(), dbias->typed_data());
+  });
+}
+
 Attention attention_sizes(Ints q, Ints k, bool causal, float scale) {
   return {q[0], q[1], k[1], q[2], k[2], q[3], causal, scale};
 }
@@ -242,6 +272,14 @@ TARGET(weft_biased_product_f64, weft::biased_product<ffi::F64>,
 TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
+TARGET(weft_channel_sums, weft::channel_sums,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
+TARGET(weft_batch_norm, weft::batch_norm,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps").Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention, weft::attention,
        weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward,

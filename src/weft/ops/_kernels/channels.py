@@ -1,0 +1,134 @@
+"""Sums over all but the channels, and batch normalisation in training, by kernels of our own on the CPU."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.ffi
+import jax.numpy as jnp
+import numpy as np
+
+from weft.errors import ShapeError
+from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._native import Native
+from weft.ops._neural import per_channel, updated_statistics
+from weft.ops._table import Scalar
+
+_LEAST_CHANNELS = 8  # fewer leave most of a vector empty
+
+
+def _layout(x: Array) -> tuple[int, ...]:
+    """Dims from the slowest to the fastest in memory: the channels come last, as for convolutions."""
+    return (0, *range(2, x.ndim), 1)
+
+
+def _require_channels(operation: str, x: Array, **vectors: Array) -> None:
+    if x.ndim < 2 or not x.size:  # XLA ends the process where it moves nothing into another order
+        raise ShapeError(f"{operation}: expected (batch, channels, ...), not empty, got {x.shape}")
+    for name, vector in vectors.items():
+        require_shape(operation, name, vector, x.shape[1:2])
+    require_floats(operation, x, *vectors.values())
+
+
+def channel_sums(x: Array) -> Array:
+    """The sums of (batch, channels, ...) over all dims but the channels; float32, not empty.
+
+    XLA would give what is summed up another order in memory than convolutions do.
+    """
+    _require_channels("channel_sums", x)
+    call = jax.ffi.ffi_call(
+        "weft_channel_sums", struct_like(x.shape[1:2], x), input_layouts=(_layout(x),), output_layouts=(0,)
+    )
+    return call(x)
+
+
+def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array, Array]:
+    """Each channel of (batch, channels, ...) scaled to mean 0 and variance 1, times `weight` plus `bias`; float32.
+
+    Further results, of shape (channels,), are the mean, the variance (divided by the count) and
+    1 / sqrt(variance + eps).
+    """
+    _require_channels("batch_norm", x, weight=weight, bias=bias)
+    vector = struct_like(x.shape[1:2], x)
+    call = jax.ffi.ffi_call(
+        "weft_batch_norm",
+        (struct_like(x.shape, x), vector, vector, vector),
+        input_layouts=(_layout(x), (0,), (0,)),
+        output_layouts=(_layout(x), (0,), (0,), (0,)),
+    )
+    y, mean, variance, rstd = call(x, weight, bias, eps=np.float32(eps))
+    return y, mean, variance, rstd
+
+
+def batch_norm_backward(g: Array, x: Array, mean: Array, rstd: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The gradients of `batch_norm`'s x, weight and bias, from that of its first result."""
+    _require_channels("batch_norm_backward", x, mean=mean, rstd=rstd, weight=weight)
+    require_shape("batch_norm_backward", "the gradient", g, x.shape)
+    vector = struct_like(x.shape[1:2], x)
+    call = jax.ffi.ffi_call(
+        "weft_batch_norm_backward",
+        (struct_like(x.shape, x), vector, vector),
+        input_layouts=(_layout(x), _layout(x), (0,), (0,), (0,)),
+        output_layouts=(_layout(x), (0,), (0,)),
+    )
+    dx, dweight, dbias = call(g, x, mean, rstd, weight)
+    return dx, dweight, dbias
+
+
+def _serves(
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None,
+    bias: Array | None,
+    momentum: Any,
+    eps: float,
+    per_instance: bool,
+) -> bool:
+    del momentum, eps
+    fits = input.ndim > 2 and input.size > 0 and input.shape[1] >= _LEAST_CHANNELS and not per_instance
+    return fits and is_float32(input, running_mean, running_var, weight, bias)
+
+
+def _batch_norm(
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None,
+    bias: Array | None,
+    momentum: Scalar,
+    eps: float,
+    per_instance: bool,
+) -> tuple[Array, ...]:
+    del per_instance
+    channels = input.shape[1]
+    scale = jnp.ones(channels, input.dtype) if weight is None else weight
+    shift = jnp.zeros(channels, input.dtype) if bias is None else bias
+    y, mean, variance, rstd = batch_norm(input, scale, shift, eps)
+    statistics = updated_statistics(running_mean, running_var, mean, variance, momentum, input.size // channels)
+    return y, *statistics, per_channel(mean, input.ndim), per_channel(rstd, input.ndim)
+
+
+def _batch_norm_vjp(
+    g: Any,
+    out: Any,
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None,
+    bias: Array | None,
+    momentum: Scalar,
+    eps: float,
+    per_instance: bool,
+) -> tuple[Array | None, ...]:
+    del momentum, eps, per_instance
+    mean, rstd = (x.reshape(-1) for x in out[-2:])
+    scale = jnp.ones_like(mean) if weight is None else weight
+    dx, dweight, dbias = batch_norm_backward(g[0], input, mean, rstd, scale)
+    unused = tuple(None if v is None else jnp.zeros_like(v) for v in (running_mean, running_var))
+    return dx, *unused, None if weight is None else dweight, None if bias is None else dbias
+
+
+BATCH_NORM = Native("cpu", _serves, _batch_norm, _batch_norm_vjp)
