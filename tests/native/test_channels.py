@@ -44,6 +44,7 @@ def test_special_values_stay_in_their_channel(special):
     assert np.isfinite(np.delete(y, 17, axis=1)).all()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("affine", [True, False])
 def test_modules_train_as_without_it(affine, monkeypatch):
     def trained():
@@ -80,6 +81,7 @@ def test_mistakes():
             channels.batch_norm(unfit, draw(2, 3), draw(3, 3), 1e-5)
 
 
+@pytest.mark.compiled
 def test_empty_batches_are_left_to_xla():
     model = weft.compile(nn.BatchNorm2d(16))
     assert all(model(weft.zeros(0, 16, 4, 4)).shape == (0, 16, 4, 4) for _ in range(3))
