@@ -5,6 +5,7 @@ They are written once, in PyTorch's API; `sync` waits for the result, where a fr
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ def sync(framework: Any, tensor: Any) -> None:
     """Wait until a tensor is computed."""
     if framework.__name__ == "weft" or tensor.is_cuda:
         tensor.detach().cpu().numpy()
+
+
+def earning() -> int:
+    """How often Weft has run interpreted programs that will be compiled when they have run more often."""
+    return sum(graph.runs for graph in importlib.import_module("weft").explain().interpreted if graph.each)
 
 
 def rec_plain(torch: Any) -> Run:
