@@ -170,33 +170,29 @@ ffi::Error conv_weight_gradient(ffi::ThreadPool threads, Ints stride, Ints dilat
   });
 }
 
-// x (n, channels, ...), in memory with the channels last
-BatchNorm batch_norm_sizes(Ints x, float eps) {
-  BatchNorm s{1, x[1], eps};
-  for (size_t i = 0; i < x.size(); i++)
-    if (i != 1) s.rows *= x[i];
+Channels channel_sizes(Ints x) {
+  Channels s{x[0], x[1], 1};
+  for (size_t i = 2; i < x.size(); i++) s.plane *= x[i];
   return s;
 }
 ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
-  const BatchNorm s = batch_norm_sizes(x.dimensions(), 0);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(channel_sums)(pool, s.rows, s.channels, x.typed_data(), sums->typed_data());
+    KERNEL(channel_sums)(pool, channel_sizes(x.dimensions()), x.typed_data(), sums->typed_data());
   });
 }
 ffi::Error batch_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
                       FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
-  const BatchNorm s = batch_norm_sizes(x.dimensions(), eps);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(batch_norm)(pool, s, x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
-                       mean->typed_data(), variance->typed_data(), rstd->typed_data());
+    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), eps, x.typed_data(), weight.typed_data(), bias.typed_data(),
+                       y->typed_data(), mean->typed_data(), variance->typed_data(), rstd->typed_data());
   });
 }
 ffi::Error batch_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
                                FloatsOut dx, FloatsOut dweight, FloatsOut dbias) {
-  const BatchNorm s = batch_norm_sizes(x.dimensions(), 0);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(batch_norm_backward)(pool, s, g.typed_data(), x.typed_data(), mean.typed_data(), rstd.typed_data(),
-                                weight.typed_data(), dx->typed_data(), dweight->typed_data(), dbias->typed_data());
+    KERNEL(batch_norm_backward)(pool, channel_sizes(x.dimensions()), g.typed_data(), x.typed_data(), mean.typed_data(),
+                                rstd.typed_data(), weight.typed_data(), dx->typed_data(), dweight->typed_data(),
+                                dbias->typed_data());
   });
 }
 

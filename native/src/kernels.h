@@ -46,10 +46,9 @@ struct Lstm {
   bool reverse;
 };
 
-// Batch normalisation in training: x, g and y (rows, channels), all else (channels).
-struct BatchNorm {
-  int64_t rows, channels;
-  float eps;
+// Images (images, channels, plane); what belongs to a channel is (channels).
+struct Channels {
+  int64_t images, channels, plane;
 };
 
 #define WEFT_KERNELS                                                                                                 \
@@ -58,10 +57,10 @@ struct BatchNorm {
   void conv(const Pool&, const Conv&, const float* x, const float* weight, float* y);                                \
   void conv_input_gradient(const Pool&, const Conv&, const float* dy, const float* weight, float* dx);               \
   void conv_weight_gradient(const Pool&, const Conv&, const float* x, const float* dy, float* dweight);              \
-  void channel_sums(const Pool&, int64_t rows, int64_t channels, const float* x, float* sums);                       \
-  void batch_norm(const Pool&, const BatchNorm&, const float* x, const float* weight, const float* bias, float* y,   \
-                  float* mean, float* variance, float* rstd);                                                        \
-  void batch_norm_backward(const Pool&, const BatchNorm&, const float* g, const float* x, const float* mean,         \
+  void channel_sums(const Pool&, const Channels&, const float* x, float* sums);                                      \
+  void batch_norm(const Pool&, const Channels&, float eps, const float* x, const float* weight, const float* bias,   \
+                  float* y, float* mean, float* variance, float* rstd);                                              \
+  void batch_norm_backward(const Pool&, const Channels&, const float* g, const float* x, const float* mean,          \
                            const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);         \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,          \
                  float* lse);                                                                                        \

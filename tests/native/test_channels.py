@@ -76,8 +76,8 @@ def test_mistakes():
     x = draw(1, 2, 3, 4)
     with pytest.raises(ShapeError, match=r"weight has shape \(4,\), expected \(3,\)"):
         channels.batch_norm(x, draw(2, 4), draw(3, 3), 1e-5)
-    for unfit in (x[0, :, 0], x[:0]):
-        with pytest.raises(ShapeError, match=r"expected \(batch, channels, ...\), not empty, got \("):
+    for unfit in (x[0, :, 0],):
+        with pytest.raises(ShapeError, match=r"expected \(batch, channels, ...\), got \("):
             channels.batch_norm(unfit, draw(2, 3), draw(3, 3), 1e-5)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.ffi
@@ -16,32 +17,24 @@ from weft.ops._native import Native
 from weft.ops._neural import per_channel, updated_statistics
 from weft.ops._table import Scalar
 
-_LEAST_CHANNELS = 8  # fewer leave most of a vector empty
-
-
-def _layout(x: Array) -> tuple[int, ...]:
-    """Dims from the slowest to the fastest in memory: the channels come last, as for convolutions."""
-    return (0, *range(2, x.ndim), 1)
+_LEAST_PLANE = 16  # elements of a channel that lie side by side in memory: a vector
 
 
 def _require_channels(operation: str, x: Array, **vectors: Array) -> None:
-    if x.ndim < 2 or not x.size:  # XLA ends the process where it moves nothing into another order
-        raise ShapeError(f"{operation}: expected (batch, channels, ...), not empty, got {x.shape}")
+    if x.ndim < 2:
+        raise ShapeError(f"{operation}: expected (batch, channels, ...), got {x.shape}")
     for name, vector in vectors.items():
         require_shape(operation, name, vector, x.shape[1:2])
     require_floats(operation, x, *vectors.values())
 
 
 def channel_sums(x: Array) -> Array:
-    """The sums of (batch, channels, ...) over all dims but the channels; float32, not empty.
+    """The sums of (batch, channels, ...) over all dims but the channels; float32.
 
-    XLA would give what is summed up another order in memory than convolutions do.
+    XLA adds up one element after the other.
     """
     _require_channels("channel_sums", x)
-    call = jax.ffi.ffi_call(
-        "weft_channel_sums", struct_like(x.shape[1:2], x), input_layouts=(_layout(x),), output_layouts=(0,)
-    )
-    return call(x)
+    return jax.ffi.ffi_call("weft_channel_sums", struct_like(x.shape[1:2], x))(x)
 
 
 def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array, Array]:
@@ -52,12 +45,7 @@ def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array,
     """
     _require_channels("batch_norm", x, weight=weight, bias=bias)
     vector = struct_like(x.shape[1:2], x)
-    call = jax.ffi.ffi_call(
-        "weft_batch_norm",
-        (struct_like(x.shape, x), vector, vector, vector),
-        input_layouts=(_layout(x), (0,), (0,)),
-        output_layouts=(_layout(x), (0,), (0,), (0,)),
-    )
+    call = jax.ffi.ffi_call("weft_batch_norm", (struct_like(x.shape, x), vector, vector, vector))
     y, mean, variance, rstd = call(x, weight, bias, eps=np.float32(eps))
     return y, mean, variance, rstd
 
@@ -67,12 +55,7 @@ def batch_norm_backward(g: Array, x: Array, mean: Array, rstd: Array, weight: Ar
     _require_channels("batch_norm_backward", x, mean=mean, rstd=rstd, weight=weight)
     require_shape("batch_norm_backward", "the gradient", g, x.shape)
     vector = struct_like(x.shape[1:2], x)
-    call = jax.ffi.ffi_call(
-        "weft_batch_norm_backward",
-        (struct_like(x.shape, x), vector, vector),
-        input_layouts=(_layout(x), _layout(x), (0,), (0,), (0,)),
-        output_layouts=(_layout(x), (0,), (0,)),
-    )
+    call = jax.ffi.ffi_call("weft_batch_norm_backward", (struct_like(x.shape, x), vector, vector))
     dx, dweight, dbias = call(g, x, mean, rstd, weight)
     return dx, dweight, dbias
 
@@ -88,7 +71,7 @@ def _serves(
     per_instance: bool,
 ) -> bool:
     del momentum, eps
-    fits = input.ndim > 2 and input.size > 0 and input.shape[1] >= _LEAST_CHANNELS and not per_instance
+    fits = input.size > 0 and math.prod(input.shape[2:]) >= _LEAST_PLANE and not per_instance
     return fits and is_float32(input, running_mean, running_var, weight, bias)
 
 
