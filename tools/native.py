@@ -2,7 +2,8 @@
 
     python tools/native.py [--sanitize] [--output FILE]
 
-The kernels are compiled for AVX2 and for AVX-512, into one library that chooses when it is loaded. `--sanitize` builds
+The kernels are compiled for AVX2 and for AVX-512, those for bfloat16 for AMX, into one library that chooses when it is
+loaded. `--sanitize` builds
 one that stops at wrong addresses and undefined behaviour; a process has to preload the compiler's libasan to load it.
 """
 
@@ -24,9 +25,11 @@ NATIVE = Path(__file__).resolve().parent.parent / "native"
 LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
 KERNELS = ("product", "conv", "attention", "lstm")
 AVX2 = ("-mavx2", "-mfma")
+AVX512 = (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512")
 VARIANTS = {
-    "avx2": AVX2,
-    "avx512": (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"),
+    "avx2": (KERNELS, AVX2),
+    "avx512": (KERNELS, AVX512),
+    "amx": (("product_bf16",), (*AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16")),
 }
 FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
@@ -51,8 +54,8 @@ def build(output: Path = LIBRARY, sanitize: bool = False) -> str | None:
         return "no C++ compiler: install g++ or clang++, or name one by CXX"
     extra = SANITIZE if sanitize else ()
     sources = [(NATIVE / "src" / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
-    for variant, flags in VARIANTS.items():
-        names = [(NATIVE / "src" / f"{name}.cc", f"{name}_{variant}") for name in KERNELS]
+    for variant, (kernels, flags) in VARIANTS.items():
+        names = [(NATIVE / "src" / f"{name}.cc", f"{name}_{variant}") for name in kernels]
         sources += [(path, stem, (*flags, f"-DWEFT_VARIANT={variant}")) for path, stem in names]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
 
