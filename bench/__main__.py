@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import calls, checkpoints, first, launches, measure, ranks
+from bench import calls, checkpoints, first, kernels, launches, measure, ranks
 from bench.measure import Side
 from bench.planning import planning
 from bench.programs import drop_in
@@ -72,6 +72,12 @@ def _warm() -> list[Row]:
     return [(f"{text}, against eager", ours, eager, 1.0), (f"{text}, against `torch.compile`", ours, compiled, 5.0)]
 
 
+def _gemm() -> list[Row]:
+    """Products of matrices, each shape against the better of PyTorch's ways."""
+    sides = measure.several("gemm", kernels.products(), [_COMPILED, _EAGER, _TORCH_COMPILED])
+    return [(text, ours, min(peers, key=lambda side: side.median), 0.95) for text, (ours, *peers) in sides.items()]
+
+
 def _gpu() -> list[Row]:
     """A training step on a GPU against the best of PyTorch, and against jax without a framework."""
     if not cuda.is_available():
@@ -102,6 +108,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
     "vit": lambda: _training("vit", "ViT training step", 1.0),
     "unet": lambda: _training("unet", "U-Net training step", 1.0),
+    "gemm": _gemm,
     "gpu": _gpu,
     "import": _import,
     "warm": _warm,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 REPEATS = 9
 _SETTLE = 0.4  # seconds in which the other side's worker threads stop spinning
+_SETTLE_OF_SEVERAL = 0.05  # the same, where there are many samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,11 @@ class _Worker:
                 return
         raise RuntimeError(f"the benchmark worker {self.name!r} ended before it was ready; run it by hand to see why")
 
-    def sample(self) -> float:
-        time.sleep(_SETTLE)
+    def sample(self, case: str = "", settle: float = _SETTLE) -> float:
+        time.sleep(settle)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{case}\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
@@ -53,19 +55,40 @@ class _Worker:
         self._process.wait()
 
 
-def workload(name: str, sides: Sequence[tuple[str, ...]]) -> list[Side]:
-    """Measure one workload under each side (framework, options…), in turn, `REPEATS` times."""
-    workers = []
+@contextlib.contextmanager
+def _workers(name: str, sides: Sequence[tuple[str, ...]]) -> Iterator[list[_Worker]]:
+    """A worker for each side (framework, options…) of a workload."""
+    workers: list[_Worker] = []
     try:
         for side in sides:
             worker = _Worker(side[0], name, *side[1:])
-            worker.wait()  # one warms up at a time
             workers.append(worker)
-        rounds = [[worker.sample() for worker in workers] for _ in range(REPEATS)]
+            worker.wait()  # one warms up at a time
+        yield workers
     finally:
         for worker in workers:
             worker.stop()
+
+
+def _sides(workers: Sequence[_Worker], rounds: Sequence[Sequence[float]]) -> list[Side]:
     return [Side(w.name, seconds) for w, seconds in zip(workers, zip(*rounds, strict=True), strict=True)]
+
+
+def workload(name: str, sides: Sequence[tuple[str, ...]]) -> list[Side]:
+    """Measure one workload under each side (framework, options…), in turn, `REPEATS` times."""
+    with _workers(name, sides) as workers:
+        return _sides(workers, [[worker.sample() for worker in workers] for _ in range(REPEATS)])
+
+
+def several(name: str, cases: Iterable[str], sides: Sequence[tuple[str, ...]]) -> dict[str, list[Side]]:
+    """The same for a workload of several short runs, each by its name."""
+    with _workers(name, sides) as workers:
+        return {
+            case: _sides(
+                workers, [[worker.sample(case, _SETTLE_OF_SEVERAL) for worker in workers] for _ in range(REPEATS)]
+            )
+            for case in cases
+        }
 
 
 def processes(commands: Sequence[tuple[str, list[str]]], repeats: int = REPEATS) -> list[Side]:

@@ -1,4 +1,8 @@
 // XLA's way in: handlers, threads and memory. Compiled for any x86-64; the kernels are chosen by the CPU when called.
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -32,6 +36,19 @@ int best_variant() {
 int variant() {
   static const int chosen = best_variant();
   return chosen;
+}
+
+// Whether the CPU multiplies tiles of bfloat16 (AMX), and the system lets this process do so: it has to be asked once.
+bool asked_for_tiles() {
+  unsigned a, b, c, d, with_bf16;
+  if (variant() != kAvx512 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;
+  if (!__get_cpuid_count(7, 1, &with_bf16, &b, &c, &d) || !(with_bf16 >> 5 & 1)) return false;
+  constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, and the state's number
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+bool has_tiles() {
+  static const bool has = asked_for_tiles();
+  return has;
 }
 #define KERNEL(name) (variant() == kAvx512 ? &avx512::name : &avx2::name)
 
@@ -112,7 +129,7 @@ ffi::Error wrong(const std::string& what) { return ffi::Error::InvalidArgument("
 // The call of a kernel, with XLA's threads.
 template <class F>
 ffi::Error with_threads(ffi::ThreadPool& threads, F f) {
-  const Pool pool{&threads, run};
+  const Pool pool{&threads, threads.num_threads(), run};
   f(pool);
   return ffi::Error::Success();
 }
@@ -123,14 +140,17 @@ ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, 
   const auto x = a.dimensions(), y = b.dimensions(), z = c->dimensions();
   const size_t n = z.size();
   if (n < 2 || x.size() != n || y.size() != n) return wrong("a product needs two matrices, or batches of them");
+  if (T == ffi::BF16 && !has_tiles()) return wrong("this CPU has no AMX, which products of bfloat16 need");
   Product p{1, z[n - 2], z[n - 1], x[transpose_a ? n - 2 : n - 1], transpose_a, transpose_b,
             a.untyped_data(), b.untyped_data(), bias, c->untyped_data()};
   for (size_t i = 0; i + 2 < n; i++) p.batch *= z[i];
   return with_threads(threads, [&](const Pool& pool) {
     if constexpr (T == ffi::F32)
       KERNEL(product_f32)(pool, p);
-    else
+    else if constexpr (T == ffi::F64)
       KERNEL(product_f64)(pool, p);
+    else
+      amx::product_bf16(pool, p);
   });
 }
 template <ffi::DataType T>
@@ -255,16 +275,14 @@ using weft::Floats;
   EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
 
-TARGET(weft_product_f32, weft::plain_product<ffi::F32>,
-       weft::bind_product().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
-TARGET(weft_product_f64, weft::plain_product<ffi::F64>,
-       weft::bind_product().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>().Ret<ffi::Buffer<ffi::F64>>());
-TARGET(weft_biased_product_f32, weft::biased_product<ffi::F32>,
-       weft::bind_product().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>()
-           .Ret<ffi::Buffer<ffi::F32>>());
-TARGET(weft_biased_product_f64, weft::biased_product<ffi::F64>,
-       weft::bind_product().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>().Arg<ffi::Buffer<ffi::F64>>()
-           .Ret<ffi::Buffer<ffi::F64>>());
+#define PRODUCTS(word, T)                                                                                            \
+  TARGET(weft_product_##word, weft::plain_product<T>,                                                                \
+         weft::bind_product().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>());                     \
+  TARGET(weft_biased_product_##word, weft::biased_product<T>,                                                        \
+         weft::bind_product().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>())
+PRODUCTS(f32, ffi::F32);
+PRODUCTS(f64, ffi::F64);
+PRODUCTS(bf16, ffi::BF16);
 TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
@@ -293,3 +311,5 @@ EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }
 EXPORT int weft_native_ffi_minor() { return XLA_FFI_API_MINOR; }
 // 0 where the CPU has no AVX2, 2 for AVX2, 512 for AVX-512.
 EXPORT int weft_native_variant() { return weft::variant(); }
+// Whether there are kernels for bfloat16: where the CPU has AMX.
+EXPORT int weft_native_bf16() { return weft::has_tiles(); }

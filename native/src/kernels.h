@@ -1,4 +1,4 @@
-// What the kernels are called with. Only plain types: each kernel is compiled once for AVX2 and once for AVX-512, and
+// What the kernels are called with. Only plain types: most kernels are compiled once for AVX2 and once for AVX-512, and
 // an inline function of a shared header, compiled with AVX-512 by chance, would also be linked into the AVX2 kernels.
 #pragma once
 #include <cstddef>
@@ -6,9 +6,11 @@
 
 namespace weft {
 
-// Runs task(arg, i) for each i < count, on the caller's thread and on whatever threads of XLA's pool come by.
+// Runs task(arg, i) for each i < count, on the caller's thread and on whatever threads of XLA's pool come by: at most
+// `threads` in all.
 struct Pool {
   void* self;
+  int64_t threads;
   void (*run)(void* self, int64_t count, void (*task)(const void* arg, int64_t i), const void* arg);
 };
 
@@ -79,5 +81,8 @@ namespace avx512 {
 WEFT_KERNELS
 }
 #undef WEFT_KERNELS
+namespace amx {  // for bfloat16, beside those of AVX-512
+void product_bf16(const Pool&, const Product&);
+}
 
 }  // namespace weft

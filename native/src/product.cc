@@ -1,15 +1,18 @@
-// Matrix products. The result is cut into blocks by its sizes alone, so sums do not depend on the number of threads;
-// each block is one task, which copies the strips of b that it needs into cache, so tasks never wait for each other.
-#include "vec.h"
+// Matrix products. The result is cut into blocks; each is one task, which copies the strips of b that it needs into
+// cache, so tasks never wait for each other. A sum is computed in an order that its length alone decides: neither the
+// cut nor the number of threads changes a bit.
+#include "product.h"
 
 namespace weft::WEFT_VARIANT {
 namespace {
 
-constexpr int64_t kDepth = 256;         // of a strip: 256 x 48 floats stay in the first-level cache
-constexpr int64_t kRows = 256;          // of a block: what a strip is copied for; 256 x 256 stay in the second level
-constexpr int64_t kTasks = 8;           // blocks at least, where the sizes allow
-constexpr double kAlone = 5e5;          // operations that are not worth waking a thread for
-constexpr int64_t kRowsUncopied = 16;   // with fewer rows, a strip is read as it lies in memory
+constexpr int64_t kDepth = 128;        // of a strip: 128 x 48 floats stay in the first-level cache
+constexpr int64_t kRowsUncopied = 32;  // with fewer rows, a strip is read as it lies in memory
+constexpr int64_t kFewRows = 8;        // with fewer rows, memory is what costs: b is read in the order of its rows
+constexpr int64_t kShallow = 16;       // rows of b that are read side by side then
+constexpr int kAhead = 16;             // columns of a transposed `a` that are on their way
+template <class T>
+constexpr Limits kLimits{256, 480, 8, kLanes<T>, 128, 1e6, 1.6e7};  // 256 x 480 sums stay in the second-level cache
 
 template <class T>
 struct Block {
@@ -23,53 +26,103 @@ struct Block {
   const T* bias;
 };
 
-constexpr int64_t kPanel = 8;  // rows of a panel
-
-// a (rows, depth), stored transposed, as panels of rows: each column of a panel is contiguous.
+template <int VECTORS, class T>
+void copy_vectors(int64_t rows, const T* from, int64_t ld, T* to) {
+  for (int64_t r = 0; r < rows; r++, from += ld, to += VECTORS * kLanes<T>)
+    UNROLL for (int j = 0; j < VECTORS; j++) store(to + j * kLanes<T>, load(from + j * kLanes<T>));
+}
+// to (depth, width) = a strip of b, of a width as strip_width says
 template <class T>
-void panels(View<T> a, int64_t rows, int64_t depth, T* to) {
-  const int64_t whole = rows / kPanel * kPanel, rest = rows - whole;
-  for (int64_t p = 0; p < depth; p++) {
-    const T* column = a.p + p * a.cs;
-    for (int64_t i = 0; i < whole; i += kPanel) copy(to + i * depth + p * kPanel, column + i, kPanel);
-    for (int64_t r = 0; r < rest; r++) to[whole * depth + p * rest + r] = column[whole + r];
-  }
+void copy_strip(int64_t width, int64_t depth, const T* from, int64_t ld, T* to) {
+  if (width == 3 * kLanes<T>)
+    copy_vectors<3>(depth, from, ld, to);
+  else if (width == 2 * kLanes<T>)
+    copy_vectors<2>(depth, from, ld, to);
+  else if (width == kLanes<T>)
+    copy_vectors<1>(depth, from, ld, to);
+  else
+    for (int64_t r = 0; r < depth; r++) copy(to + r * width, from + r * ld, width);
 }
 
 template <class T>
 void block(const Block<T>& x) {
-  const bool by_columns = x.a.rs == 1 && x.a.cs != 1;
-  T* strips = scratch_of<T>(0, kDepth * kMostVectors * kLanes<T>);
-  T* columns = by_columns ? scratch_of<T>(1, x.m * kDepth) : nullptr;
-  for (int64_t p = 0; p < x.k; p += kDepth) {
-    const int64_t depth = least(kDepth, x.k - p);
-    const T* start = p ? x.c : x.bias;
-    const int64_t lds = p ? x.ldc : 0;
-    if (by_columns) panels({x.a.p + p * x.a.cs, 1, x.a.cs}, x.m, depth, columns);
+  const int64_t most_depth = x.m > kFewRows ? kDepth : kShallow;
+  const bool copied = x.m > kRowsUncopied, by_columns = x.a.cs != 1;
+  T* copies = scratch_of<T>(0, kDepth * kMostVectors * kLanes<T>);
+  for (int64_t p = 0; p < x.k; p += most_depth) {
+    const int64_t depth = least(most_depth, x.k - p), lds = p ? x.ldc : 0;
+    const View<T> a{x.a.p + p * x.a.cs, x.a.rs, x.a.cs};
     for (int64_t j = 0, w; j < x.n; j += w) {
       w = strip_width<T>(x.n - j);
+      const T* start = p ? x.c + j : x.bias ? x.bias + j : nullptr;
       const T* b = x.b + (x.transpose_b ? j * x.ldb + p : p * x.ldb + j);
       int64_t ldb = x.ldb;
       if (x.transpose_b) {
-        transpose(w, depth, b, x.ldb, strips, w);
-        b = strips, ldb = w;
-      } else if (x.m > kRowsUncopied) {
-        for (int64_t r = 0; r < depth; r++) copy(strips + r * w, b + r * x.ldb, w);
-        b = strips, ldb = w;
+        transpose(w, depth, b, x.ldb, copies, w);
+        b = copies, ldb = w;
+      } else if (copied) {
+        copy_strip(w, depth, b, x.ldb, copies);
+        b = copies, ldb = w;
       }
-      const T* from = start ? start + j : nullptr;
-      if (!by_columns) {
-        strip(w, x.m, depth, {x.a.p + p * x.a.cs, x.a.rs, x.a.cs}, b, ldb, x.c + j, x.ldc, from, lds);
-        continue;
-      }
-      for (int64_t i = 0; i < x.m; i += kPanel) {
-        const int64_t h = least(kPanel, x.m - i);
-        strip(w, h, depth, {columns + i * depth, 1, h}, b, ldb, x.c + i * x.ldc + j, x.ldc,
-              from ? from + i * lds : from, lds);
-      }
+      if (by_columns && !j)  // later strips find `a` in the second-level cache
+        strip<T, kAhead>(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds);
+      else
+        strip(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds);
     }
   }
 }
+
+// --- few rows of a, by rows of b ------------------------------------------------------------------------------
+
+constexpr int kDots = 16;  // sums at once
+
+// c (ROWS, columns) = bias + a b', with `b` as it lies in memory, transposed: sums run along the vectors. There are at
+// most kDots / ROWS columns.
+template <class T, int ROWS>
+void dots(int64_t columns, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c, int64_t ldc,
+          const T* bias) {
+  constexpr int w = kLanes<T>, COLUMNS = kDots / ROWS;
+  Vec<T> acc[kDots] = {};
+  const T* rows[COLUMNS];
+  for (int j = 0; j < COLUMNS; j++) rows[j] = b + least<int64_t>(j, columns - 1) * ldb;
+  const auto add = [&](int64_t p, auto part, Mask mask) {
+    constexpr bool PART = decltype(part)::value;
+    Vec<T> x[ROWS];
+    UNROLL for (int i = 0; i < ROWS; i++) x[i] = load<PART>(a + i * lda + p, mask);
+    UNROLL for (int j = 0; j < COLUMNS; j++) {
+      const Vec<T> y = load<PART>(rows[j] + p, mask);
+      UNROLL for (int i = 0; i < ROWS; i++) acc[i * COLUMNS + j] += x[i] * y;
+    }
+  };
+  int64_t p = 0;
+  for (; p + w <= k; p += w) add(p, std::false_type{}, Mask(0));
+  if (p < k) add(p, std::true_type{}, Mask(k - p));
+  T sums[kDots];
+  UNROLL for (int s = 0; s < kDots; s += w) {
+    turn<T>(acc + s, std::make_index_sequence<w>{});
+    UNROLL for (int half = w / 2; half; half /= 2) {
+      UNROLL for (int t = 0; t < half; t++) acc[s + t] += acc[s + t + half];
+    }
+    store(sums + s, acc[s]);
+  }
+  for (int i = 0; i < ROWS; i++)
+    for (int64_t j = 0; j < columns; j++) c[i * ldc + j] = sums[i * COLUMNS + j] + (bias ? bias[j] : T{});
+}
+template <int ROWS, class T>
+void rows_of_dots(const Block<T>& x, int64_t i) {
+  for (int64_t j = 0; j < x.n; j += kDots / ROWS)
+    dots<T, ROWS>(least<int64_t>(kDots / ROWS, x.n - j), x.k, x.a.p + i * x.a.rs, x.a.rs, x.b + j * x.ldb, x.ldb,
+                  x.c + i * x.ldc + j, x.ldc, x.bias ? x.bias + j : nullptr);
+}
+template <class T>
+void block_of_dots(const Block<T>& x) {
+  int64_t i = 0;
+  for (; i + 4 <= x.m; i += 4) rows_of_dots<4>(x, i);
+  if (i + 2 <= x.m) rows_of_dots<2>(x, i), i += 2;
+  if (i < x.m) rows_of_dots<1>(x, i);
+}
+
+// --- all ------------------------------------------------------------------------------------------------------
 
 template <class T>
 void product(const Pool& pool, const Product& x) {
@@ -85,27 +138,15 @@ void product(const Pool& pool, const Product& x) {
     }
     return;
   }
-  constexpr int64_t wide = kMostVectors * kLanes<T>;
-  const int64_t row_blocks = ceil_div(x.m, x.m <= 2 * kRows ? kRows / 2 : kRows);
-  const int64_t rows = ceil_div(ceil_div(x.m, row_blocks), 8) * 8;
-  // A block of a transposed matrix is copied for each group of columns, so there are fewer groups.
-  const int64_t tasks_at_least = x.transpose_a ? kTasks / 2 : kTasks;
-  const int64_t groups = most<int64_t>(1, least(ceil_div(tasks_at_least, row_blocks * x.batch), ceil_div(x.n, wide)));
-  const int64_t columns = ceil_div(ceil_div(x.n, groups), wide) * wide;
-  const int64_t down = ceil_div(x.m, rows), across = ceil_div(x.n, columns);
-  const auto task = [&](int64_t t) {
-    const int64_t j = t % across * columns, i = t / across % down * rows, at = t / across / down;
+  const bool by_rows = x.m <= kFewRows && x.transpose_b && !x.transpose_a;
+  blocks(pool, x, kLimits<T>, [&](int64_t at, int64_t i, int64_t rows, int64_t j, int64_t columns) {
     const T *ai = a + at * x.m * x.k, *bi = b + at * x.k * x.n;
-    block<T>({least(rows, x.m - i), least(columns, x.n - j), x.k,
-              x.transpose_a ? View<T>{ai + i, 1, x.m} : View<T>{ai + i * x.k, x.k, 1},
-              bi + (x.transpose_b ? j * x.k : j), x.transpose_b ? x.k : x.n, x.transpose_b,
-              c + (at * x.m + i) * x.n + j, x.n, bias ? bias + j : nullptr});
-  };
-  const int64_t tasks = x.batch * down * across;
-  if (2.0 * static_cast<double>(x.batch * x.m) * static_cast<double>(x.n * x.k) < kAlone)
-    for (int64_t t = 0; t < tasks; t++) task(t);
-  else
-    parallel(pool, tasks, task);
+    const Block<T> part{rows, columns, x.k,
+                        x.transpose_a ? View<T>{ai + i, 1, x.m} : View<T>{ai + i * x.k, x.k, 1},
+                        bi + (x.transpose_b ? j * x.k : j), x.transpose_b ? x.k : x.n, x.transpose_b,
+                        c + (at * x.m + i) * x.n + j, x.n, bias ? bias + j : nullptr};
+    by_rows ? block_of_dots(part) : block(part);
+  });
 }
 
 }  // namespace

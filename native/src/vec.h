@@ -164,14 +164,16 @@ INLINE VecF sigmoid(VecF x) { return 0.5f * tanh(0.5f * x) + 0.5f; }
 
 // --- the micro-kernel -----------------------------------------------------------------------------------------
 
-// c (ROWS, VECTORS) += a (ROWS, k) b (k, VECTORS): each row of `a` at its own address, with columns `cs` apart.
-template <class T, int ROWS, int VECTORS, bool PART>
+// c (ROWS, VECTORS) += a (ROWS, k) b (k, VECTORS): each row of `a` at its own address, with columns `cs` apart. The
+// column of `a` that is AHEAD of the one in use is fetched: memory is slow where columns are far apart.
+template <class T, int ROWS, int VECTORS, bool PART, int AHEAD = 0>
 INLINE void multiply(Vec<T> (&c)[ROWS][VECTORS], int64_t k, const T* const (&a)[ROWS], int64_t cs, const T* b,
                      int64_t ldb, Mask mask) {
   static_assert(!PART || VECTORS == 1);
   for (int64_t p = 0, at = 0; p < k; p++, at += cs, b += ldb) {
     Vec<T> row[VECTORS];
     UNROLL for (int j = 0; j < VECTORS; j++) row[j] = load<PART>(b + j * kLanes<T>, mask);
+    if constexpr (AHEAD > 0) __builtin_prefetch(a[0] + at + AHEAD * cs);
     UNROLL for (int i = 0; i < ROWS; i++) {
       const Vec<T> x = splat(a[i][at]);
       UNROLL for (int j = 0; j < VECTORS; j++) c[i][j] += x * row[j];
@@ -196,7 +198,7 @@ struct View {
   int64_t rs, cs;
 };
 
-template <class T, int ROWS, int VECTORS, bool PART>
+template <class T, int ROWS, int VECTORS, bool PART, int AHEAD>
 void strip_rows(int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
                 int64_t lds, Mask mask) {
   int64_t i = 0;
@@ -208,33 +210,33 @@ void strip_rows(int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, 
       UNROLL for (int j = 0; j < VECTORS; j++) acc[r][j] =
           start ? load<PART>(start + (i + r) * lds + j * kLanes<T>, mask) : Vec<T>{};
     }
-    multiply<T, ROWS, VECTORS, PART>(acc, k, rows, a.cs, b, ldb, mask);
+    multiply<T, ROWS, VECTORS, PART, AHEAD>(acc, k, rows, a.cs, b, ldb, mask);
     UNROLL for (int r = 0; r < ROWS; r++) {
       UNROLL for (int j = 0; j < VECTORS; j++) store<PART>(c + (i + r) * ldc + j * kLanes<T>, acc[r][j], mask);
     }
   }
   if constexpr (ROWS > 1) {
     if (i < m)
-      strip_rows<T, (ROWS + 1) / 2, VECTORS, PART>(m - i, k, {a.p + i * a.rs, a.rs, a.cs}, b, ldb, c + i * ldc, ldc,
-                                                   start ? start + i * lds : start, lds, mask);
+      strip_rows<T, (ROWS + 1) / 2, VECTORS, PART, AHEAD>(m - i, k, {a.p + i * a.rs, a.rs, a.cs}, b, ldb, c + i * ldc,
+                                                          ldc, start ? start + i * lds : start, lds, mask);
   }
 }
 
 // One strip of columns, `width` as strip_width says: c (m, width) = start + a (m, k) b (k, width). `start` is null for
 // zeros, `c` itself to add to it, or a row with lds = 0.
-template <class T>
+template <class T, int AHEAD = 0>
 void strip(int64_t width, int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
            int64_t lds) {
   constexpr int64_t w = kLanes<T>;
   const Mask mask(width < w ? width : 0);
   if (width < w)
-    strip_rows<T, rows_for(1), 1, true>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(1), 1, true, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
   else if (width == w)
-    strip_rows<T, rows_for(1), 1, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(1), 1, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
   else if (width == 2 * w)
-    strip_rows<T, rows_for(2), 2, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(2), 2, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
   else if constexpr (kMostVectors == 3)
-    strip_rows<T, rows_for(3), 3, false>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(3), 3, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
 }
 
 // c (m, n) = start + a (m, k) b (k, n) on this thread, with `b` as it lies in memory: for what is in cache.
@@ -272,6 +274,14 @@ INLINE void exchange(Vec<T>* r, std::index_sequence<J...>) {
     r[i + S] = __builtin_shufflevector(a, b, (int(J) & S ? w + int(J) : int(J) + S)...);
   }
 }
+// A square of vectors, transposed.
+template <class T, size_t... J>
+INLINE void turn(Vec<T>* r, std::index_sequence<J...> indices) {
+  exchange<1, T>(r, indices);
+  exchange<2, T>(r, indices);
+  if constexpr (sizeof...(J) > 4) exchange<4, T>(r, indices);
+  if constexpr (sizeof...(J) > 8) exchange<8, T>(r, indices);
+}
 // to (cols, rows) = from (rows, cols), transposed
 template <class T>
 void transpose(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to, int64_t ld_to) {
@@ -280,17 +290,18 @@ void transpose(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to
   for (int64_t i = 0; i < rows; i += w)
     for (int64_t j = 0; j < cols; j += w) {
       const int64_t h = least<int64_t>(w, rows - i), v = least<int64_t>(w, cols - j);
+      const T* corner = from + i * ld_from + j;
+      T* turned = to + j * ld_to + i;
+      Vec<T> r[w];
       if (h == w && v == w) {
-        Vec<T> r[w];
-        UNROLL for (int t = 0; t < w; t++) r[t] = load(from + (i + t) * ld_from + j);
-        exchange<1, T>(r, Indices{});
-        exchange<2, T>(r, Indices{});
-        if constexpr (w > 4) exchange<4, T>(r, Indices{});
-        if constexpr (w > 8) exchange<8, T>(r, Indices{});
-        UNROLL for (int t = 0; t < w; t++) store(to + (j + t) * ld_to + i, r[t]);
+        UNROLL for (int t = 0; t < w; t++) r[t] = load(corner + t * ld_from);
+        turn<T>(r, Indices{});
+        UNROLL for (int t = 0; t < w; t++) store(turned + t * ld_to, r[t]);
       } else {
-        for (int64_t jj = j; jj < j + v; jj++)
-          for (int64_t ii = i; ii < i + h; ii++) to[jj * ld_to + ii] = from[ii * ld_from + jj];
+        const Mask across(v), down(h);
+        UNROLL for (int t = 0; t < w; t++) r[t] = t < h ? load_part(corner + t * ld_from, across) : Vec<T>{};
+        turn<T>(r, Indices{});
+        UNROLL for (int t = 0; t < w; t++) if (t < v) store_part(turned + t * ld_to, r[t], down);
       }
     }
 }

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tests.native.formulas import draw
@@ -15,7 +16,7 @@ from weft.ops._kernels import attention, channels, conv, library, product, recur
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
-PRODUCTS = [(1, 1, 1), (0, 3, 5), (4, 0, 2), (3, 2, 0), (5, 17, 33), (65, 129, 31), (300, 70, 520), (31, 300, 257)]
+PRODUCTS = [(1, 1, 1), (0, 3, 5), (4, 0, 2), (3, 2, 0), (5, 17, 33), (65, 129, 31), (300, 70, 520), (31, 500, 257)]
 CONVS = [
     # n, c, h, w, o, kh, kw, strides, padding, dilation
     (1, 1, 1, 1, 1, 1, 1, (1, 1), ((0, 0), (0, 0)), (1, 1)),
@@ -46,6 +47,8 @@ def results() -> Iterator[np.ndarray]:
                 a, b = draw(1, *((k, m) if ta else (m, k))), draw(2, *((n, k) if tb else (k, n)))
                 yield product.matmul(a, b, ta, tb, draw(3, n))
                 yield product.matmul(a.astype(np.float64), b.astype(np.float64), ta, tb)
+                if library.has_bfloat16():
+                    yield product.matmul(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16), ta, tb)
     for n, c, h, w, o, kh, kw, *windows in CONVS:
         x, weight = draw(1, n, c, h, w), draw(2, o, c, kh, kw)
         y = conv.conv(x, weight, *windows)

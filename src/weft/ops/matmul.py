@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
-from weft.ops._kernels.product import PRODUCT
+from weft.ops._kernels.product import PRODUCT, added
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import (
     ACCELERATOR_LOWER,
@@ -247,7 +247,7 @@ def _added_dims(out: str, *terms: str) -> Rule:
     return rule
 
 
-@fused(dims=_added_dims("m n", "m k", "k n"))
+@fused(dims=_added_dims("m n", "m k", "k n"), native=[added(_added)])
 def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * (mat1 @ mat2)`."""
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
@@ -280,7 +280,7 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: Scalar = 1, alpha: Sca
     return _added(input, vec1[:, None] * vec2, beta, alpha)
 
 
-@fused(dims=_added_dims("b m n", "b m k", "b k n"))
+@fused(dims=_added_dims("b m n", "b m k", "b k n"), native=[added(_added)])
 def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * (batch1 @ batch2)`, batch by batch."""
     _check_bmm(batch1, batch2)

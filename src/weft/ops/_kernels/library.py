@@ -30,8 +30,10 @@ _VERSION = 1  # of the library's targets
 _TARGETS = (
     "weft_product_f32",
     "weft_product_f64",
+    "weft_product_bf16",
     "weft_biased_product_f32",
     "weft_biased_product_f64",
+    "weft_biased_product_bf16",
     "weft_conv",
     "weft_conv_input_gradient",
     "weft_conv_weight_gradient",
@@ -50,6 +52,7 @@ _INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
 class _State:
     ready: bool
     words: str
+    bfloat16: bool = False
 
 
 _state: list[_State] = []  # one, as soon as it is known
@@ -59,6 +62,11 @@ _lock = threading.Lock()
 def available() -> bool:
     """Whether the kernels can be called; the first call loads them."""
     return _loaded().ready
+
+
+def has_bfloat16() -> bool:
+    """Whether there are kernels for bfloat16, too: where the CPU has instructions for it."""
+    return _loaded().bfloat16
 
 
 def status() -> str:
@@ -99,7 +107,8 @@ def _load() -> _State:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     except Exception as error:  # XLA refuses a handler in words of its own, with types of its own
         return _State(False, f"refused by XLA: {error}")
-    return _State(True, f"in use, with {instructions}")
+    bfloat16 = bool(library.weft_native_bf16())
+    return _State(True, f"in use, with {instructions}{' and AMX' if bfloat16 else ''}", bfloat16)
 
 
 def _path() -> Path | None:
