@@ -43,6 +43,16 @@ def _training(
     return [(f"{text}, recorded", ours, best, goal), (f"{text}, `weft.compile`", compiled, best, goal)]
 
 
+def _attention() -> list[Row]:
+    """Causal attention with its gradients, for several lengths."""
+    shapes = {128: "4 × 8 × 128 × 64", 1024: "4 × 8 × 1024 × 64", 4096: "1 × 8 × 4096 × 64"}
+    return [
+        row
+        for length, text in shapes.items()
+        for row in _training(f"attention_{length}", f"causal attention, {text}, forward and backward", 1.5)
+    ]
+
+
 def _names() -> list[Row]:
     """A training step where all dims have names, against one where none has."""
     pairs = [("", ("weft", "named"), _OURS), (", `weft.compile`", ("weft", "compiled", "named"), _COMPILED)]
@@ -100,6 +110,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
+    "attention": _attention,
     "gpu": _gpu,
     "import": _import,
     "warm": _warm,

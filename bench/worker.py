@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import plain_jax, workloads
+from bench import kernels, plain_jax, workloads
 
 _LEAST_SECONDS = 0.4  # of one sample
 
@@ -32,7 +32,8 @@ def main() -> None:
     module = importlib.import_module(framework)
     if framework == "torch":
         module.set_num_threads(2)
-    build = getattr(plain_jax if framework == "jax" else workloads, name)
+    places = [plain_jax] if framework == "jax" else [workloads, kernels]
+    build = next(getattr(place, name) for place in places if hasattr(place, name))
     run = build(module, **dict.fromkeys(options, True))
     for _ in range(3):
         run()
