@@ -7,7 +7,7 @@ import datetime
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -72,10 +72,10 @@ def _warm() -> list[Row]:
     return [(f"{text}, against eager", ours, eager, 1.0), (f"{text}, against `torch.compile`", ours, compiled, 5.0)]
 
 
-def _gemm() -> list[Row]:
-    """Products of matrices, each shape against the better of PyTorch's ways."""
-    sides = measure.several("gemm", kernels.products(), [_COMPILED, _EAGER, _TORCH_COMPILED])
-    return [(text, ours, min(peers, key=lambda side: side.median), 0.95) for text, (ours, *peers) in sides.items()]
+def _several(name: str, cases: Iterable[str], goal: float) -> list[Row]:
+    """Single kernels, each case against the better of PyTorch's ways."""
+    sides = measure.several(name, cases, [_COMPILED, _EAGER, _TORCH_COMPILED])
+    return [(text, ours, min(peers, key=lambda side: side.median), goal) for text, (ours, *peers) in sides.items()]
 
 
 def _gpu() -> list[Row]:
@@ -108,7 +108,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
     "vit": lambda: _training("vit", "ViT training step", 1.0),
     "unet": lambda: _training("unet", "U-Net training step", 1.0),
-    "gemm": _gemm,
+    "gemm": lambda: _several("gemm", kernels.products(), 0.95),
+    "attention": lambda: _several("attention", kernels.ATTENTIONS, 1.5),
     "gpu": _gpu,
     "import": _import,
     "warm": _warm,

@@ -18,6 +18,7 @@ LAYERS = [
     (64, 2048, 1000),
 ]
 SQUARES = [128, 512, 1024]
+ATTENTIONS = {"4 × 128 tokens": (4, 128), "4 × 1024 tokens": (4, 1024), "4096 tokens": (1, 4096)}
 _TOGETHER = 8  # products in a call: what a call costs beside computing is other rows' subject
 
 
@@ -56,3 +57,31 @@ def gemm(torch: Any, *, compiled: bool = False, bfloat16: bool = False) -> dict[
         return run
 
     return {name: case(*shapes) for name, shapes in products().items()}
+
+
+def attention(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
+    """Causal attention of 8 heads of 64 features, forward and backward, for each length."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    torch.manual_seed(0)
+
+    def forward(*inputs: Any) -> Any:
+        return attend(*inputs, is_causal=True)
+
+    chosen = torch.compile(forward) if compiled and torch.__name__ == "torch" else forward
+
+    def step(g: Any, *inputs: Any) -> Any:
+        return torch.autograd.grad(chosen(*inputs), inputs, g)
+
+    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+
+    def case(batch: int, length: int) -> Run:
+        q, k, v = (torch.randn(batch, 8, length, 64, requires_grad=True) for _ in range(3))
+        g = torch.randn(batch, 8, length, 64)
+
+        def run() -> None:
+            for gradient in whole(g, q, k, v):
+                sync(torch, gradient)
+
+        return run
+
+    return {name: case(*sizes) for name, sizes in ATTENTIONS.items()}

@@ -6,10 +6,18 @@
 namespace weft::WEFT_VARIANT {
 namespace {
 
-constexpr int64_t kKeys = 128;     // of a block
-constexpr int64_t kQueries = 32;   // of a block: 32 x 128 scores are 16 KiB
-constexpr int64_t kTask = 128;     // queries of a task: what a block of keys is transposed for
+constexpr int64_t kKeys = 128;               // of a block
+constexpr int64_t kQueries = 64;             // of a block
+constexpr int64_t kOnDiagonal = 16;          // queries of a block that sees a part of its keys, under a causal mask
+constexpr int64_t kTask = 256;               // queries of a task: what a block of keys is transposed for
+constexpr int64_t kRow = kKeys + kLanesF;    // from row to row of a block: no power of two, for the sake of caches
 constexpr float kInfinity = __builtin_inff();
+
+enum class Masked { kNot, kSeen, kBias };
+
+using Bytes = uint8_t __attribute__((vector_size(kLanesF)));
+
+INLINE int64_t whole(int64_t count) { return ceil_div(count, kLanesF) * kLanesF; }
 
 // How many keys of the block [first, first + count) some query before `end` sees.
 INLINE int64_t seen(const Attention& a, int64_t end, int64_t first, int64_t count) {
@@ -19,137 +27,259 @@ INLINE int64_t seen(const Attention& a, int64_t end, int64_t first, int64_t coun
 INLINE int64_t seen_by(const Attention& a, int64_t i, int64_t first, int64_t count) {
   return a.causal ? most<int64_t>(0, least(count, i + 1 - first)) : count;
 }
-INLINE int64_t whole(int64_t count) { return ceil_div(count, kLanesF) * kLanesF; }
+// How many queries make a block from query i on, with keys from `first` on.
+INLINE int64_t queries_from(const Attention& a, int64_t i, int64_t end, int64_t first) {
+  return least(a.causal && i < first + kKeys ? kOnDiagonal : kQueries, end - i);
+}
+// The head of the keys that a head of the queries belongs to, both counted through the batch.
+INLINE int64_t kv_head(const Attention& a, int64_t head) {
+  return head / a.heads * a.kv_heads + head % a.heads / (a.heads / a.kv_heads);
+}
+// Where the mask has its element of a head and a query, for key 0.
+INLINE int64_t mask_row(const Attention& a, int64_t head, int64_t i) {
+  return head / a.heads * a.mask_strides[0] + head % a.heads * a.mask_strides[1] + i * a.mask_strides[2];
+}
 
-// Rows of scores become weights e^(scale s - maximum), and what was summed up so far is scaled to the new maximum.
-// Lanes behind the keys that a query sees become 0.
-INLINE void soften(const Attention& a, int64_t i, int64_t first, int64_t count, int64_t width, float* s, float* out,
-                   float& top, float& total) {
-  const int64_t here = seen_by(a, i, first, count), full = whole(width);
-  for (int64_t j = here; j < full; j++) s[j] = -kInfinity;
-  VecF highest = splat(-kInfinity);
-  for (int64_t j = 0; j < full; j += kLanesF) {
-    const VecF x = load(s + j) * a.scale;
-    store(s + j, x);
-    highest = x > highest ? x : highest;
+template <size_t... I>
+INLINE VecU lane_numbers(std::index_sequence<I...>) {
+  return VecU{I...};
+}
+// `x` in the first lanes, and `other` in all behind.
+INLINE VecF first(int64_t lanes, VecF x, VecF other) {
+  return lane_numbers(std::make_index_sequence<kLanesF>()) < static_cast<uint32_t>(lanes) ? x : other;
+}
+// `x` where the first bytes are not 0, and `other` elsewhere. No byte behind them is read.
+INLINE VecF where(const uint8_t* bytes, int64_t lanes, VecF x, VecF other) {
+  Bytes b{};
+  if (lanes >= kLanesF)
+    __builtin_memcpy(&b, bytes, kLanesF);
+  else
+    for (int64_t l = 0; l < lanes; l++) b[l] = bytes[l];
+  return __builtin_convertvector(b, VecU) != 0 ? x : other;
+}
+
+// Whether the mask hides all of a block's keys from all of its queries. Others are found out at their first elements.
+template <Masked MASKED>
+INLINE bool hidden(const Attention& a, int64_t head, int64_t i, int64_t rows, int64_t j, int64_t count) {
+  if constexpr (MASKED == Masked::kNot) return false;
+  const int64_t lines = a.mask_strides[2] ? rows : 1, length = a.mask_strides[3] ? count : 1;
+  for (int64_t r = 0; r < lines; r++) {
+    const int64_t at = mask_row(a, head, i + r) + j * a.mask_strides[3];
+    for (int64_t c = at; c < at + length; c++)
+      if (MASKED == Masked::kSeen ? a.seen[c] != 0 : a.bias[c] != -kInfinity) return false;
   }
-  const float before = top, now = most(before, maximum(highest));
-  const float base = now == -kInfinity ? 0.f : now;  // all scores are -inf: weights are 0, and 0 / 0 is the result
-  VecF added{};
-  for (int64_t j = 0; j < full; j += kLanesF) {
-    const VecF e = exp(load(s + j) - base);
-    store(s + j, e);
-    added += e;
+  return true;
+}
+
+// A vector of scores: the product times the scale, masked; `at` is its place in the mask. Lanes from `lanes` on are
+// -inf.
+template <Masked MASKED>
+INLINE VecF score(const Attention& a, const float* product, int64_t at, int64_t lanes) {
+  const VecF none = splat(-kInfinity);
+  if (lanes <= 0) return none;
+  VecF x = load(product) * a.scale;
+  const bool is_row = a.mask_strides[3];  // not one element for all keys
+  if constexpr (MASKED == Masked::kSeen) {
+    if (is_row)
+      x = where(a.seen + at, lanes, x, none);
+    else if (!a.seen[at])
+      x = none;
   }
-  top = now;
-  if (first == 0) {
-    total = sum(added);
-    return;
+  if constexpr (MASKED == Masked::kBias) {
+    const float* bias = a.bias + at;
+    x += !is_row ? splat(*bias) : lanes >= kLanesF ? load(bias) : load_part(bias, Mask(lanes));
   }
-  const float keep = maximum(exp(splat(before - base)));
-  total = total * keep + sum(added);
-  if (keep == 1.f) return;
-  int64_t d = 0;
-  for (; d + kLanesF <= a.features; d += kLanesF) store(out + d, load(out + d) * keep);
-  for (; d < a.features; d++) out[d] *= keep;
+  return lanes < kLanesF ? first(lanes, x, none) : x;
+}
+
+// A vector of weights with those dropped that are not kept; `at` is its place among all.
+INLINE VecF thinned(const Attention& a, int64_t at, int64_t lanes, VecF x) {
+  return a.kept ? where(a.kept + at, lanes, x * a.kept_factor, VecF{}) : x;
+}
+
+// Lane i is `f` over all lanes of vector i, of as many as there are lanes.
+template <class F>
+INLINE VecF across(const float* vectors, const F& f) {
+  float turned[kLanesF * kLanesF];
+  transpose(kLanesF, kLanesF, vectors, kLanesF, turned, kLanesF);
+  VecF x = load(turned);
+  UNROLL for (int i = 1; i < kLanesF; i++) x = f(x, load(turned + i * kLanesF));
+  return x;
+}
+
+// Up to kLanesF rows of products, of queries from i on with keys from j on, become weights e^(score - top of the row),
+// and what was summed up so far is scaled to the new top.
+template <Masked MASKED>
+void soften(const Attention& a, int64_t head, int64_t i, int64_t rows, int64_t j, int64_t count, int64_t width,
+            float* products, float* out, float* top, float* total) {
+  const int64_t full = whole(width);
+  float of_rows[kLanesF * kLanesF];  // a vector of each row
+  for (int64_t r = 0; r < kLanesF; r++) {
+    VecF highest = splat(-kInfinity);
+    if (r < rows) {
+      float* s = products + r * kRow;
+      const int64_t here = seen_by(a, i + r, j, count), at = mask_row(a, head, i + r) + j * a.mask_strides[3];
+      for (int64_t c = 0; c < full; c += kLanesF) {
+        const VecF x = score<MASKED>(a, s + c, at + c * a.mask_strides[3], here - c);
+        store(s + c, x);
+        highest = x > highest ? x : highest;
+      }
+    }
+    store(of_rows + r * kLanesF, highest);
+  }
+  const VecF before = load(top), here = across(of_rows, [](VecF x, VecF y) { return x > y ? x : y; });
+  const VecF now = here > before ? here : before;
+  const VecF base = now == -kInfinity ? VecF{} : now;  // where nothing is seen so far, weights are 0
+  float bases[kLanesF], keeps[kLanesF];
+  store(bases, base);
+  store(keeps, exp_below(before - base));
+  for (int64_t r = 0; r < rows; r++) {
+    float* s = products + r * kRow;
+    VecF added{};
+    for (int64_t c = 0; c < full; c += kLanesF) {
+      const VecF e = exp_below(load(s + c) - bases[r]);
+      store(s + c, e);
+      added += e;
+    }
+    store(of_rows + r * kLanesF, added);
+    if (a.kept) {
+      const int64_t at = (head * a.queries + i + r) * a.keys + j;
+      for (int64_t c = 0; c < full; c += kLanesF) store(s + c, thinned(a, at + c, count - c, load(s + c)));
+    }
+    if (keeps[r] == 1.f) continue;
+    const int64_t D = a.value_features;
+    float* o = out + r * D;
+    int64_t d = 0;
+    for (; d + kLanesF <= D; d += kLanesF) store(o + d, load(o + d) * keeps[r]);
+    for (; d < D; d++) o[d] *= keeps[r];
+  }
+  store(top, now);
+  store(total, load(total) * load(keeps) + across(of_rows, [](VecF x, VecF y) { return x + y; }));
+}
+
+template <Masked MASKED>
+void forward(const Pool& pool, const Attention& a, const float* q, const float* k, const float* v, float* out,
+             float* lse) {
+  const int64_t parts = ceil_div(a.queries, kTask), D = a.features, E = a.value_features;
+  parallel(pool, a.batch * a.heads * parts, [&](int64_t task) {
+    // The last queries first: under a causal mask they have most to do.
+    const int64_t heads = a.batch * a.heads, part = parts - 1 - task / heads, head = task % heads;
+    const int64_t begin = part * kTask, end = least(a.queries, begin + kTask), kv = kv_head(a, head);
+    const float *qs = q + head * a.queries * D, *ks = k + kv * a.keys * D, *vs = v + kv * a.keys * E;
+    float *os = out + head * a.queries * E, *ls = lse + head * a.queries;
+    float* turned = scratch_of<float>(0, kRow * D);  // a block of keys, (features, keys)
+    float* weights = scratch_of<float>(1, kQueries * kRow);
+    float top[kTask], total[kTask]{};
+    for (float& x : top) x = -kInfinity;
+    clear(os + begin * E, (end - begin) * E);
+    for (int64_t j = 0; j < a.keys && seen(a, end, j, 1) > 0; j += kKeys) {
+      const int64_t count = least(kKeys, a.keys - j);
+      transpose(count, D, ks + j * D, D, turned, kRow);
+      for (int64_t i = begin, rows; i < end; i += rows) {
+        rows = queries_from(a, i, end, j);
+        const int64_t width = seen(a, i + rows, j, count);
+        if (width <= 0 || hidden<MASKED>(a, head, i, rows, j, count)) continue;
+        multiply_here<float>(rows, whole(width), D, {qs + i * D, D, 1}, turned, kRow, weights, kRow);
+        for (int64_t r = 0; r < rows; r += kLanesF)
+          soften<MASKED>(a, head, i + r, least<int64_t>(kLanesF, rows - r), j, count, width, weights + r * kRow,
+                         os + (i + r) * E, top + i + r - begin, total + i + r - begin);
+        float* o = os + i * E;
+        multiply_here<float>(rows, E, width, {weights, kRow, 1}, vs + j * E, E, o, E, o, E);
+      }
+    }
+    for (int64_t i = begin; i < end; i++) {
+      const float sum = total[i - begin], share = 1.f / (sum == 0 ? 1.f : sum);
+      for (int64_t d = i * E; d < (i + 1) * E; d++) os[d] *= share;
+      ls[i] = top[i - begin] + std::log(sum);
+    }
+  });
+}
+
+// Rows of products q k become weights, and those of g v the gradients of the products q k.
+template <Masked MASKED>
+void differentiate(const Attention& a, int64_t head, int64_t i, int64_t rows, int64_t j, int64_t count, int64_t width,
+                   const float* lse, const float* along, float* weights, float* grads) {
+  for (int64_t r = 0; r < rows; r++, i++) {
+    float *p = weights + r * kRow, *e = grads + r * kRow;
+    const float l = lse[r] == -kInfinity ? 0.f : lse[r], mean = along[r];
+    const int64_t here = seen_by(a, i, j, count), at = mask_row(a, head, i) + j * a.mask_strides[3];
+    const int64_t place = (head * a.queries + i) * a.keys + j;
+    for (int64_t c = 0; c < width; c += kLanesF) {
+      const VecF w = exp_below(score<MASKED>(a, p + c, at + c * a.mask_strides[3], here - c) - l);
+      const VecF dw = load(e + c);
+      store(p + c, thinned(a, place + c, count - c, w));
+      store(e + c, w * (thinned(a, place + c, count - c, dw) - mean) * a.scale);
+    }
+  }
+}
+
+// sums[i] = a[i] . b[i], rows of `size`
+void inner_products(int64_t rows, int64_t size, const float* a, const float* b, float* sums) {
+  const Mask mask(size % kLanesF);
+  for (int64_t i = 0; i < rows; i++, a += size, b += size) {
+    VecF s{};
+    int64_t d = 0;
+    for (; d + kLanesF <= size; d += kLanesF) s += load(a + d) * load(b + d);
+    if (d < size) s += load_part(a + d, mask) * load_part(b + d, mask);
+    sums[i] = sum(s);
+  }
+}
+
+// A task is a part of the keys of one head, with all query heads that share it: its dk and dv are sums of one thread.
+template <Masked MASKED>
+void backward(const Pool& pool, const Attention& a, int64_t parts, const float* g, const float* out, const float* lse,
+              const float* q, const float* k, const float* v, float* dq, float* dk, float* dv) {
+  const int64_t D = a.features, E = a.value_features, group = a.kv_heads ? a.heads / a.kv_heads : 1;
+  const int64_t kv_heads = a.batch * a.kv_heads, of_part = ceil_div(ceil_div(a.keys, parts), kKeys) * kKeys;
+  // The first keys first: under a causal mask they have most to do.
+  parallel(pool, parts * kv_heads, [&](int64_t task) {
+    const int64_t part = task / kv_heads, kv = task % kv_heads, first_head = kv * group, all = group * a.queries;
+    const int64_t begin = least(a.keys, part * of_part), end = least(a.keys, begin + of_part);
+    const float *ks = k + kv * a.keys * D, *vs = v + kv * a.keys * E;
+    float *dks = dk + kv * a.keys * D, *dvs = dv + kv * a.keys * E;
+    float *turned_k = scratch_of<float>(0, kRow * D), *turned_v = scratch_of<float>(1, kRow * E);
+    float *weights = scratch_of<float>(2, kQueries * kRow), *grads = scratch_of<float>(3, kQueries * kRow);
+    float* along = scratch_of<float>(4, all);  // g . out of each query
+    const float *qs = q + first_head * a.queries * D, *gs = g + first_head * a.queries * E;
+    float* dqs = dq + (part * a.batch * a.heads + first_head) * a.queries * D;
+    inner_products(all, E, gs, out + first_head * a.queries * E, along);
+    clear(dqs, all * D), clear(dks + begin * D, (end - begin) * D), clear(dvs + begin * E, (end - begin) * E);
+    for (int64_t j = begin; j < end; j += kKeys) {
+      const int64_t count = least(kKeys, end - j);
+      transpose(count, D, ks + j * D, D, turned_k, kRow);
+      transpose(count, E, vs + j * E, E, turned_v, kRow);
+      for (int64_t h = 0; h < group; h++)
+        for (int64_t i = a.causal ? j : 0, rows; i < a.queries; i += rows) {
+          rows = queries_from(a, i, a.queries, j);
+          const int64_t width = seen(a, i + rows, j, count);
+          if (hidden<MASKED>(a, first_head + h, i, rows, j, count)) continue;
+          const int64_t at = h * a.queries + i, full = whole(width);
+          const float *x = qs + at * D, *y = gs + at * E;
+          multiply_here<float>(rows, full, D, {x, D, 1}, turned_k, kRow, weights, kRow);
+          multiply_here<float>(rows, full, E, {y, E, 1}, turned_v, kRow, grads, kRow);
+          differentiate<MASKED>(a, first_head + h, i, rows, j, count, width, lse + first_head * a.queries + at,
+                                along + at, weights, grads);
+          multiply_here<float>(rows, D, width, {grads, kRow, 1}, ks + j * D, D, dqs + at * D, D, dqs + at * D, D);
+          multiply_here<float>(width, D, rows, {grads, 1, kRow}, x, D, dks + j * D, D, dks + j * D, D);
+          multiply_here<float>(width, E, rows, {weights, 1, kRow}, y, E, dvs + j * E, E, dvs + j * E, E);
+        }
+    }
+  });
 }
 
 }  // namespace
 
 void attention(const Pool& pool, const Attention& a, const float* q, const float* k, const float* v, float* out,
                float* lse) {
-  const int64_t parts = ceil_div(a.queries, kTask), D = a.features, group = a.kv_heads ? a.heads / a.kv_heads : 1;
-  parallel(pool, a.batch * a.heads * parts, [&](int64_t task) {
-    // The last queries first: under a causal mask they have most to do.
-    const int64_t part = parts - 1 - task % parts, head = task / parts;
-    const int64_t kv = head / a.heads * a.kv_heads + head % a.heads / group;
-    const int64_t begin = part * kTask, end = least(a.queries, begin + kTask);
-    const float *qs = q + head * a.queries * D, *ks = k + kv * a.keys * D, *vs = v + kv * a.keys * D;
-    float *os = out + head * a.queries * D, *ls = lse + head * a.queries;
-    float* turned = scratch_of<float>(0, kKeys * D);  // a block of keys, (features, keys)
-    float* scores = scratch_of<float>(1, kQueries * kKeys);
-    float top[kTask], total[kTask];
-    for (int64_t i = 0; i < kTask; i++) top[i] = -kInfinity, total[i] = 0;
-    if (!a.keys) clear(os + begin * D, (end - begin) * D);
-    for (int64_t j = 0; j < a.keys && seen(a, end, j, 1) > 0; j += kKeys) {
-      const int64_t count = least(kKeys, a.keys - j);
-      transpose(count, D, ks + j * D, D, turned, kKeys);
-      for (int64_t i = begin; i < end; i += kQueries) {
-        const int64_t rows = least(kQueries, end - i), width = seen(a, i + rows, j, count);
-        if (width <= 0) continue;
-        multiply_here<float>(rows, width, D, {qs + i * D, D, 1}, turned, kKeys, scores, kKeys);
-        for (int64_t r = 0; r < rows; r++)
-          soften(a, i + r, j, count, width, scores + r * kKeys, os + (i + r) * D, top[i + r - begin],
-                 total[i + r - begin]);
-        // Of the rows of a block under a causal mask, the first see fewer keys.
-        for (int64_t r = 0; r < rows; r += 8) {
-          const int64_t h = least<int64_t>(8, rows - r), reach = seen(a, i + r + h, j, count);
-          float* o = os + (i + r) * D;
-          if (reach > 0 || !j)
-            multiply_here<float>(h, D, most<int64_t>(reach, 0), {scores + r * kKeys, kKeys, 1}, vs + j * D, D, o, D,
-                                 j ? o : nullptr, D);
-        }
-      }
-    }
-    for (int64_t i = begin; i < end; i++) {
-      const float share = 1.f / total[i - begin];
-      float* o = os + i * D;
-      if (a.keys)
-        for (int64_t d = 0; d < D; d++) o[d] *= share;
-      ls[i] = top[i - begin] + std::log(total[i - begin]);
-    }
-  });
+  const auto kernel = a.seen ? forward<Masked::kSeen> : a.bias ? forward<Masked::kBias> : forward<Masked::kNot>;
+  kernel(pool, a, q, k, v, out, lse);
 }
 
-// A task is one head of the keys, with all query heads that share it: what is summed up is one thread's.
-void attention_backward(const Pool& pool, const Attention& a, const float* g, const float* out, const float* lse,
-                        const float* q, const float* k, const float* v, float* dq, float* dk, float* dv) {
-  const int64_t D = a.features, group = a.kv_heads ? a.heads / a.kv_heads : 1;
-  parallel(pool, a.batch * a.kv_heads, [&](int64_t kv) {
-    const float *ks = k + kv * a.keys * D, *vs = v + kv * a.keys * D;
-    float *dks = dk + kv * a.keys * D, *dvs = dv + kv * a.keys * D;
-    float *turned_k = scratch_of<float>(0, kKeys * D), *turned_v = scratch_of<float>(1, kKeys * D);
-    float *weights = scratch_of<float>(2, kQueries * kKeys), *grads = scratch_of<float>(3, kQueries * kKeys);
-    float* along = scratch_of<float>(4, group * a.queries);  // g . out of each query
-    const int64_t first_head = kv / a.kv_heads * a.heads + kv % a.kv_heads * group, rows_all = group * a.queries;
-    const float *qs = q + first_head * a.queries * D, *gs = g + first_head * a.queries * D;
-    const float *os = out + first_head * a.queries * D, *ls = lse + first_head * a.queries;
-    float* dqs = dq + first_head * a.queries * D;
-    for (int64_t i = 0; i < rows_all; i++) {
-      const Mask mask(D % kLanesF);
-      VecF s{};
-      int64_t d = 0;
-      for (; d + kLanesF <= D; d += kLanesF) s += load(gs + i * D + d) * load(os + i * D + d);
-      if (d < D) s += load_part(gs + i * D + d, mask) * load_part(os + i * D + d, mask);
-      along[i] = sum(s);
-    }
-    clear(dqs, rows_all * D), clear(dks, a.keys * D), clear(dvs, a.keys * D);
-    for (int64_t j = 0; j < a.keys; j += kKeys) {
-      const int64_t count = least(kKeys, a.keys - j);
-      transpose(count, D, ks + j * D, D, turned_k, kKeys);
-      transpose(count, D, vs + j * D, D, turned_v, kKeys);
-      for (int64_t h = 0; h < group; h++)
-        for (int64_t i = a.causal ? j / kQueries * kQueries : 0; i < a.queries; i += kQueries) {
-          const int64_t rows = least(kQueries, a.queries - i), width = seen(a, i + rows, j, count);
-          const int64_t at = h * a.queries + i, full = whole(width);
-          multiply_here<float>(rows, width, D, {qs + at * D, D, 1}, turned_k, kKeys, weights, kKeys);
-          multiply_here<float>(rows, width, D, {gs + at * D, D, 1}, turned_v, kKeys, grads, kKeys);
-          for (int64_t r = 0; r < rows; r++) {
-            float *p = weights + r * kKeys, *e = grads + r * kKeys;
-            const float l = ls[at + r], mean = along[at + r];
-            for (int64_t c = seen_by(a, i + r, j, count); c < full; c++) p[c] = -kInfinity, e[c] = 0;
-            for (int64_t c = 0; c < full; c += kLanesF) {
-              const VecF w = exp(load(p + c) * a.scale - l);
-              store(p + c, w);
-              store(e + c, w * (load(e + c) - mean) * a.scale);
-            }
-          }
-          multiply_here<float>(rows, D, width, {grads, kKeys, 1}, ks + j * D, D, dqs + at * D, D, dqs + at * D, D);
-          multiply_here<float>(width, D, rows, {grads, 1, kKeys}, qs + at * D, D, dks + j * D, D, dks + j * D, D);
-          multiply_here<float>(width, D, rows, {weights, 1, kKeys}, gs + at * D, D, dvs + j * D, D, dvs + j * D, D);
-        }
-    }
-  });
+void attention_backward(const Pool& pool, const Attention& a, int64_t parts, const float* g, const float* out,
+                        const float* lse, const float* q, const float* k, const float* v, float* dq, float* dk,
+                        float* dv) {
+  const auto kernel = a.seen ? backward<Masked::kSeen> : a.bias ? backward<Masked::kBias> : backward<Masked::kNot>;
+  kernel(pool, a, parts, g, out, lse, q, k, v, dq, dk, dv);
 }
 
 }  // namespace weft::WEFT_VARIANT

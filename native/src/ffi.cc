@@ -216,22 +216,45 @@ ffi::Error batch_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floa
   });
 }
 
-Attention attention_sizes(Ints q, Ints k, bool causal, float scale) {
-  return {q[0], q[1], k[1], q[2], k[2], q[3], causal, scale};
+// The mask and the weights that are kept have no elements where there are none.
+struct Scores {
+  ffi::AnyBuffer mask;
+  ffi::Buffer<ffi::PRED> kept;
+};
+Attention attention_sizes(Ints q, Ints k, Ints v, bool causal, float scale, float kept_factor, const Scores& scores) {
+  Attention a{q[0], q[1], k[1], q[2], k[2], q[3], v[3], causal, scale, nullptr, nullptr, {}, nullptr, kept_factor};
+  if (scores.kept.element_count()) a.kept = static_cast<const uint8_t*>(scores.kept.untyped_data());
+  if (!scores.mask.element_count()) return a;
+  const auto sizes = scores.mask.dimensions();
+  int64_t stride = 1;
+  for (int d = 3; d >= 0; d--) {
+    a.mask_strides[d] = sizes[d] == 1 ? 0 : stride;
+    stride *= sizes[d];
+  }
+  if (scores.mask.element_type() == ffi::PRED)
+    a.seen = static_cast<const uint8_t*>(scores.mask.untyped_data());
+  else
+    a.bias = static_cast<const float*>(scores.mask.untyped_data());
+  return a;
 }
-ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, Floats q, Floats k, Floats v, FloatsOut out,
-                     FloatsOut lse) {
-  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), causal, scale);
+ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, float kept_factor, Floats q, Floats k,
+                     Floats v, ffi::AnyBuffer mask, ffi::Buffer<ffi::PRED> kept, FloatsOut out, FloatsOut lse) {
+  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor,
+                                      {mask, kept});
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(attention)(pool, a, q.typed_data(), k.typed_data(), v.typed_data(), out->typed_data(), lse->typed_data());
   });
 }
-ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale, Floats g, Floats out, Floats lse,
-                              Floats q, Floats k, Floats v, FloatsOut dq, FloatsOut dk, FloatsOut dv) {
-  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), causal, scale);
+// dq comes in parts, one for each part of the keys.
+ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale, float kept_factor, Floats q, Floats k,
+                              Floats v, ffi::AnyBuffer mask, ffi::Buffer<ffi::PRED> kept, Floats g, Floats out,
+                              Floats lse, FloatsOut dq, FloatsOut dk, FloatsOut dv) {
+  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor,
+                                      {mask, kept});
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(attention_backward)(pool, a, g.typed_data(), out.typed_data(), lse.typed_data(), q.typed_data(),
-                               k.typed_data(), v.typed_data(), dq->typed_data(), dk->typed_data(), dv->typed_data());
+    KERNEL(attention_backward)(pool, a, dq->dimensions()[0], g.typed_data(), out.typed_data(), lse.typed_data(),
+                               q.typed_data(), k.typed_data(), v.typed_data(), dq->typed_data(), dk->typed_data(),
+                               dv->typed_data());
   });
 }
 
@@ -260,7 +283,10 @@ auto bind_conv() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<Ints>("stride").Attr<Ints>("dilation").Attr<Ints>("start")
       .Arg<Floats>().Arg<Floats>().Ret<Floats>();
 }
-auto bind_attention() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("causal").Attr<float>("scale"); }
+auto bind_attention() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("causal").Attr<float>("scale").Attr<float>("kept_factor")
+      .Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<ffi::AnyBuffer>().Arg<ffi::Buffer<ffi::PRED>>();
+}
 auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
 
 }  // namespace
@@ -294,11 +320,9 @@ TARGET(weft_batch_norm, weft::batch_norm,
 TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Ret<Floats>().Ret<Floats>().Ret<Floats>());
-TARGET(weft_attention, weft::attention,
-       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_attention, weft::attention, weft::bind_attention().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward,
-       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_lstm, weft::lstm,
        weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>()
            .Ret<Floats>());

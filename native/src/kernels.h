@@ -33,12 +33,20 @@ struct Conv {
   int64_t stride_h, stride_w, dilation_h, dilation_w, top, left;
 };
 
-// q and out (batch, heads, queries, features), k and v (batch, kv_heads, keys, features), lse (batch, heads, queries).
-// Causal: query i sees the keys j <= i.
+// q (batch, heads, queries, features), k (batch, kv_heads, keys, features), v (batch, kv_heads, keys, value_features),
+// out (batch, heads, queries, value_features), lse (batch, heads, queries). Causal: query i sees the keys j <= i.
+// Of three arrays that belong to the scores each may be null: those where `seen` is 0 are -inf, `bias` is added to
+// them, and weights where `kept` (batch, heads, queries, keys) is 0 are dropped, others multiplied by `kept_factor`.
+// There is one mask at most, `seen` or `bias`; its strides are by batch, head, query and key, 0 where it broadcasts.
 struct Attention {
-  int64_t batch, heads, kv_heads, queries, keys, features;
+  int64_t batch, heads, kv_heads, queries, keys, features, value_features;
   bool causal;
   float scale;
+  const uint8_t* seen;
+  const float* bias;
+  int64_t mask_strides[4];
+  const uint8_t* kept;
+  float kept_factor;
 };
 
 // All steps of an LSTM layer: z (steps, batch, 4 hidden), states (batch, hidden), weight (4 hidden, hidden); gates are
@@ -66,8 +74,9 @@ struct Channels {
                            const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);         \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,          \
                  float* lse);                                                                                        \
-  void attention_backward(const Pool&, const Attention&, const float* g, const float* out, const float* lse,         \
-                          const float* q, const float* k, const float* v, float* dq, float* dk, float* dv);          \
+  void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,            \
+                          const float* lse, const float* q, const float* k, const float* v, float* dq, float* dk,    \
+                          float* dv);                                                                                \
   void lstm(const Pool&, const Lstm&, const float* z, const float* h0, const float* c0, const float* weight,         \
             float* ys, float* cells, float* gates);                                                                  \
   void lstm_backward(const Pool&, const Lstm&, const float* g_ys, const float* g_h, const float* g_c,                \

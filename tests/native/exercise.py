@@ -64,10 +64,13 @@ def results() -> Iterator[np.ndarray]:
         yield from channels.batch_norm_backward(draw(4, *shape), x, mean, rstd, weight)
     for batch, heads, shared, queries, keys, features in ATTENTIONS:
         q, k = draw(1, batch, heads, queries, features), draw(2, batch, shared, keys, features)
-        for causal in (False, True):
-            out, lse = attention.attention(q, k, 2 * k, causal, 0.5)
+        v, g = draw(3, batch, shared, keys, features + 9), draw(4, batch, heads, queries, features + 9)
+        bias, kept = draw(5, batch, 1, queries, keys), draw(6, batch, heads, queries, keys) > 0
+        masks = [(None, None), (bias, None), (bias[:, :, :1] > 0, kept), (bias[:1, :, :, :1] > 0, None), (None, kept)]
+        for causal, mask, dropped in [(True, None, None), *((False, *pair) for pair in masks)]:
+            out, lse = attention.attention(q, k, v, causal, 0.5, mask, dropped, 2.0)
             yield from (out, lse)
-            yield from attention.attention_backward(draw(3, *q.shape), out, lse, q, k, 2 * k, causal, 0.5)
+            yield from attention.attention_backward(g, out, lse, q, k, v, causal, 0.5, mask, dropped, 2.0)
     for steps, batch, hidden in LSTMS:
         h, c, wh = draw(1, batch, hidden), draw(2, batch, hidden), draw(3, 4 * hidden, hidden)
         for reverse in (False, True):

@@ -67,31 +67,34 @@ def batch_norm_backward(g, x, weight, eps):
     return dx, (g * normal).sum(rows), g.sum(rows)
 
 
-def _weights(q, k, causal, scale):
+def _weights(q, k, causal, scale, mask):
     scores = np.einsum("bhtd,bhsd->bhts", q, k) * scale
     if causal:
-        scores = np.where(np.tril(np.ones(scores.shape[2:], bool)), scores, -np.inf)
+        mask = np.tril(np.ones(scores.shape[2:], bool))
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     e = np.exp(scores - np.where(np.isinf(top), 0, top))
     total = e.sum(-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return e / total, np.log(total) + top
+    with np.errstate(divide="ignore"):
+        return e / np.where(total == 0, 1, total), np.log(total) + top
 
 
-def attention(q, k, v, causal, scale):
+def attention(q, k, v, causal, scale, mask=None, kept=1.0):
+    """`kept` is what the weights are multiplied by."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
-    p, lse = _weights(q, k, causal, scale)
-    return np.einsum("bhts,bhsd->bhtd", p, v), lse
+    p, lse = _weights(q, k, causal, scale, mask)
+    return np.einsum("bhts,bhsd->bhtd", p * kept, v), lse
 
 
-def attention_backward(g, q, k, v, causal, scale):
+def attention_backward(g, q, k, v, causal, scale, mask=None, kept=1.0):
     heads, group = k.shape[1], q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
-    p, _ = _weights(q, k, causal, scale)
-    dp = np.einsum("bhtd,bhsd->bhts", g, v)
+    p, _ = _weights(q, k, causal, scale, mask)
+    dp = np.einsum("bhtd,bhsd->bhts", g, v) * kept
     ds = p * (dp - (p * dp).sum(-1, keepdims=True)) * scale
-    dk, dv = np.einsum("bhts,bhtd->bhsd", ds, q), np.einsum("bhts,bhtd->bhsd", p, g)
+    dk, dv = np.einsum("bhts,bhtd->bhsd", ds, q), np.einsum("bhts,bhtd->bhsd", p * kept, g)
     dk, dv = (x.reshape(x.shape[0], heads, group, *x.shape[2:]).sum(2) for x in (dk, dv))
     return np.einsum("bhts,bhsd->bhtd", ds, k), dk, dv
 

@@ -181,10 +181,10 @@ def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[st
     return args, kwargs
 
 
-def _key(entry: Many, numbers: Sequence[jax.Array]) -> jax.Array | None:
-    """The random key for a draw; None where the numbers are NumPy's."""
+def _key(entry: Many, numbers: Sequence[Any]) -> jax.Array | None:
+    """The random key for a draw; None where the numbers are NumPy's, or where structs stand for them."""
     seed, offset, *first = numbers
-    if isinstance(seed, np.ndarray):
+    if isinstance(seed, (np.ndarray, jax.ShapeDtypeStruct)):
         return None
     key = jax.random.fold_in(jax.random.key(seed), offset)
     return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._attention import Dropout, gradients, operands, scores, softmax
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
-from weft.ops._kernels.attention import ATTENTION
+from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
 from weft.ops._neural import attention_scale, dropout_mask, wide
 from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name
-
-
-def _repeated(x: Array, heads: int) -> Array:
-    """`x` with each head repeated, so that there are `heads` of them."""
-    return jnp.repeat(x, heads // x.shape[-3], axis=-3) if heads != x.shape[-3] else x
 
 
 def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal: bool) -> None:
@@ -59,91 +55,6 @@ def _check_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> No
     broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
 
 
-def _scores(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
-    """query key' * scale + mask; what is masked is -inf."""
-    scores = jnp.einsum("...te,...se->...ts", query * scale, key)
-    if is_causal:
-        rows = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 2)
-        columns = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
-        return jnp.where(columns <= rows, scores, -jnp.inf)
-    if mask is None:
-        return scores
-    return jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask
-
-
-def _softmax(scores: Array) -> tuple[Array, Array]:
-    """softmax(scores) and log(sum(exp(scores))) (..., time, 1); rows where everything is masked are 0 and -inf."""
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
-    peak = jnp.where(jnp.isfinite(peak), peak, 0)
-    weights = jnp.exp(scores - peak)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    return weights / jnp.where(total == 0, 1, total), peak + jnp.log(total)
-
-
-def _probabilities(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
-    """softmax(query key' * scale + mask); rows where everything is masked are 0."""
-    return _softmax(_scores(query, key, mask, is_causal, scale))[0]
-
-
-def _again(scores: Array, logsumexp: Array) -> Array:
-    """The probabilities, from the scores and the logarithms that the forward pass has left."""
-    return jnp.exp(scores - jnp.where(logsumexp == -jnp.inf, 0, logsumexp))
-
-
-def _summed(g: Array, like: Array) -> Array:
-    """Gradient `g` of a broadcast or head-repeated input, summed to the input's shape."""
-    if g.ndim > 2 and like.ndim > 2 and g.shape[-3] != like.shape[-3] and like.shape[-3] > 1:
-        heads = like.shape[-3]
-        g = g.reshape(*g.shape[:-3], heads, g.shape[-3] // heads, *g.shape[-2:]).sum(axis=-3)
-    g = g.sum(axis=tuple(range(g.ndim - like.ndim)))
-    axes = tuple(d for d in range(g.ndim) if like.shape[d] == 1 and g.shape[d] != 1)
-    return g.sum(axis=axes, keepdims=True).astype(like.dtype)
-
-
-def _operands(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
-    """The three inputs in the accumulation type, with keys and values repeated to the number of heads."""
-    if query.ndim > 2 and key.ndim > 2 and value.ndim > 2:
-        heads = max(query.shape[-3], key.shape[-3], value.shape[-3])
-        key, value = _repeated(key, heads), _repeated(value, heads)
-    return wide(query), wide(key), wide(value)
-
-
-def _over_time(scores: Array, x: Array) -> Array:
-    """scores' x. XLA:CPU copies the first factor of a product to transpose it. So the product is written with x first,
-    which is smaller: twice as fast where there are four times as many positions as features.
-    """
-    return jnp.swapaxes(jnp.einsum("...te,...ts->...es", x, scores), -1, -2)
-
-
-def _gradients(
-    g: Array,
-    out: Array,
-    probabilities: Array,
-    thin: Callable[[Array], Array],
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None,
-    scale: float,
-) -> tuple[Array | None, ...]:
-    """Gradients of query, key, value and mask; `thin` applies the dropout, or does nothing.
-
-    The derivative of the softmax needs sum(dP * P). That equals sum(g * out), which is cheaper
-    (https://arxiv.org/abs/2205.14135).
-    """
-    q, k, v = _operands(query, key, value)
-    g, out = wide(g), wide(out)
-    g_value = _over_time(thin(probabilities), g)
-    g_weights = thin(jnp.einsum("...te,...se->...ts", g, v))
-    g_scores = probabilities * (g_weights - jnp.sum(g * out, axis=-1, keepdims=True))
-    g_query = jnp.einsum("...ts,...se->...te", g_scores, k) * scale
-    g_key = _over_time(g_scores, q) * scale
-    g_mask = None
-    if mask is not None and mask.dtype != jnp.bool_:
-        g_mask = _summed(g_scores, mask)
-    return _summed(g_query, query), _summed(g_key, key), _summed(g_value, value), g_mask
-
-
 def _attention_vjp(
     g: Array,
     out: Any,
@@ -156,10 +67,7 @@ def _attention_vjp(
     enable_gqa: bool = False,
 ) -> tuple[Array | None, ...]:
     del enable_gqa
-    y, logsumexp = out
-    q, k, _ = _operands(query, key, value)
-    probabilities = _again(_scores(q, k, attn_mask, is_causal, attention_scale(query, scale)), logsumexp)
-    return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, attention_scale(query, scale))
+    return gradients(g, *out, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
 
 
 def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -209,8 +117,8 @@ def attention(
     """
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
-    q, k, v = _operands(query, key, value)
-    probabilities, logsumexp = _softmax(_scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
+    q, k, v = operands(query, key, value)
+    probabilities, logsumexp = softmax(scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
     return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), logsumexp
 
 
@@ -220,10 +128,6 @@ def _mask_sizes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
     shares_heads = static["enable_gqa"] and min(len(query), len(key)) > 2
     batch = (*key[:-3], query[-3]) if shares_heads else key[:-2]
     return (*broadcast_shapes(query[:-2], batch), query[-2], key[-2])
-
-
-def _dropped(kept: Array, p: float) -> Callable[[Array], Array]:
-    return lambda x: jnp.where(kept, x * (0.0 if p >= 1 else 1 / (1 - p)), jnp.zeros_like(x))
 
 
 def _attention_dropout_vjp(
@@ -240,10 +144,10 @@ def _attention_dropout_vjp(
     *,
     rng: Key,
 ) -> tuple[Array | None, ...]:
-    del rng, is_causal, enable_gqa
-    y, probabilities, kept = out
-    thin = _dropped(kept, dropout_p)
-    return _gradients(g, y, probabilities, thin, query, key, value, attn_mask, attention_scale(query, scale))
+    del rng, enable_gqa
+    y, logsumexp, kept = out
+    factor = attention_scale(query, scale)
+    return gradients(g, y, logsumexp, query, key, value, attn_mask, is_causal, factor, dropout=Dropout(kept, dropout_p))
 
 
 @defop(
@@ -255,6 +159,7 @@ def _attention_dropout_vjp(
     vjp=_attention_dropout_vjp,
     function=False,
     method=False,
+    native=[ATTENTION_DROPOUT],
 )
 def attention_dropout(
     query: Array,
@@ -268,16 +173,16 @@ def attention_dropout(
     *,
     rng: Key,
 ) -> tuple[Array, Array, Array]:
-    """`attention` with dropout on the probabilities. The other outputs are the probabilities and the dropout mask."""
+    """`attention` with dropout on the probabilities; the last output is which of them are kept."""
     if not 0 <= dropout_p <= 1:
         raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
-    q, k, v = _operands(query, key, value)
-    probabilities = _probabilities(q, k, attn_mask, is_causal, attention_scale(query, scale))
+    q, k, v = operands(query, key, value)
+    probabilities, logsumexp = softmax(scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
     kept = dropout_mask(rng, probabilities.shape, dropout_p)
-    y = jnp.einsum("...ts,...se->...te", _dropped(kept, dropout_p)(probabilities), v)
-    return y.astype(query.dtype), probabilities, kept
+    y = jnp.einsum("...ts,...se->...te", Dropout(kept, dropout_p).thinned(probabilities), v)
+    return y.astype(query.dtype), logsumexp, kept
 
 
 # --- attention to a part of the keys --------------------------------------------------------------------------
@@ -311,10 +216,10 @@ def attention_block(
     """
     _check(query, key, value, None, is_causal)
     _check_heads(query, key, value, enable_gqa)
-    q, k, v = _operands(query, key, value)
-    scores = _scores(q, k, None, is_causal, attention_scale(query, scale))
-    total = jax.nn.logsumexp(scores, axis=-1, keepdims=True)
-    return jnp.einsum("...ts,...se->...te", jnp.exp(scores - total), v), total
+    q, k, v = operands(query, key, value)
+    of_block = scores(q, k, None, is_causal, attention_scale(query, scale))
+    total = jax.nn.logsumexp(of_block, axis=-1, keepdims=True)
+    return jnp.einsum("...ts,...se->...te", jnp.exp(of_block - total), v), total
 
 
 def _block_backward_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -348,7 +253,5 @@ def attention_block_backward(
     `grad`, `output` and `logsumexp` are those over all keys; the probabilities are computed from the last again.
     """
     del enable_gqa
-    q, k, _ = _operands(query, key, value)
-    probabilities = _again(_scores(q, k, None, is_causal, attention_scale(query, scale)), logsumexp)
     inputs = wide(query), wide(key), wide(value)
-    return _gradients(grad, output, probabilities, lambda p: p, *inputs, None, attention_scale(query, scale))[:3]
+    return gradients(grad, output, logsumexp, *inputs, None, is_causal, attention_scale(query, scale))[:3]

@@ -4,66 +4,210 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.ffi
+import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import ShapeError
+from weft.ops._attention import Dropout, gradients
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
 from weft.ops._native import Native
-from weft.ops._neural import are_heads, attention_scale
+from weft.ops._neural import attention_scale, dropout_mask
+
+_TASKS = 32  # of the backward pass: at least so many, as far as there are keys, for as many cores
+_KEYS = 256  # of a task of the backward pass: at least so many, since each has a sum of its own of the query's gradient
 
 
-def _check_attention(operation: str, q: Array, k: Array, v: Array) -> None:
-    fits = q.ndim == k.ndim == 4 and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape == v.shape
-    if not fits or (q.shape[1] % k.shape[1] if k.shape[1] else q.shape[1]):
+def _check_attention(operation: str, q: Array, k: Array, v: Array, mask: Array | None, kept: Array | None) -> None:
+    fits = q.ndim == k.ndim == v.ndim == 4 and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
+    if not fits or k.shape[:3] != v.shape[:3] or (q.shape[1] % k.shape[1] if k.shape[1] else q.shape[1]):
         raise ShapeError(
-            f"{operation}: expected (batch, heads, time, features), equal for key and value, with heads of the query a "
-            f"multiple of those of the key; got {q.shape}, {k.shape} and {v.shape}"
+            f"{operation}: expected (batch, heads, time, features), the features equal for query and key, all else for "
+            f"key and value, with heads of the query a multiple of those of the key; got {q.shape}, {k.shape} and "
+            f"{v.shape}"
         )
-    require_floats(operation, q, k, v)
+    scores = (*q.shape[:3], k.shape[2])
+    if mask is not None and not (mask.ndim == 4 and all(map(_fits, mask.shape, scores))):
+        raise ShapeError(f"{operation}: the mask has shape {mask.shape}, which does not broadcast to {scores}")
+    if kept is not None:
+        require_shape(operation, "the array of weights that are kept", kept, scores)
+    require_floats(operation, q, k, v, *(() if mask is None or mask.dtype == jnp.bool_ else (mask,)))
 
 
-def attention(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, Array]:
-    """softmax(scale q kᵀ) v, and the logarithm of each row's sum of exponentials (batch, heads, time, 1).
+def _fits(size: int, whole: int) -> bool:
+    return size in (1, whole)
 
-    q is (batch, heads, time, features), k and v (batch, key heads, keys, features); float32. A causal query sees the
-    keys up to its own number. No array of time by keys is made.
+
+def _given(array: Array | None) -> Array:
+    """The array, or one without elements, which stands for none."""
+    return jnp.zeros((0,), jnp.bool_) if array is None else array
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    causal: bool,
+    scale: float,
+    mask: Array | None = None,
+    kept: Array | None = None,
+    kept_factor: float = 1.0,
+) -> tuple[Array, Array]:
+    """softmax(scale q kᵀ + mask) v, and the logarithm of each row's sum of exponentials (batch, heads, time, 1).
+
+    q is (batch, heads, time, features), k (batch, key heads, keys, features) and v (batch, key heads, keys, value
+    features); float32. A causal query sees the keys up to its own number. `mask` is 4-D and broadcasts to the scores
+    (batch, heads, time, keys): float32, or bool and true where a key is seen. Rows in which none is are 0. `kept` has
+    the shape of the scores: where it is false the weight is dropped, others are multiplied by `kept_factor`. No array
+    of time by keys is made.
     """
-    _check_attention("attention", q, k, v)
-    outs = (struct_like(q.shape, q), struct_like((*q.shape[:3], 1), q))
-    out, lse = jax.ffi.ffi_call("weft_attention", outs)(q, k, v, causal=causal, scale=np.float32(scale))
+    _check_attention("attention", q, k, v, mask, kept)
+    outs = (struct_like((*q.shape[:3], v.shape[3]), q), struct_like((*q.shape[:3], 1), q))
+    call = jax.ffi.ffi_call("weft_attention", outs)
+    factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
+    out, lse = call(q, k, v, _given(mask), _given(kept), causal=causal, **factors)
     return out, lse
 
 
 def attention_backward(
-    g: Array, out: Array, lse: Array, q: Array, k: Array, v: Array, causal: bool, scale: float
+    g: Array,
+    out: Array,
+    lse: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    causal: bool,
+    scale: float,
+    mask: Array | None = None,
+    kept: Array | None = None,
+    kept_factor: float = 1.0,
 ) -> tuple[Array, Array, Array]:
     """The gradients of `attention`'s q, k and v, from that of its first result; `out` and `lse` are its results."""
-    _check_attention("attention_backward", q, k, v)
-    require_shape("attention_backward", "the gradient", g, q.shape)
-    require_shape("attention_backward", "the output", out, q.shape)
+    _check_attention("attention_backward", q, k, v, mask, kept)
+    require_shape("attention_backward", "the gradient", g, (*q.shape[:3], v.shape[3]))
+    require_shape("attention_backward", "the output", out, g.shape)
     require_shape("attention_backward", "the logarithms", lse, (*q.shape[:3], 1))
     require_floats("attention_backward", g, out, lse)
-    outs = (struct_like(q.shape, q), struct_like(k.shape, q), struct_like(k.shape, q))
+    parts = min(-(-_TASKS // max(1, k.shape[0] * k.shape[1])), max(1, k.shape[2] // _KEYS))
+    outs = (struct_like((parts, *q.shape), q), struct_like(k.shape, q), struct_like(v.shape, q))
     call = jax.ffi.ffi_call("weft_attention_backward", outs)
-    dq, dk, dv = call(g, out, lse, q, k, v, causal=causal, scale=np.float32(scale))
-    return dq, dk, dv
+    factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
+    dqs, dk, dv = call(q, k, v, _given(mask), _given(kept), g, out, lse, causal=causal, **factors)
+    return jnp.sum(dqs, axis=0), dk, dv
+
+
+# --- the native bodies of the rows ----------------------------------------------------------------------------
+
+
+def _heads(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape (..., heads, time, features) with all dims before the heads as one, or with 1 for dims that it lacks."""
+    *batch, heads, time, features = (1,) * (3 - len(shape)) + tuple(shape)
+    return math.prod(batch), heads, time, features
+
+
+def _mask_shape(mask: Array, ndim: int) -> tuple[int, ...]:
+    return (1,) * (ndim - mask.ndim) + mask.shape
+
+
+def _serves(query: Array, key: Array, value: Array, mask: Array | None, enable_gqa: bool) -> bool:
+    """float32, none empty, with equal batch dims; a mask has all of these or broadcasts over all."""
+    ndim = query.ndim
+    if not ndim == key.ndim == value.ndim or not (query.size and key.size and value.size):
+        return False
+    (batch, heads, queries, features), (_, shared, keys, key_features) = _heads(query.shape), _heads(key.shape)
+    grouped = shared in (1, heads) or (enable_gqa and heads % shared == 0)
+    fits = query.shape[:-3] == key.shape[:-3] and key.shape[:-1] == value.shape[:-1] and features == key_features
+    if not (grouped and fits and is_float32(query, key, value)):
+        return False
+    if mask is None:
+        return True
+    if mask.ndim > ndim or mask.dtype not in (jnp.bool_, jnp.float32):
+        return False
+    shape = _mask_shape(mask, ndim)
+    batches = math.prod(shape[:-3]) == 1 or shape[:-3] == query.shape[:-3]
+    return batches and all(map(_fits, _heads(shape), (batch, heads, queries, keys)))
 
 
 def _serves_attention(
     query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Any, enable_gqa: bool
 ) -> bool:
     del is_causal, scale
-    return attn_mask is None and are_heads(query, key, value, enable_gqa) and is_float32(query, key, value)
+    return _serves(query, key, value, attn_mask, enable_gqa)
+
+
+def _serves_dropout(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: Any,
+    enable_gqa: bool,
+    *,
+    rng: Any,
+) -> bool:
+    del dropout_p, is_causal, scale, rng
+    return _serves(query, key, value, attn_mask, enable_gqa)
+
+
+def _masks(query: Array, mask: Array | None, dropout: Dropout | None) -> dict[str, Any]:
+    """The arguments of the kernels for a mask and for dropout."""
+    arguments: dict[str, Any] = {}
+    if mask is not None:
+        arguments["mask"] = mask.reshape(_heads(_mask_shape(mask, query.ndim)))
+    if dropout is not None:
+        arguments |= {"kept": dropout.kept.reshape(_heads(dropout.kept.shape)), "kept_factor": dropout.factor}
+    return arguments
+
+
+def _forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout: Dropout | None = None,
+) -> tuple[Array, Array]:
+    inputs = (x.reshape(_heads(x.shape)) for x in (query, key, value))
+    masks = _masks(query, mask, dropout)
+    out, lse = attention(*inputs, is_causal, attention_scale(query, scale), **masks)
+    time = query.shape[:-1]
+    return out.reshape((*time, value.shape[-1])), lse.reshape((*time, 1))
+
+
+def _backward(
+    g: Array,
+    out: tuple[Array, Array],
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout: Dropout | None = None,
+) -> tuple[Array | None, ...]:
+    arrays = (g, *out, query, key, value)
+    factor = attention_scale(query, scale)
+    results = attention_backward(
+        *(x.reshape(_heads(x.shape)) for x in arrays), is_causal, factor, **_masks(query, mask, dropout)
+    )
+    g_mask = None
+    if mask is not None and mask.dtype != jnp.bool_:
+        # The formula needs all scores. Where no gradient of the mask is wanted, XLA leaves it out.
+        g_mask = gradients(*arrays, mask, is_causal, factor, dropout)[3]
+    return (*(g.reshape(x.shape) for g, x in zip(results, (query, key, value), strict=True)), g_mask)
 
 
 def _attention(
-    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: Any
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: float | None, *_: Any
 ) -> tuple[Array, Array]:
-    del attn_mask
-    return attention(query, key, value, is_causal, attention_scale(query, scale))
+    return _forward(query, key, value, attn_mask, is_causal, scale)
 
 
 def _attention_vjp(
@@ -72,14 +216,46 @@ def _attention_vjp(
     query: Array,
     key: Array,
     value: Array,
-    attn_mask: None,
+    attn_mask: Array | None,
     is_causal: bool,
     scale: float | None,
     *_: Any,
 ) -> tuple[Array | None, ...]:
-    del attn_mask
-    factor = attention_scale(query, scale)
-    return (*attention_backward(g, *out, query, key, value, is_causal, factor), None)
+    return _backward(g, out, query, key, value, attn_mask, is_causal, scale)
+
+
+def _attention_dropout(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    *_: Any,
+    rng: Any,
+) -> tuple[Array, Array, Array]:
+    dropout = Dropout(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
+    return *_forward(query, key, value, attn_mask, is_causal, scale, dropout), dropout.kept
+
+
+def _attention_dropout_vjp(
+    g: Array,
+    out: tuple[Array, Array, Array],
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    *_: Any,
+    rng: Any,
+) -> tuple[Array | None, ...]:
+    del rng
+    y, logsumexp, kept = out
+    return _backward(g, (y, logsumexp), query, key, value, attn_mask, is_causal, scale, Dropout(kept, dropout_p))
 
 
 ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)
+ATTENTION_DROPOUT = Native("cpu", _serves_dropout, _attention_dropout, _attention_dropout_vjp)
