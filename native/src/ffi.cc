@@ -189,21 +189,60 @@ ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale,
   });
 }
 
-ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Floats z, Floats h0, Floats c0, Floats weight, FloatsOut ys,
-                FloatsOut cells, FloatsOut gates) {
-  const auto s = ys->dimensions();
+using Lengths = ffi::Buffer<ffi::S64>;
+
+Recurrent layer_of(Ints ys, bool reverse, const Lengths& lengths) {
+  return {ys[0], ys[1], ys[2], reverse, lengths.typed_data()};
+}
+ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats c0, Floats weight,
+                FloatsOut ys, FloatsOut h, FloatsOut c, FloatsOut cells, FloatsOut gates) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(lstm)(pool, {s[0], s[1], s[2], reverse}, z.typed_data(), h0.typed_data(), c0.typed_data(),
-                 weight.typed_data(), ys->typed_data(), cells->typed_data(), gates->typed_data());
+    KERNEL(lstm)(pool, layer, z.typed_data(), h0.typed_data(), c0.typed_data(), weight.typed_data(), ys->typed_data(),
+                 h->typed_data(), c->typed_data(), cells->typed_data(), gates->typed_data());
   });
 }
-ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Floats g_ys, Floats g_h, Floats g_c, Floats gates,
-                         Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh0, FloatsOut dc0) {
-  const auto s = cells.dimensions();
+ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats g_c,
+                         Floats gates, Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh,
+                         FloatsOut dc) {
+  const Recurrent layer = layer_of(cells.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(lstm_backward)(pool, {s[0], s[1], s[2], reverse}, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(),
-                          gates.typed_data(), cells.typed_data(), c0.typed_data(), weight.typed_data(),
-                          dz->typed_data(), dh0->typed_data(), dc0->typed_data());
+    KERNEL(lstm_backward)(pool, layer, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(), gates.typed_data(),
+                          cells.typed_data(), c0.typed_data(), weight.typed_data(), dz->typed_data(),
+                          dh->typed_data(), dc->typed_data());
+  });
+}
+ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats weight, Floats bias,
+               FloatsOut ys, FloatsOut h, FloatsOut gates, FloatsOut inner) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(gru)(pool, layer, z.typed_data(), h0.typed_data(), weight.typed_data(), bias.typed_data(),
+                ys->typed_data(), h->typed_data(), gates->typed_data(), inner->typed_data());
+  });
+}
+ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats gates,
+                        Floats inner, Floats before, Floats weight, FloatsOut dz, FloatsOut dsums, FloatsOut dh) {
+  const Recurrent layer = layer_of(inner.dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(gru_backward)(pool, layer, g_ys.typed_data(), g_h.typed_data(), gates.typed_data(), inner.typed_data(),
+                         before.typed_data(), weight.typed_data(), dz->typed_data(), dsums->typed_data(),
+                         dh->typed_data());
+  });
+}
+ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats z, Floats h0, Floats weight,
+               FloatsOut ys, FloatsOut h) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(rnn)(pool, layer, relu, z.typed_data(), h0.typed_data(), weight.typed_data(), ys->typed_data(),
+                h->typed_data());
+  });
+}
+ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats g_ys, Floats g_h,
+                        Floats ys, Floats weight, FloatsOut dz, FloatsOut dh) {
+  const Recurrent layer = layer_of(ys.dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(rnn_backward)(pool, layer, relu, g_ys.typed_data(), g_h.typed_data(), ys.typed_data(),
+                         weight.typed_data(), dz->typed_data(), dh->typed_data());
   });
 }
 
@@ -215,7 +254,7 @@ auto bind_conv() {
       .Arg<Floats>().Arg<Floats>().Ret<Floats>();
 }
 auto bind_attention() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("causal").Attr<float>("scale"); }
-auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
+auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
 
 }  // namespace
 }  // namespace weft
@@ -223,6 +262,7 @@ auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("re
 // --- what the library exports: a handler for each target, named as the target, and the versions ---------------
 
 using weft::Floats;
+using weft::Lengths;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define TARGET(name, ...)                      \
@@ -248,11 +288,23 @@ TARGET(weft_attention_backward, weft::attention_backward,
        weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_lstm, weft::lstm,
-       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>()
-           .Ret<Floats>());
+       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_lstm_backward, weft::lstm_backward,
-       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_gru, weft::gru,
+       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_gru_backward, weft::gru_backward,
+       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_rnn, weft::rnn,
+       weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>());
+TARGET(weft_rnn_backward, weft::rnn_backward,
+       weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Arg<Floats>().Ret<Floats>().Ret<Floats>());
 
 EXPORT int weft_native_version() { return weft::kVersion; }
 EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }

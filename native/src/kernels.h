@@ -39,11 +39,14 @@ struct Attention {
   float scale;
 };
 
-// All steps of an LSTM layer: z (steps, batch, 4 hidden), states (batch, hidden), weight (4 hidden, hidden); gates are
-// ordered input, forget, cell, output. `reverse` goes from the last step to the first.
-struct Lstm {
+// All steps of a recurrent layer: z, the projected inputs, and gates are (steps, batch, gates * hidden), outputs (steps,
+// batch, hidden), states (batch, hidden), weight (gates * hidden, hidden). An LSTM's gates are ordered input, forget,
+// cell, output, and a GRU's reset, update, candidate. `reverse` goes from the last step to the first. From a sequence's
+// length on its states do not change, its outputs and gates are 0, and its cells are the last state.
+struct Recurrent {
   int64_t steps, batch, hidden;
   bool reverse;
+  const int64_t* lengths;
 };
 
 #define WEFT_KERNELS                                                                                                 \
@@ -56,11 +59,20 @@ struct Lstm {
                  float* lse);                                                                                        \
   void attention_backward(const Pool&, const Attention&, const float* g, const float* out, const float* lse,         \
                           const float* q, const float* k, const float* v, float* dq, float* dk, float* dv);          \
-  void lstm(const Pool&, const Lstm&, const float* z, const float* h0, const float* c0, const float* weight,         \
-            float* ys, float* cells, float* gates);                                                                  \
-  void lstm_backward(const Pool&, const Lstm&, const float* g_ys, const float* g_h, const float* g_c,                \
+  void lstm(const Pool&, const Recurrent&, const float* z, const float* h0, const float* c0, const float* weight,     \
+            float* ys, float* h, float* c, float* cells, float* gates);                                               \
+  void lstm_backward(const Pool&, const Recurrent&, const float* g_ys, const float* g_h, const float* g_c,           \
                      const float* gates, const float* cells, const float* c0, const float* weight, float* dz,        \
-                     float* dh0, float* dc0);
+                     float* dh, float* dc);                                                                          \
+  void gru(const Pool&, const Recurrent&, const float* z, const float* h0, const float* weight, const float* bias,    \
+           float* ys, float* h, float* gates, float* inner);                                                         \
+  void gru_backward(const Pool&, const Recurrent&, const float* g_ys, const float* g_h, const float* gates,          \
+                    const float* inner, const float* before, const float* weight, float* dz, float* dsums,           \
+                    float* dh);                                                                                      \
+  void rnn(const Pool&, const Recurrent&, bool relu, const float* z, const float* h0, const float* weight, float* ys, \
+           float* h);                                                                                                \
+  void rnn_backward(const Pool&, const Recurrent&, bool relu, const float* g_ys, const float* g_h, const float* ys,   \
+                    const float* weight, float* dz, float* dh);
 
 namespace avx2 {
 WEFT_KERNELS

@@ -39,6 +39,10 @@ _TARGETS = (
     "weft_attention_backward",
     "weft_lstm",
     "weft_lstm_backward",
+    "weft_gru",
+    "weft_gru_backward",
+    "weft_rnn",
+    "weft_rnn_backward",
 )
 _INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
 
