@@ -12,7 +12,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator native bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator native tidy bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ $(VENV)/.oracle: $(VENV)/.installed
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
+$(VENV)/.tidy: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[tidy]"
 	touch $@
 
 demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare with one process
@@ -60,13 +64,14 @@ faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 2
 lint: $(VENV)/.installed  ## format, lint, names and type check
 	$(BIN)/ruff format --check src tests bench examples tools
 	$(BIN)/ruff check src tests bench examples tools
+	$(BIN)/clang-format --dry-run --Werror native/src/*
 	$(BIN)/python -m pytest -q tests/_base/test_words.py
 	$(BIN)/pyright
 
 check: $(VENV)/.installed  ## lint, types and tests of what differs from main (BASE=main), in about two minutes
 	WEFT_TIER=interpreted $(QUICK) $(BIN)/python tools/check.py $(BASE)
 
-dist: $(VENV)/.installed  ## build the wheel and the source archive, and try the wheel in an environment of its own
+dist: $(VENV)/.installed  ## build the wheels and the source archive, and try the wheels in an environment of their own
 	$(BIN)/python tools/dist.py
 
 docs: $(VENV)/.docs  ## write the documentation site to build/site; a broken link is an error
@@ -101,6 +106,9 @@ scale: $(VENV)/.installed  ## up to 10,000 agents in simulated time; writes docs
 
 native: $(VENV)/.installed  ## build the CPU kernels with the system's C++ compiler, as the environment does; all works without
 	$(BIN)/python tools/native.py
+
+tidy: $(VENV)/.tidy  ## look through the CPU kernels by clang-tidy
+	$(BIN)/python tools/native.py --tidy
 
 stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and methods
 	$(BIN)/python -m weft._tensor.stubs

@@ -100,6 +100,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
+    "vit": lambda: _training("vit", "ViT training step", 1.0),
+    "unet": lambda: _training("unet", "U-Net training step", 1.0),
     "gpu": _gpu,
     "import": _import,
     "warm": _warm,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from bench.workloads import Run, gpt, mlp, training_step
+from bench.workloads import Run, gpt, mlp, training_step, unet
 
 
 def resnet50(torch: Any, *, compiled: bool = False) -> Run:
@@ -80,52 +81,10 @@ def bert(torch: Any, *, compiled: bool = False) -> Run:
     return training_step(torch, model, optimizer, lambda out: loss(out, labels), (ids,), compiled)
 
 
-def unet(torch: Any, *, compiled: bool = False) -> Run:
-    """A U-Net of 4 levels from 32 channels on 64×64 images, batch 4, Adam."""
-    nn = torch.nn
-    torch.manual_seed(0)
-
-    def twice(channels: int, wide: int) -> Any:
-        return nn.Sequential(
-            nn.Conv2d(channels, wide, 3, padding=1),
-            nn.BatchNorm2d(wide),
-            nn.ReLU(),
-            nn.Conv2d(wide, wide, 3, padding=1),
-            nn.BatchNorm2d(wide),
-            nn.ReLU(),
-        )
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            widths = [32, 64, 128, 256]
-            self.down = nn.ModuleList(twice(c, w) for c, w in zip([3, *widths], widths, strict=False))
-            self.pool = nn.MaxPool2d(2)
-            pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
-            self.lift = nn.ModuleList(nn.ConvTranspose2d(c, w, 2, 2) for c, w in pairs)
-            self.up = nn.ModuleList(twice(c, w) for c, w in pairs)
-            self.head = nn.Conv2d(32, 2, 1)
-
-        def forward(self, x: Any) -> Any:
-            levels = []
-            for at, down in enumerate(self.down):
-                x = down(self.pool(x) if at else x)
-                levels.append(x)
-            for lift, up, level in zip(self.lift, self.up, levels[-2::-1], strict=True):
-                x = up(torch.cat([level, lift(x)], dim=1))
-            return self.head(x)
-
-    model = Model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    images, labels = torch.randn(4, 3, 64, 64), torch.randint(0, 2, (4, 64, 64))
-    loss = nn.functional.cross_entropy
-    return training_step(torch, model, optimizer, lambda out: loss(out, labels), (images,), compiled)
-
-
 MODELS: dict[str, Callable[..., Run]] = {
     "MLP": mlp,
     "GPT": gpt,
     "ResNet-50": resnet50,
     "BERT-base": bert,
-    "U-Net": unet,
+    "U-Net": partial(unet, widths=(32, 64, 128, 256), batch=4),
 }

@@ -16,15 +16,11 @@ from bench import plain_jax, workloads
 _LEAST_SECONDS = 0.4  # of one sample
 
 
-def _is_interpreted(weft: Any, run: Callable[[], Any]) -> bool:
+def _is_interpreted(run: Callable[[], Any]) -> bool:
     """Whether an iteration runs a program that will be compiled when it has run more often."""
-
-    def earning() -> int:
-        return sum(graph.runs for graph in weft.explain().interpreted if graph.each)
-
-    before = earning()
+    before = workloads.earning()
     run()
-    return earning() > before
+    return workloads.earning() > before
 
 
 def main() -> None:
@@ -36,7 +32,7 @@ def main() -> None:
     run = build(module, **dict.fromkeys(options, True))
     for _ in range(3):
         run()
-    while framework == "weft" and _is_interpreted(module, run):
+    while framework == "weft" and _is_interpreted(run):
         pass
     start = time.perf_counter()
     run()

@@ -5,7 +5,8 @@ They are written once, in PyTorch's API; `sync` waits for the result, where a fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Run = Callable[[], Any]
@@ -18,6 +19,11 @@ def sync(framework: Any, tensor: Any) -> None:
     """Wait until a tensor is computed."""
     if framework.__name__ == "weft" or tensor.is_cuda:
         tensor.detach().cpu().numpy()
+
+
+def earning() -> int:
+    """How often Weft has run interpreted programs that will be compiled when they have run more often."""
+    return sum(graph.runs for graph in importlib.import_module("weft").explain().interpreted if graph.each)
 
 
 def rec_plain(torch: Any) -> Run:
@@ -77,8 +83,8 @@ def mlp(torch: Any, *, compiled: bool = False, named: bool = False) -> Run:
     return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
 
 
-def _transformer(torch: Any, vocabulary: int, d: int, heads: int, layers: int, length: int, gelu: str = "none") -> Any:
-    """A GPT with learned positions, from (batch, length) ids to (batch, length, vocabulary) logits."""
+def _blocks(torch: Any, d: int, heads: int, layers: int, *, causal: bool, gelu: str = "none") -> Any:
+    """Layers of a transformer, normalised at the start of each branch, on (batch, length, d)."""
     nn, functional = torch.nn, torch.nn.functional
 
     class Block(nn.Module):
@@ -92,15 +98,22 @@ def _transformer(torch: Any, vocabulary: int, d: int, heads: int, layers: int, l
             b, t, _ = x.shape
             parts = self.qkv(self.norm1(x)).split(d, dim=2)
             q, k, v = (part.view(b, t, heads, d // heads).transpose(1, 2) for part in parts)
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
             x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
             return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate=gelu))
+
+    return nn.Sequential(*(Block() for _ in range(layers)))
+
+
+def _transformer(torch: Any, vocabulary: int, d: int, heads: int, layers: int, length: int, gelu: str = "none") -> Any:
+    """A GPT with learned positions, from (batch, length) ids to (batch, length, vocabulary) logits."""
+    nn = torch.nn
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
-            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.blocks = _blocks(torch, d, heads, layers, causal=True, gelu=gelu)
             self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
 
         def forward(self, ids: Any) -> Any:
@@ -212,6 +225,74 @@ def lstm(torch: Any, *, compiled: bool = False) -> Run:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     ids, targets = torch.randint(0, vocabulary, (length, batch)), torch.randint(0, vocabulary, (length * batch,))
     return training_step(torch, model, optimizer, lambda out: functional.cross_entropy(out, targets), (ids,), compiled)
+
+
+def vit(torch: Any, *, compiled: bool = False) -> Run:
+    """A ViT of 4 layers, d 192, 3 heads, on 32×32 images in patches of 4, batch 32, AdamW: a whole training step."""
+    nn = torch.nn
+    d, heads, layers, patch, size, batch = 192, 3, 4, 4, 32, 32
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, d, patch, patch)
+            self.token = nn.Parameter(torch.zeros(1, 1, d))
+            self.positions = nn.Parameter(torch.randn(1, 1 + (size // patch) ** 2, d) * 0.02)
+            self.blocks = _blocks(torch, d, heads, layers, causal=False)
+            self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, 10)
+
+        def forward(self, x: Any) -> Any:
+            x = self.patches(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.token.expand(x.shape[0], 1, d), x], dim=1) + self.positions
+            return self.head(self.norm(self.blocks(x))[:, 0])
+
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    images, labels = torch.randn(batch, 3, size, size), torch.randint(0, 10, (batch,))
+    loss = nn.functional.cross_entropy
+    return training_step(torch, model, optimizer, lambda out: loss(out, labels), (images,), compiled)
+
+
+def unet(torch: Any, *, compiled: bool = False, widths: Sequence[int] = (16, 32, 64), batch: int = 8) -> Run:
+    """A U-Net with a level for each width, on 64×64 images, Adam: a whole training step."""
+    nn = torch.nn
+    torch.manual_seed(0)
+
+    def twice(channels: int, wide: int) -> Any:
+        return nn.Sequential(
+            nn.Conv2d(channels, wide, 3, padding=1),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
+            nn.Conv2d(wide, wide, 3, padding=1),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
+        )
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = nn.ModuleList(twice(c, w) for c, w in zip((3, *widths), widths, strict=False))
+            self.pool = nn.MaxPool2d(2)
+            pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
+            self.lift = nn.ModuleList(nn.ConvTranspose2d(c, w, 2, 2) for c, w in pairs)
+            self.up = nn.ModuleList(twice(c, w) for c, w in pairs)
+            self.head = nn.Conv2d(widths[0], 2, 1)
+
+        def forward(self, x: Any) -> Any:
+            levels = []
+            for at, down in enumerate(self.down):
+                x = down(self.pool(x) if at else x)
+                levels.append(x)
+            for lift, up, level in zip(self.lift, self.up, levels[-2::-1], strict=True):
+                x = up(torch.cat([level, lift(x)], dim=1))
+            return self.head(x)
+
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    images, labels = torch.randn(batch, 3, 64, 64), torch.randint(0, 2, (batch, 64, 64))
+    loss = nn.functional.cross_entropy
+    return training_step(torch, model, optimizer, lambda out: loss(out, labels), (images,), compiled)
 
 
 def training_step(torch: Any, model: Any, optimizer: Any, loss_of: Any, inputs: tuple[Any, ...], compiled: bool) -> Run:

@@ -61,15 +61,18 @@ def test_files_that_are_named_exist():
 
 
 def test_versions_agree():
-    assert weft.version.weft == PROJECT["version"]
+    kernels = tomllib.loads(read("native/pyproject.toml"))["project"]
+    assert weft.version.weft == PROJECT["version"] == kernels["version"]
+    assert PROJECT["requires-python"] == kernels["requires-python"]
     releases = re.findall(r"^## \[(.+?)\]", read("CHANGELOG.md"), re.MULTILINE)
     assert releases[0] == "Unreleased"
     assert PROJECT["version"] in (releases[1] if releases[1:] else read("CHANGELOG.md"))
 
 
-def test_the_hooks_have_the_version_of_the_linter():
-    (ruff,) = (need for need in PROJECT["optional-dependencies"]["dev"] if need.startswith("ruff=="))
-    assert set(re.findall(r"ruff==[\d.]+", read(".pre-commit-config.yaml"))) == {ruff}
+@pytest.mark.parametrize("name", ["ruff", "clang-format"])
+def test_the_hooks_have_the_version_of_the_linter(name):
+    (tool,) = (need for need in PROJECT["optional-dependencies"]["dev"] if need.startswith(f"{name}=="))
+    assert set(re.findall(rf"{name}==[\d.]+", read(".pre-commit-config.yaml"))) == {tool}
 
 
 def test_pythons_agree():

@@ -48,6 +48,8 @@ def commands(changed: list[str]) -> list[list[str]]:
     tools = Path(sys.executable).parent
     ruff = str(tools / "ruff")
     needed = [[ruff, "format", "--check", *LINTED], [ruff, "check", *LINTED]]
+    if kernels := [name for name in changed if name.startswith("native/src/")]:
+        needed.append([str(tools / "clang-format"), "--dry-run", "--Werror", *kernels])
     if sources := [name for name in changed if name.startswith("src/") and name.endswith(".py")]:
         needed.append([str(tools / "pyright"), "--pythonpath", sys.executable, *sources])
     if tests := tests_of(changed):
@@ -65,6 +67,8 @@ def tests_of(changed: Iterable[str]) -> list[str]:
         elif path.parts[0] == "src":
             found.update(WHOLE)
             found.update(tests_of_source(Path(*path.parts[2:])) if path.suffix == ".py" else [])
+        elif path.parts[0] == "native":
+            found.update(directly_in(Path("tests/native")))
         elif path.parts[0] == "tests":
             is_test = path.name.startswith("test_") and path.suffix == ".py"
             found.update([name] if is_test else directly_in(path.parent))

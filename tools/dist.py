@@ -1,7 +1,8 @@
-"""`make dist`: build the wheel and the source archive, look at what they hold, and try the wheel where nothing else is.
+"""`make dist`: build wheels and the source archive, look at what they hold, and try the wheels where nothing else is.
 
-The wheel must hold the files of the package that git knows, and no others; the source archive all files that git knows,
-so tests and documentation too. The wheel is then installed in an environment of its own, in a temporary folder.
+Weft's wheel must hold the files of the package that git knows, and no others; the source archive all files that git
+knows, so tests and documentation too. `weft-native` holds the CPU kernels, for this system; without a compiler it is
+left out. The wheels are then installed in an environment of their own, in a temporary folder: first Weft alone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import venv
 import zipfile
 from pathlib import Path
 
+import native  # beside this file
+
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
+KERNEL_FILES = ("__init__.py", "libweft_native.so", "LICENSE")
 STEP = """
 import weft
 from weft import nn
@@ -36,27 +40,57 @@ optimizer.step()
 assert loss().item() < before.item()
 print("one step of training: the loss fell from %.4f to %.4f" % (before.item(), loss().item()))
 """
+KERNELS = """
+import sys
+import weft
+from weft import nn
+
+words, count = sys.argv[1], int(sys.argv[2])
+assert f"native kernels: {words}" in weft.__config__.show(), weft.__config__.show()
+q, k, v = weft.randn(3, 2, 4, 33, 16)
+attend = weft.compile(nn.functional.scaled_dot_product_attention)
+interpreted, compiled = [attend(q, k, v).numpy() for _ in range(2)]
+assert abs(interpreted - compiled).max() < 1e-5
+assert weft.explain()[-1].native == count, weft.explain()
+print(f"native kernels: {words}; they compute {count} operators of attention")
+"""
 
 
 def main() -> None:
-    for old in [*DIST.glob("weft-*.whl"), *DIST.glob("weft-*.tar.gz")]:
+    for old in [*DIST.glob("weft-*.whl"), *DIST.glob("weft_native-*.whl"), *DIST.glob("weft-*.tar.gz")]:
         old.unlink()
     run(sys.executable, "-m", "build", "--outdir", str(DIST), str(ROOT))
     (wheel,), (archive,) = DIST.glob("weft-*.whl"), DIST.glob("weft-*.tar.gz")
     look_into_wheel(wheel)
     look_into_archive(archive)
+    kernels = wheel_of_kernels()
     with tempfile.TemporaryDirectory() as folder:
-        try_wheel(wheel, Path(folder))
-    print(f"{wheel.name} and {archive.name} are in {DIST.name}/")
+        try_wheels(wheel, kernels, Path(folder))
+    print(f"{', '.join(path.name for path in (wheel, kernels, archive) if path)} are in {DIST.name}/")
+
+
+def wheel_of_kernels() -> Path | None:
+    """Build the kernels and their wheel; None without a compiler."""
+    if reason := native.build():
+        print(f"no wheel of the CPU kernels: {reason}")
+        return None
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", str(DIST), str(native.NATIVE))
+    (wheel,) = DIST.glob("weft_native-*.whl")
+    require_same("the wheel of the CPU kernels", files_in(wheel), {f"weft_native/{name}" for name in KERNEL_FILES})
+    return wheel
 
 
 def look_into_wheel(wheel: Path) -> None:
     """Refuse a wheel with other files than the package's."""
+    require_same("the wheel", files_in(wheel), {name.removeprefix("src/") for name in known_to_git("src")})
+
+
+def files_in(wheel: Path) -> set[str]:
+    """The names of a wheel's files, without what describes the wheel; printed is how many they are."""
     with zipfile.ZipFile(wheel) as opened:
         found = {name for name in opened.namelist() if ".dist-info/" not in name}
-    expected = {name.removeprefix("src/") for name in known_to_git("src")}
-    require_same("the wheel", found, expected)
     print(f"{wheel.name}: {len(found)} files, {wheel.stat().st_size / 1e6:.1f} MB")
+    return found
 
 
 def look_into_archive(archive: Path) -> None:
@@ -80,14 +114,20 @@ def require_same(what: str, found: set[str], expected: set[str]) -> None:
         raise SystemExit(f"{what} lacks {', '.join(missing[:20])}")
 
 
-def try_wheel(wheel: Path, folder: Path) -> None:
-    """Install the wheel and its dependencies, and use it outside of this folder."""
+def try_wheels(wheel: Path, kernels: Path | None, folder: Path) -> None:
+    """Install the wheels and their dependencies, and use them outside of this folder: Weft alone, then with kernels."""
     venv.create(folder / "env", with_pip=True)
     tools = folder / "env" / "bin"
-    run(str(tools / "pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
-    run(str(tools / "python"), "-I", "-c", STEP, cwd=folder)
+    install = [str(tools / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    python = [str(tools / "python"), "-I", "-c"]
+    run(*install, str(wheel))
+    run(*python, STEP, cwd=folder)
+    run(*python, KERNELS, "not built", "0", cwd=folder)
     run(str(tools / "weft"), "run", "--help", cwd=folder, quiet=True)
     run(str(tools / "weft"), "-c", "import torch, weft; assert torch is weft", cwd=folder)
+    if kernels:
+        run(*install, str(kernels))
+        run(*python, KERNELS, "in use", "1", cwd=folder)
 
 
 def run(*command: str, cwd: Path = ROOT, quiet: bool = False) -> None:

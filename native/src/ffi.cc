@@ -170,6 +170,32 @@ ffi::Error conv_weight_gradient(ffi::ThreadPool threads, Ints stride, Ints dilat
   });
 }
 
+Channels channel_sizes(Ints x) {
+  Channels s{x[0], x[1], 1};
+  for (size_t i = 2; i < x.size(); i++) s.plane *= x[i];
+  return s;
+}
+ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(channel_sums)(pool, channel_sizes(x.dimensions()), x.typed_data(), sums->typed_data());
+  });
+}
+ffi::Error batch_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+                      FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), eps, x.typed_data(), weight.typed_data(), bias.typed_data(),
+                       y->typed_data(), mean->typed_data(), variance->typed_data(), rstd->typed_data());
+  });
+}
+ffi::Error batch_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
+                               FloatsOut dx, FloatsOut dweight, FloatsOut dbias) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(batch_norm_backward)(pool, channel_sizes(x.dimensions()), g.typed_data(), x.typed_data(), mean.typed_data(),
+                                rstd.typed_data(), weight.typed_data(), dx->typed_data(), dweight->typed_data(),
+                                dbias->typed_data());
+  });
+}
+
 Attention attention_sizes(Ints q, Ints k, bool causal, float scale) {
   return {q[0], q[1], k[1], q[2], k[2], q[3], causal, scale};
 }
@@ -208,16 +234,16 @@ ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths,
   const Recurrent layer = layer_of(cells.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(lstm_backward)(pool, layer, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(), gates.typed_data(),
-                          cells.typed_data(), c0.typed_data(), weight.typed_data(), dz->typed_data(),
-                          dh->typed_data(), dc->typed_data());
+                          cells.typed_data(), c0.typed_data(), weight.typed_data(), dz->typed_data(), dh->typed_data(),
+                          dc->typed_data());
   });
 }
 ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats weight, Floats bias,
                FloatsOut ys, FloatsOut h, FloatsOut gates, FloatsOut inner) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(gru)(pool, layer, z.typed_data(), h0.typed_data(), weight.typed_data(), bias.typed_data(),
-                ys->typed_data(), h->typed_data(), gates->typed_data(), inner->typed_data());
+    KERNEL(gru)(pool, layer, z.typed_data(), h0.typed_data(), weight.typed_data(), bias.typed_data(), ys->typed_data(),
+                h->typed_data(), gates->typed_data(), inner->typed_data());
   });
 }
 ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats gates,
@@ -241,8 +267,8 @@ ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Length
                         Floats ys, Floats weight, FloatsOut dz, FloatsOut dh) {
   const Recurrent layer = layer_of(ys.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(rnn_backward)(pool, layer, relu, g_ys.typed_data(), g_h.typed_data(), ys.typed_data(),
-                         weight.typed_data(), dz->typed_data(), dh->typed_data());
+    KERNEL(rnn_backward)(pool, layer, relu, g_ys.typed_data(), g_h.typed_data(), ys.typed_data(), weight.typed_data(),
+                         dz->typed_data(), dh->typed_data());
   });
 }
 
@@ -282,29 +308,86 @@ TARGET(weft_biased_product_f64, weft::biased_product<ffi::F64>,
 TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
+TARGET(weft_channel_sums, weft::channel_sums,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
+TARGET(weft_batch_norm, weft::batch_norm,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps").Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
+           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention, weft::attention,
        weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward,
        weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Ret<Floats>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_lstm, weft::lstm,
-       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>()
-           .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 TARGET(weft_lstm_backward, weft::lstm_backward,
-       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 TARGET(weft_gru, weft::gru,
-       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>()
-           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 TARGET(weft_gru_backward, weft::gru_backward,
-       weft::bind_recurrent().Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 TARGET(weft_rnn, weft::rnn,
-       weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Attr<bool>("relu")
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 TARGET(weft_rnn_backward, weft::rnn_backward,
-       weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Arg<Floats>().Ret<Floats>().Ret<Floats>());
+       weft::bind_recurrent()
+           .Attr<bool>("relu")
+           .Arg<Lengths>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
 
 EXPORT int weft_native_version() { return weft::kVersion; }
 EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }

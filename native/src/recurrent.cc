@@ -222,8 +222,8 @@ void rnn(const Pool& pool, const Recurrent& x, bool relu, const float* z, const 
   });
 }
 
-void rnn_backward(const Pool& pool, const Recurrent& x, bool relu, const float* g_ys, const float* g_h,
-                  const float* ys, const float* weight, float* dz, float* dh) {
+void rnn_backward(const Pool& pool, const Recurrent& x, bool relu, const float* g_ys, const float* g_h, const float* ys,
+                  const float* weight, float* dz, float* dh) {
   const int64_t n = x.hidden;
   const float* packed = pack(n, n, weight, n, false);
   copy(dh, g_h, x.batch * n);

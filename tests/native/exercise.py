@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops._kernels import attention, conv, library, product, recurrent
+from weft.ops._kernels import attention, channels, conv, library, product, recurrent
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -28,6 +28,7 @@ CONVS = [
     (2, 0, 4, 4, 3, 2, 2, (1, 1), ((0, 0), (0, 0)), (1, 1)),
     (2, 2, 2, 2, 3, 5, 5, (1, 1), ((0, 0), (0, 0)), (1, 1)),  # nothing fits
 ]
+NORMS = [(2, 1), (5, 17, 3), (3, 64, 9, 7), (300, 40), (1, 600, 5, 2, 2)]
 ATTENTIONS = [
     (1, 1, 1, 1, 1, 1),
     (2, 4, 2, 33, 65, 7),
@@ -52,6 +53,12 @@ def results() -> Iterator[np.ndarray]:
         yield y
         yield conv.conv_input_gradient(g, weight, x.shape, *windows)
         yield conv.conv_weight_gradient(g, x, weight.shape, *windows)
+    for shape in NORMS:
+        yield channels.channel_sums(draw(1, *shape))
+        x, weight = draw(1, *shape), draw(2, shape[1])
+        y, mean, variance, rstd = channels.batch_norm(x, weight, draw(3, shape[1]), 1e-5)
+        yield from (y, mean, variance, rstd)
+        yield from channels.batch_norm_backward(draw(4, *shape), x, mean, rstd, weight)
     for batch, heads, shared, queries, keys, features in ATTENTIONS:
         q, k = draw(1, batch, heads, queries, features), draw(2, batch, shared, keys, features)
         for causal in (False, True):

@@ -46,6 +46,27 @@ def conv_weight_gradient(g, x, w_shape, *windows):
     return np.einsum("nchwij,nohw->ocij", _windows(x, w_shape[2:], *windows)[0], g)
 
 
+def _by_channel(vector, ndim):
+    return vector.reshape(-1, *(1,) * (ndim - 2))
+
+
+def batch_norm(x, weight, bias, eps):
+    rows = tuple(d for d in range(x.ndim) if d != 1)
+    mean, variance = x.mean(rows), x.var(rows)
+    rstd = 1 / np.sqrt(variance + eps)
+    scale = _by_channel(rstd * weight, x.ndim)
+    return (x - _by_channel(mean, x.ndim)) * scale + _by_channel(bias, x.ndim), mean, variance, rstd
+
+
+def batch_norm_backward(g, x, weight, eps):
+    rows = tuple(d for d in range(x.ndim) if d != 1)
+    normal, _, _, rstd = batch_norm(x, np.ones_like(weight), np.zeros_like(weight), eps)
+    g = g.astype(np.float64)
+    tilt = normal * (g * normal).mean(rows, keepdims=True)
+    dx = _by_channel(rstd * weight, x.ndim) * (g - g.mean(rows, keepdims=True) - tilt)
+    return dx, (g * normal).sum(rows), g.sum(rows)
+
+
 def _weights(q, k, causal, scale):
     scores = np.einsum("bhtd,bhsd->bhts", q, k) * scale
     if causal:

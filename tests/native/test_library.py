@@ -56,6 +56,20 @@ def test_broken_library(monkeypatch, tmp_path):
     assert "cannot be loaded" in library._load().words
 
 
+def test_library_that_was_cut_off(monkeypatch, tmp_path):
+    """Loading one would end the process."""
+    whole, path = library._path().read_bytes(), tmp_path / "libweft_native.so"
+    monkeypatch.setattr(library, "_path", lambda: path)
+    for size in (1, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert not library._load().ready
+
+
+def test_library_without_a_target(monkeypatch):
+    monkeypatch.setattr(library, "_TARGETS", (*library._TARGETS, "weft_of_tomorrow"))
+    assert "has no weft_of_tomorrow; install weft-native again" in library._load().words
+
+
 @pytest.mark.soak
 def test_bits_do_not_depend_on_cores():
     if len(os.sched_getaffinity(0)) < 2:

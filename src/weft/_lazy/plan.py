@@ -227,24 +227,29 @@ class _Numbering:
         return value.num
 
     def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
-        """The doubts of each of these values that depends on something in doubt."""
+        """The doubts of each of these values that depends on something in doubt. Values with equal ones share them."""
         doubts: list[Doubt] = []
         masks = [0] * len(self.entries)  # for each entry, a bit for each doubt
+        of_leaves: dict[int, int] = {}  # masks, by the identity of the doubts that leaves share
         for leaf in self.unconfirmed:
-            masks[leaf.num] = _mask(doubts, [d for d in leaf.array.doubts if not _is_settled(d.check)])
+            shared = leaf.array.doubts
+            if id(shared) not in of_leaves:
+                of_leaves[id(shared)] = _mask(doubts, [d for d in shared if not _is_settled(d.check)])
+            masks[leaf.num] = of_leaves[id(shared)]
         sources = {value.num: value.doubt for value in self.doubtful}
+        inputs: tuple[Value, ...] = ()
+        of_inputs = 0
         for value in self.nodes:
-            mask = masks[value.num]
-            for x in value.inputs:
-                mask |= masks[x.num]
+            if value.inputs is not inputs:  # the outputs of an application follow each other
+                inputs, of_inputs = value.inputs, 0
+                for x in inputs:
+                    of_inputs |= masks[x.num]
+            mask = masks[value.num] | of_inputs
             if value.num in sources:
                 mask |= _mask(doubts, [sources[value.num]])
             masks[value.num] = mask
-        return {
-            value: tuple([doubt for at, doubt in enumerate(doubts) if masks[value.num] >> at & 1])
-            for value in values
-            if masks[value.num]
-        }
+        sets = {m: tuple([doubt for at, doubt in enumerate(doubts) if m >> at & 1]) for m in set(masks)}
+        return {value: sets[masks[value.num]] for value in values if masks[value.num]}
 
 
 def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._table import Array, Cast, Key, Shape, defop
+from weft.ops._table import Array, Cast, Key, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -80,6 +80,23 @@ def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
 def per_channel(vector: Array, ndim: int) -> Array:
     """A vector over dim 1, with ones to broadcast over `ndim` dims."""
     return vector.reshape((-1,) + (1,) * (ndim - 2)) if ndim > 1 else vector
+
+
+def updated_statistics(
+    running_mean: Array | None, running_var: Array | None, mean: Array, variance: Array, momentum: Scalar, count: int
+) -> tuple[Array, Array]:
+    """Running statistics after a batch of `count` values; where none are kept, those of the batch.
+
+    `variance` is that of the batch divided by the count. The running one estimates that of all data.
+    """
+
+    def updated(running: Array | None, fresh: Array) -> Array:
+        if running is None or not count:
+            return fresh if running is None else running
+        rate = jnp.asarray(momentum).astype(fresh.dtype)
+        return ((1 - rate) * running.astype(fresh.dtype) + rate * fresh).astype(running.dtype)
+
+    return updated(running_mean, mean), updated(running_var, variance * (count / max(count - 1, 1)))
 
 
 def reduction_name(reduction: str, size_average: bool | None, reduce: bool | None) -> str:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
-from weft.ops._neural import per_channel, require_float, vector_norms, wide
+from weft.ops._kernels.channels import BATCH_NORM
+from weft.ops._neural import per_channel, require_float, updated_statistics, vector_norms, wide
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, Promote, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
@@ -209,20 +210,13 @@ def _batch_norm_vjp(
     return (g_input.astype(input.dtype), *unused, g_weight, g_bias)
 
 
-def _updated(running: Array | None, fresh: Array, momentum: Scalar, count: int) -> Array:
-    """Running statistics after a batch of `count` values; where none are kept, those of the batch."""
-    if running is None or not count:
-        return fresh if running is None else running
-    rate = jnp.asarray(momentum).astype(fresh.dtype)
-    return ((1 - rate) * running.astype(fresh.dtype) + rate * fresh).astype(running.dtype)
-
-
 @defop(
     grad_name="NativeBatchNorm",
     dims=_channels,
     outputs=("output", "running_mean", "running_var"),
     aux=2,
     vjp=_batch_norm_vjp,
+    native=[BATCH_NORM],
     function=False,
     method=False,
 )
@@ -255,9 +249,8 @@ def batch_norm_train(
     mean, variance, rstd = _moments(x, axes, eps)
     y = _affine((x - mean) * rstd, weight, bias).astype(input.dtype)
     rows = tuple(d for d in range(input.ndim) if d != 1)
-    unbiased = jnp.mean(variance, axis=rows) * (count / max(count - 1, 1))
-    new_mean = _updated(running_mean, jnp.mean(mean, axis=rows), momentum, count)
-    return y, new_mean, _updated(running_var, unbiased, momentum, count), mean, rstd
+    of_batch = jnp.mean(mean, axis=rows), jnp.mean(variance, axis=rows)
+    return y, *updated_statistics(running_mean, running_var, *of_batch, momentum, count), mean, rstd
 
 
 def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

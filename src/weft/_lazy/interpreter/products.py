@@ -53,6 +53,8 @@ def _on_one_thread(x: Array, y: Array) -> Array:
     finally:
         for blas, count in several:
             blas.set_num_threads(count)
+        if several:  # or OpenBLAS would listen to this thread alone from now on
+            library("threadpoolctl").OpenBLASController.clear_controlling_thread()
 
 
 @lru_cache

@@ -35,6 +35,9 @@ _TARGETS = (
     "weft_conv",
     "weft_conv_input_gradient",
     "weft_conv_weight_gradient",
+    "weft_channel_sums",
+    "weft_batch_norm",
+    "weft_batch_norm_backward",
     "weft_attention",
     "weft_attention_backward",
     "weft_lstm",
@@ -84,12 +87,14 @@ def _load() -> _State:
     if path is None:
         return _State(False, "not built: install weft-native, or run tools/native.py in a checkout")
     try:
+        _require_whole(path)
         library = ctypes.CDLL(str(path))
         versions = [getattr(library, f"weft_native_{word}")() for word in ("version", "ffi_major", "ffi_minor")]
     except (OSError, AttributeError) as error:
         return _State(False, f"cannot be loaded: {error}")
-    if reason := _misfit(*versions):
-        return _State(False, f"{reason}; build {path.name} again")
+    missing = next((f"has no {name}" for name in _TARGETS if not hasattr(library, name)), None)
+    if reason := _misfit(*versions) or missing:
+        return _State(False, f"{path} {reason}; install weft-native again, or run tools/native.py in a checkout")
     instructions = _INSTRUCTIONS.get(library.weft_native_variant())
     if instructions is None:
         return _State(False, "this CPU has no AVX2")
@@ -108,6 +113,15 @@ def _path() -> Path | None:
     except ImportError:
         path = Path(__file__).parents[4] / "native" / "weft_native" / "libweft_native.so"
     return path if path.exists() else None
+
+
+def _require_whole(path: Path) -> None:
+    """`OSError` for a file that was cut off: loading it would end the process. The table of sections is at the end."""
+    with path.open("rb") as file:
+        header = file.read(64)
+    start, size, count = (int.from_bytes(header[i:j], "little") for i, j in ((40, 48), (58, 60), (60, 62)))
+    if path.stat().st_size < max(len(header), start + size * count):
+        raise OSError(f"{path} is incomplete")
 
 
 def _misfit(version: int, major: int, minor: int) -> str | None:
