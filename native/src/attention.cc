@@ -6,11 +6,11 @@
 namespace weft::WEFT_VARIANT {
 namespace {
 
-constexpr int64_t kKeys = 128;               // of a block
-constexpr int64_t kQueries = 64;             // of a block
-constexpr int64_t kOnDiagonal = 16;          // queries of a block that sees a part of its keys, under a causal mask
-constexpr int64_t kTask = 256;               // queries of a task: what a block of keys is transposed for
-constexpr int64_t kRow = kKeys + kLanesF;    // from row to row of a block: no power of two, for the sake of caches
+constexpr int64_t kKeys = 128;             // of a block
+constexpr int64_t kQueries = 64;           // of a block
+constexpr int64_t kOnDiagonal = 16;        // queries of a block that sees a part of its keys, under a causal mask
+constexpr int64_t kTask = 256;             // queries of a task: what a block of keys is transposed for
+constexpr int64_t kRow = kKeys + kLanesF;  // from row to row of a block: no power of two, for the sake of caches
 constexpr float kInfinity = __builtin_inff();
 
 enum class Masked { kNot, kSeen, kBias };

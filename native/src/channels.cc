@@ -1,5 +1,5 @@
-// Sums over all but the channels, and batch normalisation by them. A task is one channel: a plane of contiguous elements
-// in each image, which stay in second-level cache for all passes.
+// Sums over all but the channels, and batch normalisation by them. A task is one channel: a plane of contiguous
+// elements in each image, which stay in second-level cache for all passes.
 #include "vec.h"
 
 namespace weft::WEFT_VARIANT {
@@ -57,10 +57,10 @@ void batch_norm(const Pool& pool, const Channels& s, float eps, const float* x, 
     float centres[kLanesF];  // as the elements are loaded, so that a part leaves other lanes 0
     store(centres, splat(centre));
     const float spread = share * sum_planes(s, [&](int64_t i, Mask m, auto part) {
-      constexpr bool PART = decltype(part)::value;
-      const VecF d = load<PART>(in + i, m) - load<PART>(centres, m);
-      return d * d;
-    });
+                           constexpr bool PART = decltype(part)::value;
+                           const VecF d = load<PART>(in + i, m) - load<PART>(centres, m);
+                           return d * d;
+                         });
     mean[c] = centre, variance[c] = spread, rstd[c] = 1.f / std::sqrt(spread + eps);
     const float scale = rstd[c] * weight[c], offset = bias[c];
     for_planes(s, [&](int64_t i, Mask m, auto part) {
@@ -79,9 +79,9 @@ void batch_norm_backward(const Pool& pool, const Channels& s, const float* g, co
     const float centre = mean[c], r = rstd[c];
     dbias[c] = sum_planes(s, [&](int64_t i, Mask m, auto part) { return load<decltype(part)::value>(gs + i, m); });
     dweight[c] = r * sum_planes(s, [&](int64_t i, Mask m, auto part) {
-      constexpr bool PART = decltype(part)::value;
-      return load<PART>(gs + i, m) * (load<PART>(in + i, m) - centre);
-    });
+                   constexpr bool PART = decltype(part)::value;
+                   return load<PART>(gs + i, m) * (load<PART>(in + i, m) - centre);
+                 });
     const float scale = r * weight[c], offset = dbias[c] * share, tilt = dweight[c] * r * share;
     for_planes(s, [&](int64_t i, Mask m, auto part) {
       constexpr bool PART = decltype(part)::value;

@@ -1,24 +1,25 @@
-// 2-D convolutions, channels-last: sums over taps of the kernel, without an array of patches. A tile of the result stays
-// in registers over all taps, since each of its pixels has its own address in the image. What lies outside of the image
-// is copied as zeros around it, into cache.
+// 2-D convolutions, channels-last: sums over taps of the kernel, without an array of patches. A tile of the result
+// stays in registers over all taps, since each of its pixels has its own address in the image. What lies outside of the
+// image is copied as zeros around it, into cache.
 #include "vec.h"
 
 namespace weft::WEFT_VARIANT {
 namespace {
 
-constexpr int64_t kPixels = 64;        // pixels that a strip of the weight is read for
-constexpr double kTask = 4e6;          // operations of a task, about
-constexpr int64_t kMostTaps = 1024;    // more are refused by the caller
+constexpr int64_t kPixels = 64;          // pixels that a strip of the weight is read for
+constexpr double kTask = 4e6;            // operations of a task, about
+constexpr int64_t kMostTaps = 1024;      // more are refused by the caller
 constexpr int64_t kSmallWeight = 65536;  // elements: a quarter of the second-level cache, and read again for each image
-constexpr int64_t kParts = 8;          // a fixed number: the order of sums does not depend on threads
-constexpr int64_t kBandBytes = 24 << 10;  // of image and gradient, which the weight's gradient goes through for each tile
+constexpr int64_t kParts = 8;            // a fixed number: the order of sums does not depend on threads
+constexpr int64_t kBandBytes =
+    24 << 10;  // of image and gradient, which the weight's gradient goes through for each tile
 
 // Pixels of a tile: with one vector each, fewer could not hide how long an addition takes.
 constexpr int tile_of(int vectors) { return vectors == 1 ? 12 : rows_for(vectors); }
 
 // An image's rows in memory with zeros around: (rows, cols) from row `top`, column `left` of the image on.
-void padded(const float* image, int64_t h, int64_t w, int64_t c, int64_t top, int64_t left, int64_t rows,
-            int64_t cols, float* to) {
+void padded(const float* image, int64_t h, int64_t w, int64_t c, int64_t top, int64_t left, int64_t rows, int64_t cols,
+            float* to) {
   const int64_t first = most<int64_t>(0, -left), last = least(cols, w - left);  // columns within the image
   for (int64_t r = 0; r < rows; r++, to += cols * c) {
     const int64_t row = top + r;
@@ -54,9 +55,7 @@ void tiles(const Taps& taps, const float* in, int64_t in_row, int64_t in_col, fl
       if (i < count && ++x == cols) x = 0, y++;
     }
     Vec<float> acc[kTile][VECTORS];
-    UNROLL for (int i = 0; i < kTile; i++) {
-      UNROLL for (int j = 0; j < VECTORS; j++) acc[i][j] = VecF{};
-    }
+    UNROLL for (int i = 0; i < kTile; i++) { UNROLL for (int j = 0; j < VECTORS; j++) acc[i][j] = VecF{}; }
     const float* b = weight;
     for (int64_t t = 0; t < taps.count; t++, b += taps.run * width) {
       const float* rows[kTile];
@@ -189,8 +188,8 @@ void conv(const Pool& pool, const Conv& s, const float* x, const float* weight, 
 
 namespace {
 
-// Along one dim, what input pixels phase, phase + stride, ... take from the result's pixels: which taps, and from where,
-// relative to the pixel's number among them.
+// Along one dim, what input pixels phase, phase + stride, ... take from the result's pixels: which taps, and from
+// where, relative to the pixel's number among them.
 Line phase_of(int64_t kernel, int64_t dilation, int64_t stride, int64_t start, int64_t phase) {
   Line line;
   for (int64_t i = kernel - 1; i >= 0; i--) {
@@ -208,8 +207,7 @@ Range reach(int64_t kernel, int64_t dilation, int64_t stride, int64_t start) {
   Range r;
   for (int64_t phase = 0; phase < stride; phase++) {
     const Line line = phase_of(kernel, dilation, stride, start, phase);
-    for (int64_t i = 0; i < line.count; i++)
-      r.low = least(r.low, line.shift[i]), r.high = most(r.high, line.shift[i]);
+    for (int64_t i = 0; i < line.count; i++) r.low = least(r.low, line.shift[i]), r.high = most(r.high, line.shift[i]);
   }
   return r;
 }
@@ -221,7 +219,8 @@ void conv_input_gradient(const Pool& pool, const Conv& s, const float* dy, const
   const int64_t phases = s.stride_h * s.stride_w, depth = s.kh * s.kw * s.o;
   if (!depth || !s.oh || !s.ow) return clear(dx, s.n * s.h * s.w * s.c);
   if (!s.n || !s.h || !s.w || !s.c) return;
-  const Range down = reach(s.kh, s.dilation_h, s.stride_h, s.top), along = reach(s.kw, s.dilation_w, s.stride_w, s.left);
+  const Range down = reach(s.kh, s.dilation_h, s.stride_h, s.top),
+              along = reach(s.kw, s.dilation_w, s.stride_w, s.left);
   const int64_t high = ceil_div(s.h, s.stride_h), wide = ceil_div(s.w, s.stride_w);
   const int64_t cols = wide + along.high - along.low, in_row = cols * s.o, tall = high + down.high - down.low;
   struct Phase {
@@ -254,8 +253,8 @@ void conv_input_gradient(const Pool& pool, const Conv& s, const float* dy, const
     const int64_t y = first * s.stride_h + f / s.stride_w, x = f % s.stride_w;
     const int64_t end = least(s.h, (first + count) * s.stride_h);
     if (y < end && x < s.w)
-      sum_taps(all[f].taps, strip, w, in, in_row, s.o, dx + ((n * s.h + y) * s.w + x) * s.c + j,
-               s.stride_h * s.w * s.c, s.stride_w * s.c, ceil_div(end - y, s.stride_h), ceil_div(s.w - x, s.stride_w));
+      sum_taps(all[f].taps, strip, w, in, in_row, s.o, dx + ((n * s.h + y) * s.w + x) * s.c + j, s.stride_h * s.w * s.c,
+               s.stride_w * s.c, ceil_div(end - y, s.stride_h), ceil_div(s.w - x, s.stride_w));
   };
   const auto pad = [&](int64_t n, int64_t first, int64_t rows, float* to) {
     padded(dy + n * s.oh * s.ow * s.o, s.oh, s.ow, s.o, first + down.low, along.low, rows, cols, to);
@@ -287,8 +286,7 @@ void conv_input_gradient(const Pool& pool, const Conv& s, const float* dy, const
     const int64_t reached = count + down.high - down.low;
     float* in = scratch_of<float>(0, reached * in_row);
     pad(n, first, reached, in);
-    for (int64_t f = 0; f < phases; f++)
-      phase_sum(f, packed + all[f].before * s.c, 0, s.c, in, n, first, count);
+    for (int64_t f = 0; f < phases; f++) phase_sum(f, packed + all[f].before * s.c, 0, s.c, in, n, first, count);
   });
 }
 
@@ -335,8 +333,9 @@ void add_gradient(const Conv& s, int64_t kernel_row, int64_t begin, int64_t end,
   const int64_t row_bytes = 4 * (s.ow * s.o + s.stride_h * in_row);
   const int64_t band = images > 1 ? s.oh : most<int64_t>(1, kBandBytes / most<int64_t>(1, row_bytes));
   for (int64_t first = 0; first < s.oh; first += band) {
-    const Pixels pixels{images, in_image, s.stride_h * in_row, s.stride_w * s.c, s.oh * s.ow * s.o,
-                        least(band, s.oh - first), s.ow, s.o};
+    const Pixels pixels{
+        images, in_image, s.stride_h * in_row, s.stride_w * s.c, s.oh * s.ow * s.o, least(band, s.oh - first),
+        s.ow,   s.o};
     for (int64_t t = 0; t < runs; t++) {
       const float* from = in + (first * s.stride_h + kernel_row * s.dilation_h) * in_row + t * s.dilation_w * s.c;
       for (int64_t j = begin, w; j < end; j += w) {

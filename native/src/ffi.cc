@@ -18,7 +18,7 @@ namespace ffi = xla::ffi;
 namespace weft {
 namespace {
 
-constexpr int kVersion = 1;  // of the targets; weft.ops._kernels asks for the one that it knows
+constexpr int kVersion = 2;  // of the targets; weft.ops._kernels asks for the one that it knows
 
 // --- CPU ------------------------------------------------------------------------------------------------------
 
@@ -41,7 +41,8 @@ int variant() {
 // Whether the CPU multiplies tiles of bfloat16 (AMX), and the system lets this process do so: it has to be asked once.
 bool asked_for_tiles() {
   unsigned a, b, c, d, with_bf16;
-  if (variant() != kAvx512 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;
+  if (variant() != kAvx512 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1))
+    return false;
   if (!__get_cpuid_count(7, 1, &with_bf16, &b, &c, &d) || !(with_bf16 >> 5 & 1)) return false;
   constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, and the state's number
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
@@ -141,8 +142,9 @@ ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, 
   const size_t n = z.size();
   if (n < 2 || x.size() != n || y.size() != n) return wrong("a product needs two matrices, or batches of them");
   if (T == ffi::BF16 && !has_tiles()) return wrong("this CPU has no AMX, which products of bfloat16 need");
-  Product p{1, z[n - 2], z[n - 1], x[transpose_a ? n - 2 : n - 1], transpose_a, transpose_b,
-            a.untyped_data(), b.untyped_data(), bias, c->untyped_data()};
+  Product p{1,           z[n - 2],         z[n - 1],         x[transpose_a ? n - 2 : n - 1],
+            transpose_a, transpose_b,      a.untyped_data(), b.untyped_data(),
+            bias,        c->untyped_data()};
   for (size_t i = 0; i + 2 < n; i++) p.batch *= z[i];
   return with_threads(threads, [&](const Pool& pool) {
     if constexpr (T == ffi::F32)
@@ -166,14 +168,13 @@ ffi::Error biased_product(ffi::ThreadPool threads, bool ta, bool tb, ffi::Buffer
 
 // Sizes in PyTorch's order (n, c, h, w) and (o, c, kh, kw): only the arrays in memory are channels-last.
 Conv conv_sizes(Ints x, Ints w, Ints y, Ints stride, Ints dilation, Ints start) {
-  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], y[2], y[3],
-          stride[0], stride[1], dilation[0], dilation[1], start[0], start[1]};
+  return {x[0], x[2],      x[3],      x[1],        w[0],        w[2],     w[3],    y[2],
+          y[3], stride[0], stride[1], dilation[0], dilation[1], start[0], start[1]};
 }
 ffi::Error conv(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats x, Floats w, FloatsOut y) {
   const Conv c = conv_sizes(x.dimensions(), w.dimensions(), y->dimensions(), stride, dilation, start);
-  return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(conv)(pool, c, x.typed_data(), w.typed_data(), y->typed_data());
-  });
+  return with_threads(
+      threads, [&](const Pool& pool) { KERNEL(conv)(pool, c, x.typed_data(), w.typed_data(), y->typed_data()); });
 }
 ffi::Error conv_input_gradient(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats g, Floats w,
                                FloatsOut dx) {
@@ -237,10 +238,10 @@ Attention attention_sizes(Ints q, Ints k, Ints v, bool causal, float scale, floa
     a.bias = static_cast<const float*>(scores.mask.untyped_data());
   return a;
 }
-ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, float kept_factor, Floats q, Floats k,
-                     Floats v, ffi::AnyBuffer mask, ffi::Buffer<ffi::PRED> kept, FloatsOut out, FloatsOut lse) {
-  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor,
-                                      {mask, kept});
+ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, float kept_factor, Floats q, Floats k, Floats v,
+                     ffi::AnyBuffer mask, ffi::Buffer<ffi::PRED> kept, FloatsOut out, FloatsOut lse) {
+  const Attention a =
+      attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor, {mask, kept});
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(attention)(pool, a, q.typed_data(), k.typed_data(), v.typed_data(), out->typed_data(), lse->typed_data());
   });
@@ -249,8 +250,8 @@ ffi::Error attention(ffi::ThreadPool threads, bool causal, float scale, float ke
 ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale, float kept_factor, Floats q, Floats k,
                               Floats v, ffi::AnyBuffer mask, ffi::Buffer<ffi::PRED> kept, Floats g, Floats out,
                               Floats lse, FloatsOut dq, FloatsOut dk, FloatsOut dv) {
-  const Attention a = attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor,
-                                      {mask, kept});
+  const Attention a =
+      attention_sizes(q.dimensions(), k.dimensions(), v.dimensions(), causal, scale, kept_factor, {mask, kept});
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(attention_backward)(pool, a, dq->dimensions()[0], g.typed_data(), out.typed_data(), lse.typed_data(),
                                q.typed_data(), k.typed_data(), v.typed_data(), dq->typed_data(), dk->typed_data(),
@@ -258,36 +259,99 @@ ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale,
   });
 }
 
-ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Floats z, Floats h0, Floats c0, Floats weight, FloatsOut ys,
-                FloatsOut cells, FloatsOut gates) {
-  const auto s = ys->dimensions();
+using Lengths = ffi::Buffer<ffi::S64>;
+
+Recurrent layer_of(Ints ys, bool reverse, const Lengths& lengths) {
+  return {ys[0], ys[1], ys[2], reverse, lengths.typed_data()};
+}
+ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats c0, Floats weight,
+                FloatsOut ys, FloatsOut h, FloatsOut c, FloatsOut cells, FloatsOut gates) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(lstm)(pool, {s[0], s[1], s[2], reverse}, z.typed_data(), h0.typed_data(), c0.typed_data(),
-                 weight.typed_data(), ys->typed_data(), cells->typed_data(), gates->typed_data());
+    KERNEL(lstm)(pool, layer, z.typed_data(), h0.typed_data(), c0.typed_data(), weight.typed_data(), ys->typed_data(),
+                 h->typed_data(), c->typed_data(), cells->typed_data(), gates->typed_data());
   });
 }
-ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Floats g_ys, Floats g_h, Floats g_c, Floats gates,
-                         Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh0, FloatsOut dc0) {
-  const auto s = cells.dimensions();
+ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats g_c,
+                         Floats gates, Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh,
+                         FloatsOut dc) {
+  const Recurrent layer = layer_of(cells.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(lstm_backward)(pool, {s[0], s[1], s[2], reverse}, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(),
-                          gates.typed_data(), cells.typed_data(), c0.typed_data(), weight.typed_data(),
-                          dz->typed_data(), dh0->typed_data(), dc0->typed_data());
+    KERNEL(lstm_backward)(pool, layer, g_ys.typed_data(), g_h.typed_data(), g_c.typed_data(), gates.typed_data(),
+                          cells.typed_data(), c0.typed_data(), weight.typed_data(), dz->typed_data(), dh->typed_data(),
+                          dc->typed_data());
+  });
+}
+ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats weight, Floats bias,
+               FloatsOut ys, FloatsOut h, FloatsOut gates, FloatsOut inner) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(gru)(pool, layer, z.typed_data(), h0.typed_data(), weight.typed_data(), bias.typed_data(), ys->typed_data(),
+                h->typed_data(), gates->typed_data(), inner->typed_data());
+  });
+}
+ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats gates,
+                        Floats inner, Floats before, Floats weight, FloatsOut dz, FloatsOut dsums, FloatsOut dh) {
+  const Recurrent layer = layer_of(inner.dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(gru_backward)(pool, layer, g_ys.typed_data(), g_h.typed_data(), gates.typed_data(), inner.typed_data(),
+                         before.typed_data(), weight.typed_data(), dz->typed_data(), dsums->typed_data(),
+                         dh->typed_data());
+  });
+}
+ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats z, Floats h0, Floats weight,
+               FloatsOut ys, FloatsOut h) {
+  const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(rnn)(pool, layer, relu, z.typed_data(), h0.typed_data(), weight.typed_data(), ys->typed_data(),
+                h->typed_data());
+  });
+}
+ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats g_ys, Floats g_h,
+                        Floats ys, Floats weight, FloatsOut dz, FloatsOut dh) {
+  const Recurrent layer = layer_of(ys.dimensions(), reverse, lengths);
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(rnn_backward)(pool, layer, relu, g_ys.typed_data(), g_h.typed_data(), ys.typed_data(), weight.typed_data(),
+                         dz->typed_data(), dh->typed_data());
   });
 }
 
+// A binding with more arguments and results that are arrays of float32.
+template <int ARGS, int RESULTS, class B>
+auto with(B binding) {
+  if constexpr (ARGS > 0)
+    return with<ARGS - 1, RESULTS>(std::move(binding).template Arg<Floats>());
+  else if constexpr (RESULTS > 1)
+    return with<0, RESULTS - 1>(std::move(binding).template Ret<Floats>());
+  else
+    return std::move(binding).template Ret<Floats>();
+}
 auto bind_product() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("transpose_a").Attr<bool>("transpose_b");
 }
 auto bind_conv() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<Ints>("stride").Attr<Ints>("dilation").Attr<Ints>("start")
-      .Arg<Floats>().Arg<Floats>().Ret<Floats>();
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Attr<Ints>("stride")
+      .Attr<Ints>("dilation")
+      .Attr<Ints>("start")
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Ret<Floats>();
 }
 auto bind_attention() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("causal").Attr<float>("scale").Attr<float>("kept_factor")
-      .Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<ffi::AnyBuffer>().Arg<ffi::Buffer<ffi::PRED>>();
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Attr<bool>("causal")
+      .Attr<float>("scale")
+      .Attr<float>("kept_factor")
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<Floats>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::Buffer<ffi::PRED>>();
 }
-auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
+auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
 
 }  // namespace
 }  // namespace weft
@@ -295,16 +359,17 @@ auto bind_lstm() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("re
 // --- what the library exports: a handler for each target, named as the target, and the versions ---------------
 
 using weft::Floats;
+using weft::Lengths;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-#define TARGET(name, ...)                      \
+#define TARGET(name, ...)                         \
   EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame*); \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, __VA_ARGS__)
 
-#define PRODUCTS(word, T)                                                                                            \
-  TARGET(weft_product_##word, weft::plain_product<T>,                                                                \
-         weft::bind_product().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>());                     \
-  TARGET(weft_biased_product_##word, weft::biased_product<T>,                                                        \
+#define PRODUCTS(word, T)                                                                         \
+  TARGET(weft_product_##word, weft::plain_product<T>,                                             \
+         weft::bind_product().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>()); \
+  TARGET(weft_biased_product_##word, weft::biased_product<T>,                                     \
          weft::bind_product().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>())
 PRODUCTS(f32, ffi::F32);
 PRODUCTS(f64, ffi::F64);
@@ -312,23 +377,20 @@ PRODUCTS(bf16, ffi::BF16);
 TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
-TARGET(weft_channel_sums, weft::channel_sums,
-       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
+TARGET(weft_channel_sums, weft::channel_sums, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
 TARGET(weft_batch_norm, weft::batch_norm,
-       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps").Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Ret<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       (weft::with<3, 4>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps"))));
 TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
-       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+       (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_attention, weft::attention, weft::bind_attention().Ret<Floats>().Ret<Floats>());
-TARGET(weft_attention_backward, weft::attention_backward,
-       weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
-TARGET(weft_lstm, weft::lstm,
-       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Floats>()
-           .Ret<Floats>());
-TARGET(weft_lstm_backward, weft::lstm_backward,
-       weft::bind_lstm().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
-           .Arg<Floats>().Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_attention_backward, weft::attention_backward, (weft::with<3, 3>(weft::bind_attention())));
+TARGET(weft_lstm, weft::lstm, (weft::with<4, 5>(weft::bind_recurrent().Arg<Lengths>())));
+TARGET(weft_lstm_backward, weft::lstm_backward, (weft::with<7, 3>(weft::bind_recurrent().Arg<Lengths>())));
+TARGET(weft_gru, weft::gru, (weft::with<4, 4>(weft::bind_recurrent().Arg<Lengths>())));
+TARGET(weft_gru_backward, weft::gru_backward, (weft::with<6, 3>(weft::bind_recurrent().Arg<Lengths>())));
+TARGET(weft_rnn, weft::rnn, (weft::with<3, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>())));
+TARGET(weft_rnn_backward, weft::rnn_backward,
+       (weft::with<4, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>())));
 
 EXPORT int weft_native_version() { return weft::kVersion; }
 EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }

@@ -49,11 +49,14 @@ struct Attention {
   float kept_factor;
 };
 
-// All steps of an LSTM layer: z (steps, batch, 4 hidden), states (batch, hidden), weight (4 hidden, hidden); gates are
-// ordered input, forget, cell, output. `reverse` goes from the last step to the first.
-struct Lstm {
+// All steps of a recurrent layer: z, the projected inputs, and gates are (steps, batch, gates * hidden), outputs
+// (steps, batch, hidden), states (batch, hidden), weight (gates * hidden, hidden). An LSTM's gates are ordered input,
+// forget, cell, output, and a GRU's reset, update, candidate. `reverse` goes from the last step to the first. From a
+// sequence's length on its states do not change, its outputs and gates are 0, and its cells are the last state.
+struct Recurrent {
   int64_t steps, batch, hidden;
   bool reverse;
+  const int64_t* lengths;
 };
 
 // Images (images, channels, plane); what belongs to a channel is (channels).
@@ -61,27 +64,35 @@ struct Channels {
   int64_t images, channels, plane;
 };
 
-#define WEFT_KERNELS                                                                                                 \
-  void product_f32(const Pool&, const Product&);                                                                     \
-  void product_f64(const Pool&, const Product&);                                                                     \
-  void conv(const Pool&, const Conv&, const float* x, const float* weight, float* y);                                \
-  void conv_input_gradient(const Pool&, const Conv&, const float* dy, const float* weight, float* dx);               \
-  void conv_weight_gradient(const Pool&, const Conv&, const float* x, const float* dy, float* dweight);              \
-  void channel_sums(const Pool&, const Channels&, const float* x, float* sums);                                      \
-  void batch_norm(const Pool&, const Channels&, float eps, const float* x, const float* weight, const float* bias,   \
-                  float* y, float* mean, float* variance, float* rstd);                                              \
-  void batch_norm_backward(const Pool&, const Channels&, const float* g, const float* x, const float* mean,          \
-                           const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);         \
-  void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,          \
-                 float* lse);                                                                                        \
-  void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,            \
-                          const float* lse, const float* q, const float* k, const float* v, float* dq, float* dk,    \
-                          float* dv);                                                                                \
-  void lstm(const Pool&, const Lstm&, const float* z, const float* h0, const float* c0, const float* weight,         \
-            float* ys, float* cells, float* gates);                                                                  \
-  void lstm_backward(const Pool&, const Lstm&, const float* g_ys, const float* g_h, const float* g_c,                \
-                     const float* gates, const float* cells, const float* c0, const float* weight, float* dz,        \
-                     float* dh0, float* dc0);
+#define WEFT_KERNELS                                                                                                   \
+  void product_f32(const Pool&, const Product&);                                                                       \
+  void product_f64(const Pool&, const Product&);                                                                       \
+  void conv(const Pool&, const Conv&, const float* x, const float* weight, float* y);                                  \
+  void conv_input_gradient(const Pool&, const Conv&, const float* dy, const float* weight, float* dx);                 \
+  void conv_weight_gradient(const Pool&, const Conv&, const float* x, const float* dy, float* dweight);                \
+  void channel_sums(const Pool&, const Channels&, const float* x, float* sums);                                        \
+  void batch_norm(const Pool&, const Channels&, float eps, const float* x, const float* weight, const float* bias,     \
+                  float* y, float* mean, float* variance, float* rstd);                                                \
+  void batch_norm_backward(const Pool&, const Channels&, const float* g, const float* x, const float* mean,            \
+                           const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);           \
+  void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,            \
+                 float* lse);                                                                                          \
+  void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,              \
+                          const float* lse, const float* q, const float* k, const float* v, float* dq, float* dk,      \
+                          float* dv);                                                                                  \
+  void lstm(const Pool&, const Recurrent&, const float* z, const float* h0, const float* c0, const float* weight,      \
+            float* ys, float* h, float* c, float* cells, float* gates);                                                \
+  void lstm_backward(const Pool&, const Recurrent&, const float* g_ys, const float* g_h, const float* g_c,             \
+                     const float* gates, const float* cells, const float* c0, const float* weight, float* dz,          \
+                     float* dh, float* dc);                                                                            \
+  void gru(const Pool&, const Recurrent&, const float* z, const float* h0, const float* weight, const float* bias,     \
+           float* ys, float* h, float* gates, float* inner);                                                           \
+  void gru_backward(const Pool&, const Recurrent&, const float* g_ys, const float* g_h, const float* gates,            \
+                    const float* inner, const float* before, const float* weight, float* dz, float* dsums, float* dh); \
+  void rnn(const Pool&, const Recurrent&, bool relu, const float* z, const float* h0, const float* weight, float* ys,  \
+           float* h);                                                                                                  \
+  void rnn_backward(const Pool&, const Recurrent&, bool relu, const float* g_ys, const float* g_h, const float* ys,    \
+                    const float* weight, float* dz, float* dh);
 
 namespace avx2 {
 WEFT_KERNELS

@@ -9,9 +9,9 @@ namespace weft::WEFT_VARIANT {
 namespace {
 
 typedef uint16_t Bf16;
-constexpr int64_t kSide = 16;                   // of a tile: rows, and pairs in a row
-constexpr int64_t kTile = kSide * kSide;        // pairs
-constexpr int64_t kSpan = 2 * kSide;            // rows and columns of the sums at once, and numbers in a row of a tile
+constexpr int64_t kSide = 16;             // of a tile: rows, and pairs in a row
+constexpr int64_t kTile = kSide * kSide;  // pairs
+constexpr int64_t kSpan = 2 * kSide;      // rows and columns of the sums at once, and numbers in a row of a tile
 constexpr Limits kLimits{256, 1024, kSpan, kSpan, 64, 4e6, 6.4e7};
 using Indices = std::make_index_sequence<kSide>;
 
@@ -117,16 +117,15 @@ void product_bf16(const Pool& pool, const Product& x) {
   Bf16* c = static_cast<Bf16*>(x.c);
   const int64_t lda = x.transpose_a ? x.m : x.k, ldb = x.transpose_b ? x.k : x.n, tiles = ceil_div(x.k, kSpan);
   blocks(pool, x, kLimits, [&](int64_t at, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
-    const Bf16 *ai = a + at * x.m * x.k + i0 * (x.transpose_a ? 1 : x.k);
-    const Bf16 *bi = b + at * x.k * x.n + j0 * (x.transpose_b ? x.k : 1);
+    const Bf16* ai = a + at * x.m * x.k + i0 * (x.transpose_a ? 1 : x.k);
+    const Bf16* bi = b + at * x.k * x.n + j0 * (x.transpose_b ? x.k : 1);
     const bool copied = x.transpose_a || x.k % kSpan || rows % kSpan;  // else tiles are loaded as they lie in memory
     VecF* columns_of_b = scratch_of<VecF>(0, 2 * tiles * kSide);
     VecF* rows_of_a = copied ? scratch_of<VecF>(1, ceil_div(rows, kSpan) * 2 * tiles * kSide) : nullptr;
     alignas(64) float sums[kSpan * kSpan];
     const auto packed = [&](const VecF* p) { return Tiles{p, 64, 64 * kSide}; };
     for (int64_t i = 0; copied && i < rows; i += kSpan)
-      pack(ai + i * (x.transpose_a ? 1 : lda), lda, x.transpose_a, x.transpose_a, rows - i, x.k,
-           rows_of_a + i * tiles);
+      pack(ai + i * (x.transpose_a ? 1 : lda), lda, x.transpose_a, x.transpose_a, rows - i, x.k, rows_of_a + i * tiles);
     _tile_loadconfig(&kShapes);
     for (int64_t j = 0; j < columns; j += kSpan) {
       pack(bi + j * (x.transpose_b ? ldb : 1), ldb, !x.transpose_b, x.transpose_b, columns - j, x.k, columns_of_b);

@@ -110,6 +110,32 @@ INLINE void store(T* p, Vec<T> v, Mask m) {
     store(p, v);
 }
 
+// The lanes of a vector that is whole; in place of a Mask, where a function is for both.
+struct AllLanes {};
+template <class T>
+INLINE Vec<T> load(const T* p, AllLanes) {
+  return load(p);
+}
+template <class T>
+INLINE Vec<T> load(const T* p, Mask m) {
+  return load_part(p, m);
+}
+template <class T>
+INLINE void store(T* p, Vec<T> v, AllLanes) {
+  store(p, v);
+}
+template <class T>
+INLINE void store(T* p, Vec<T> v, Mask m) {
+  store_part(p, v, m);
+}
+// f(i, lanes) for each vector of `count` elements, which starts at the i-th.
+template <class T, class F>
+INLINE void each_vector(int64_t count, const F& f) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) f(i, AllLanes{});
+  if (i < count) f(i, Mask(count - i));
+}
+
 INLINE float sum(VecF v) {  // by halves: a fixed order
   float s[kLanesF];
   store(s, v);
@@ -323,9 +349,7 @@ void transpose(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to
 
 template <class F>
 INLINE void parallel(const Pool& pool, int64_t count, const F& f) {
-  if (count > 0)
-    pool.run(
-        pool.self, count, [](const void* arg, int64_t i) { (*static_cast<const F*>(arg))(i); }, &f);
+  if (count > 0) pool.run(pool.self, count, [](const void* arg, int64_t i) { (*static_cast<const F*>(arg))(i); }, &f);
 }
 
 }  // namespace weft::WEFT_VARIANT

@@ -37,7 +37,7 @@ ATTENTIONS = [
     (1, 3, 3, 131, 300, 16),
     (2, 2, 2, 3, 0, 5),
 ]
-LSTMS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
+LAYERS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
 
 
 def results() -> Iterator[np.ndarray]:
@@ -71,12 +71,19 @@ def results() -> Iterator[np.ndarray]:
             out, lse = attention.attention(q, k, v, causal, 0.5, mask, dropped, 2.0)
             yield from (out, lse)
             yield from attention.attention_backward(g, out, lse, q, k, v, causal, 0.5, mask, dropped, 2.0)
-    for steps, batch, hidden in LSTMS:
-        h, c, wh = draw(1, batch, hidden), draw(2, batch, hidden), draw(3, 4 * hidden, hidden)
-        for reverse in (False, True):
-            ys, cells, gates = recurrent.lstm(draw(4, steps, batch, 4 * hidden), h, c, wh, reverse)
-            yield from (ys, cells, gates)
-            yield from recurrent.lstm_backward(draw(5, *ys.shape), c, h, gates, cells, c, wh, reverse)
+    for steps, batch, hidden in LAYERS:
+        h, lengths = draw(1, batch, hidden), np.arange(batch) % (steps + 2)
+        ys = draw(2, steps, batch, hidden)
+        for rest in ((None, False), (lengths, False), (lengths, True)):
+            z, wh = draw(3, steps, batch, 4 * hidden), draw(4, 4 * hidden, hidden)
+            yield from recurrent.lstm(z, h, -h, wh, *rest)
+            yield from recurrent.lstm_backward(ys, h, -h, z, ys, -h, wh, *rest)
+            z, wh = draw(5, steps, batch, 3 * hidden), draw(6, 3 * hidden, hidden)
+            yield from recurrent.gru(z, h, wh, draw(7, 3 * hidden), *rest)
+            yield from recurrent.gru_backward(ys, h, z, ys, -ys, wh, *rest)
+            for relu in (False, True):
+                yield from recurrent.rnn(ys, h, draw(8, hidden, hidden), *rest, relu)
+                yield from recurrent.rnn_backward(ys, h, -ys, draw(8, hidden, hidden), *rest, relu)
 
 
 def digest() -> str:

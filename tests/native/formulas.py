@@ -103,28 +103,81 @@ def _sigmoid(x):
     return 0.5 * np.tanh(0.5 * x) + 0.5
 
 
-def lstm(z, h0, c0, wh, reverse):
-    """Hidden states, cells and gates."""
-    steps = [np.zeros((*z.shape[:2], size)) for size in (h0.shape[1], h0.shape[1], z.shape[2])]
-    h, c = h0, c0
-    for t in reversed(range(len(z))) if reverse else range(len(z)):
+def _steps(count, lengths, reverse):
+    """Each step with a mask (batch, 1) of the sequences that have it."""
+    return [(t, (t < lengths)[:, None]) for t in (reversed(range(count)) if reverse else range(count))]
+
+
+def lstm(z, h, c, wh, lengths, reverse):
+    """Outputs, last state, last cell, cells and gates."""
+    ys, cells, gates = (np.zeros((*z.shape[:2], size)) for size in (h.shape[1], h.shape[1], z.shape[2]))
+    for t, live in _steps(len(z), lengths, reverse):
         i, f, g, o = np.split(z[t] + h @ wh.T, 4, -1)
         i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
-        c = f * c + i * g
-        h = o * np.tanh(c)
-        steps[0][t], steps[1][t], steps[2][t] = h, c, np.concatenate([i, f, g, o], -1)
-    return steps
+        c = np.where(live, f * c + i * g, c)
+        h = np.where(live, o * np.tanh(c), h)
+        ys[t], cells[t], gates[t] = np.where(live, h, 0), c, np.where(live, np.concatenate([i, f, g, o], -1), 0)
+    return ys, h, c, cells, gates
 
 
-def lstm_backward(g_ys, g_h, g_c, gates, cells, c0, wh, reverse):
-    dz, dh, dc = np.zeros_like(gates), g_h, g_c
-    order = list(range(len(gates)))[:: 1 if reverse else -1]
-    for n, t in enumerate(order):
+def lstm_backward(g_ys, dh, dc, gates, cells, c0, wh, lengths, reverse):
+    dz = np.zeros_like(gates)
+    for t, live in _steps(len(gates), lengths, not reverse):
         i, f, g, o = np.split(gates[t], 4, -1)
-        before = cells[order[n + 1]] if n + 1 < len(order) else c0
-        dh, tanh = dh + g_ys[t], np.tanh(cells[t])
-        dc = dc + dh * o * (1 - tanh**2)
-        parts = [dc * g * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - g**2), dh * tanh * o * (1 - o)]
-        dz[t] = np.concatenate(parts, -1)
-        dh, dc = dz[t] @ wh, dc * f
+        t_before = t + 1 if reverse else t - 1
+        before = cells[t_before] if 0 <= t_before < len(cells) else c0
+        d, tanh = dh + g_ys[t], np.tanh(cells[t])
+        d_cell = dc + d * o * (1 - tanh**2)
+        parts = [
+            d_cell * g * i * (1 - i),
+            d_cell * before * f * (1 - f),
+            d_cell * i * (1 - g**2),
+            d * tanh * o * (1 - o),
+        ]
+        dz[t] = np.where(live, np.concatenate(parts, -1), 0)
+        dh, dc = np.where(live, dz[t] @ wh, dh), np.where(live, d_cell * f, dc)
     return dz, dh, dc
+
+
+def gru(z, h, wh, bias, lengths, reverse):
+    """Outputs, last state, gates, and the states' parts in the candidates."""
+    ys, gates, inner = (np.zeros((*z.shape[:2], size)) for size in (h.shape[1], z.shape[2], h.shape[1]))
+    for t, live in _steps(len(z), lengths, reverse):
+        (x_r, x_z, x_n), (h_r, h_z, h_n) = np.split(z[t], 3, -1), np.split(h @ wh.T + bias, 3, -1)
+        r, u = _sigmoid(x_r + h_r), _sigmoid(x_z + h_z)
+        n = np.tanh(x_n + r * h_n)
+        h = np.where(live, (1 - u) * n + u * h, h)
+        parts = h, np.concatenate([r, u, n], -1), h_n
+        ys[t], gates[t], inner[t] = (np.where(live, part, 0) for part in parts)
+    return ys, h, gates, inner
+
+
+def gru_backward(g_ys, dh, gates, inner, before, wh, lengths, reverse):
+    dz, dsums = np.zeros_like(gates), np.zeros_like(gates)
+    for t, live in _steps(len(gates), lengths, not reverse):
+        r, u, n = np.split(gates[t], 3, -1)
+        d = dh + g_ys[t]
+        dn = d * (1 - u) * (1 - n**2)
+        dr, du = dn * inner[t] * r * (1 - r), d * (before[t] - n) * u * (1 - u)
+        dz[t] = np.where(live, np.concatenate([dr, du, dn], -1), 0)
+        dsums[t] = np.where(live, np.concatenate([dr, du, dn * r], -1), 0)
+        dh = np.where(live, d * u + dsums[t] @ wh, dh)
+    return dz, dsums, dh
+
+
+def rnn(z, h, wh, lengths, reverse, relu):
+    """Outputs and last state."""
+    ys = np.zeros(z.shape)
+    for t, live in _steps(len(z), lengths, reverse):
+        y = z[t] + h @ wh.T
+        h = np.where(live, np.maximum(y, 0) if relu else np.tanh(y), h)
+        ys[t] = np.where(live, h, 0)
+    return ys, h
+
+
+def rnn_backward(g_ys, dh, ys, wh, lengths, reverse, relu):
+    dz = np.zeros(ys.shape)
+    for t, live in _steps(len(ys), lengths, not reverse):
+        dz[t] = np.where(live, (dh + g_ys[t]) * (ys[t] > 0 if relu else 1 - ys[t] ** 2), 0)
+        dh = np.where(live, dz[t] @ wh, dh)
+    return dz, dh

@@ -199,3 +199,13 @@ def are_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> bool:
 def delayed(xs: Array, first: Array, reverse: bool) -> Array:
     """The sequence `xs` delayed by one step, with `first` at the start."""
     return jnp.concatenate([xs[1:], first[None]] if reverse else [first[None], xs[:-1]])
+
+
+def has_step(lengths: Array, steps: int) -> Array:
+    """Whether sequences of these lengths have each step, as (time, batch, 1)."""
+    return (jnp.arange(steps)[:, None] < lengths)[..., None]
+
+
+def states_before(ys: Array, h0: Array, lengths: Array | None, reverse: bool) -> Array:
+    """The state before each step of a recurrent layer; in reverse, a sequence starts at its own end."""
+    return delayed(ys if lengths is None else jnp.where(has_step(lengths, len(ys)), ys, h0), h0, reverse)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
-from weft.ops._kernels.recurrent import LSTM
-from weft.ops._neural import delayed, wide
+from weft.ops._kernels.recurrent import GRU, LSTM, RNN
+from weft.ops._neural import delayed, has_step, states_before, wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name
 
@@ -50,11 +50,6 @@ def _dims(outputs: str, **letters: str) -> Rule:
     return rule
 
 
-def _live(lengths: Array | None, steps: int) -> Array | None:
-    """Whether a sequence has a step, as (time, batch, 1); None if all have the same length."""
-    return None if lengths is None else (jnp.arange(steps)[:, None] < lengths)[..., None]
-
-
 def _select(live: Array | None, x: Array, other: Array | float) -> Array:
     return x if live is None else jnp.where(live, x, other)
 
@@ -63,7 +58,7 @@ def _loop(
     step: Callable[[Any, Any], Any], carry: Any, per_step: tuple[Any, ...], lengths: Array | None, reverse: bool
 ) -> Any:
     """A scan of `step(carry, (*per_step, live))` over time."""
-    live = _live(lengths, per_step[0].shape[0])
+    live = None if lengths is None else has_step(lengths, len(per_step[0]))
     return jax.lax.scan(step, carry, (*per_step, live), reverse=reverse)
 
 
@@ -81,11 +76,6 @@ def _projected(input: Array, weight: Array) -> Array:
 
 def _bias(*biases: Array | None) -> Array | float:
     return sum((wide(bias) for bias in biases if bias is not None), 0.0)
-
-
-def _states_before(ys: Array, h0: Array, lengths: Array | None, reverse: bool) -> Array:
-    """The hidden state before each step; in reverse, a sequence starts at its own end."""
-    return delayed(_select(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
 
 
 def _over_all_steps(dz: Array, xs: Array) -> Array:
@@ -160,7 +150,7 @@ def _lstm_vjp(
         dh,
         dc,
         _over_all_steps(dz, input),
-        _over_all_steps(dz, _states_before(ys, h0, lengths, reverse)),
+        _over_all_steps(dz, states_before(wide(ys), wide(h0), lengths, reverse)),
         _bias_gradient(dz, bias_ih),
         _bias_gradient(dz, bias_hh),
         g_hr,
@@ -261,7 +251,7 @@ def _gru_vjp(
         dh = dy * z + d_hidden @ weight + (0 if live is None else jnp.where(live, 0, dh))
         return dh, (jnp.concatenate([*both, dn], axis=-1), d_hidden)
 
-    before = _states_before(ys, h0, lengths, reverse)
+    before = states_before(wide(ys), wide(h0), lengths, reverse)
     dh, (dx, d_hidden) = _loop(step, g_h, (g_y, gates, inner, before), lengths, not reverse)
     grads = (
         dx @ wide(weight_ih),
@@ -292,6 +282,7 @@ _ONE_STATE = {
     vjp=_gru_vjp,
     function=False,
     method=False,
+    native=[GRU],
 )
 def gru_layer(
     input: Array,
@@ -354,14 +345,14 @@ def _rnn_vjp(
         dz @ wide(weight_ih),
         dh,
         _over_all_steps(dz, input),
-        _over_all_steps(dz, _states_before(ys, h0, lengths, reverse)),
+        _over_all_steps(dz, states_before(wide(ys), wide(h0), lengths, reverse)),
         _bias_gradient(dz, bias_ih),
         _bias_gradient(dz, bias_hh),
     )
     return (*_all_cast(grads, input), None)
 
 
-@defop(dims=_dims("tbh bh", **_ONE_STATE), cast=Cast.LOWER, vjp=_rnn_vjp, function=False, method=False)
+@defop(dims=_dims("tbh bh", **_ONE_STATE), cast=Cast.LOWER, vjp=_rnn_vjp, function=False, method=False, native=[RNN])
 def rnn_layer(
     input: Array,
     h0: Array,

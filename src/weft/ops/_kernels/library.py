@@ -26,7 +26,7 @@ from weft.errors import DeviceError, DTypeError, ShapeError
 
 Array = jax.Array
 
-_VERSION = 1  # of the library's targets
+_VERSION = 2  # of the library's targets
 _TARGETS = (
     "weft_product_f32",
     "weft_product_f64",
@@ -44,6 +44,10 @@ _TARGETS = (
     "weft_attention_backward",
     "weft_lstm",
     "weft_lstm_backward",
+    "weft_gru",
+    "weft_gru_backward",
+    "weft_rnn",
+    "weft_rnn_backward",
 )
 _INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
 
