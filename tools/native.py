@@ -22,7 +22,7 @@ import jax.ffi
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
-KERNELS = ("product", "conv", "attention", "lstm")
+KERNELS = ("product", "conv", "conv_weight", "attention", "lstm")
 AVX2 = ("-mavx2", "-mfma")
 VARIANTS = {
     "avx2": AVX2,
