@@ -38,9 +38,18 @@ def _training(
     name: str, text: str, goal: float, peers: Sequence[tuple[str, ...]] = (_EAGER, _TORCH_COMPILED)
 ) -> list[Row]:
     """A training step, recorded and compiled, against the best of its peers."""
-    ours, compiled, *others = measure.workload(name, [_OURS, _COMPILED, *peers])
+    return _both(text, goal, *measure.workload(name, [_OURS, _COMPILED, *peers]))
+
+
+def _both(text: str, goal: float, ours: Side, compiled: Side, *others: Side) -> list[Row]:
     best = min(others, key=lambda side: side.median)
     return [(f"{text}, recorded", ours, best, goal), (f"{text}, `weft.compile`", compiled, best, goal)]
+
+
+def _kernels(name: str, text: str, goal: float) -> list[Row]:
+    """A table of kernels, forward and backward, as `_training` compares."""
+    measured = measure.table(name, [_OURS, _COMPILED, _EAGER, _TORCH_COMPILED])
+    return [row for sizes, sides in measured.items() for row in _both(f"{text} {sizes}", goal, *sides)]
 
 
 def _names() -> list[Row]:
@@ -100,6 +109,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),
+    "conv": lambda: _kernels("conv", "ResNet-50's layers, batch 8, forward and backward:", 1.0),
     "gpu": _gpu,
     "import": _import,
     "warm": _warm,

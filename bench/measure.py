@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -40,13 +41,13 @@ class _Worker:
                 return
         raise RuntimeError(f"the benchmark worker {self.name!r} ended before it was ready; run it by hand to see why")
 
-    def sample(self) -> float:
+    def sample(self) -> dict[str, float]:
         time.sleep(_SETTLE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._process.stdout.readline())
+        return json.loads(self._process.stdout.readline())
 
     def stop(self) -> None:
         self._process.kill()
@@ -55,6 +56,12 @@ class _Worker:
 
 def workload(name: str, sides: Sequence[tuple[str, ...]]) -> list[Side]:
     """Measure one workload under each side (framework, options…), in turn, `REPEATS` times."""
+    (measured,) = table(name, sides).values()
+    return measured
+
+
+def table(name: str, sides: Sequence[tuple[str, ...]]) -> dict[str, list[Side]]:
+    """The same for a workload of several runs: what was measured, for each of them."""
     workers = []
     try:
         for side in sides:
@@ -65,7 +72,9 @@ def workload(name: str, sides: Sequence[tuple[str, ...]]) -> list[Side]:
     finally:
         for worker in workers:
             worker.stop()
-    return [Side(w.name, seconds) for w, seconds in zip(workers, zip(*rounds, strict=True), strict=True)]
+    return {
+        run: [Side(w.name, tuple(r[i][run] for r in rounds)) for i, w in enumerate(workers)] for run in rounds[0][0]
+    }
 
 
 def processes(commands: Sequence[tuple[str, list[str]]], repeats: int = REPEATS) -> list[Side]:
