@@ -19,6 +19,25 @@ LAYERS = [
 ]
 SQUARES = [128, 512, 1024]
 ATTENTIONS = {"4 × 128 tokens": (4, 128), "4 × 1024 tokens": (4, 1024), "4096 tokens": (1, 4096)}
+CONV_BATCH = 8
+CONV_LAYERS = [
+    # channels, size of the image, outputs, kernel, stride
+    (3, 224, 64, 7, 2),
+    (64, 56, 64, 1, 1),
+    (64, 56, 64, 3, 1),
+    (64, 56, 256, 1, 1),
+    (256, 56, 512, 1, 2),
+    (128, 56, 128, 3, 2),
+    (128, 28, 128, 3, 1),
+    (512, 28, 128, 1, 1),
+    (256, 28, 256, 3, 2),
+    (256, 14, 256, 3, 1),
+    (256, 14, 1024, 1, 1),
+    (512, 28, 1024, 1, 2),
+    (512, 7, 512, 3, 1),
+    (2048, 7, 512, 1, 1),
+]
+"""The distinct layers of a ResNet-50, but for three whose like is here."""
 _TOGETHER = 8  # products in a call: what a call costs beside computing is other rows' subject
 
 
@@ -85,3 +104,38 @@ def attention(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
         return run
 
     return {name: case(*sizes) for name, sizes in ATTENTIONS.items()}
+
+
+def conv(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
+    """Each layer of `CONV_LAYERS`, forward and backward; images have no gradient."""
+    torch.manual_seed(0)
+    return {name: _conv_layer(torch, compiled, *sizes) for name, sizes in convolutions().items()}
+
+
+def convolutions() -> dict[str, tuple[int, int, int, int, int]]:
+    """The sizes of `CONV_LAYERS` by name."""
+    return {
+        f"{kernel}×{kernel}{f'/{stride}' if stride > 1 else ''} {channels} → {outputs}, {size}²": sizes
+        for sizes in CONV_LAYERS
+        for channels, size, outputs, kernel, stride in [sizes]
+    }
+
+
+def _conv_layer(torch: Any, compiled: bool, channels: int, size: int, outputs: int, kernel: int, stride: int) -> Run:
+    layer = torch.nn.Conv2d(channels, outputs, kernel, stride, kernel // 2, bias=False)
+    x = torch.randn(CONV_BATCH, channels, size, size, requires_grad=channels > 3)
+    g = torch.randn(CONV_BATCH, outputs, -(-size // stride), -(-size // stride))
+    inputs = [layer.weight, x] if channels > 3 else [layer.weight]
+    forward = torch.compile(layer) if compiled and torch.__name__ == "torch" else layer
+
+    def step(x: Any, g: Any) -> tuple[Any, ...]:
+        y = forward(x)
+        return (y, *torch.autograd.grad(y, inputs, g))
+
+    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+
+    def run() -> None:
+        for tensor in whole(x, g):
+            sync(torch, tensor)
+
+    return run

@@ -1,66 +1,58 @@
-// 2-D convolutions, channels-last: sums over taps of the kernel, without an array of patches. A tile of the result
-// stays in registers over all taps, since each of its pixels has its own address in the image. What lies outside of the
-// image is copied as zeros around it, into cache.
-#include "vec.h"
+// Convolutions and the gradients of their inputs: sums over taps of the kernel, without an array of patches. A tile of
+// the result stays in registers over many taps, since each of its pixels has its own address in the copied image.
+#include "conv.h"
 
 namespace weft::WEFT_VARIANT {
 namespace {
 
-constexpr int64_t kPixels = 64;          // pixels that a strip of the weight is read for
-constexpr double kTask = 4e6;            // operations of a task, about
-constexpr int64_t kMostTaps = 1024;      // more are refused by the caller
-constexpr int64_t kSmallWeight = 65536;  // elements: a quarter of the second-level cache, and read again for each image
-constexpr int64_t kParts = 8;            // a fixed number: the order of sums does not depend on threads
-constexpr int64_t kBandBytes =
-    24 << 10;  // of image and gradient, which the weight's gradient goes through for each tile
+constexpr int64_t kDepth = 384;         // of a strip of the weight that a tile is summed over at once
+constexpr int64_t kChunk = 96;          // channels of the result that are written together
+constexpr int64_t kCopied = 512 << 10;  // bytes of an image that a task copies, about
+constexpr int64_t kLeastPixels = 64;    // of a block: the weight is read again for each
+constexpr int64_t kTasks = 12;          // at least, where each has kTask operations
+constexpr double kTask = 1e6;
 
 // Pixels of a tile: with one vector each, fewer could not hide how long an addition takes.
 constexpr int tile_of(int vectors) { return vectors == 1 ? 12 : rows_for(vectors); }
 
-// An image's rows in memory with zeros around: (rows, cols) from row `top`, column `left` of the image on.
-void padded(const float* image, int64_t h, int64_t w, int64_t c, int64_t top, int64_t left, int64_t rows, int64_t cols,
-            float* to) {
-  const int64_t first = most<int64_t>(0, -left), last = least(cols, w - left);  // columns within the image
-  for (int64_t r = 0; r < rows; r++, to += cols * c) {
-    const int64_t row = top + r;
-    if (row < 0 || row >= h || first >= last) {
-      clear(to, cols * c);
-      continue;
-    }
-    clear(to, first * c);
-    copy(to + first * c, image + (row * w + left + first) * c, (last - first) * c);
-    clear(to + last * c, (cols - last) * c);
-  }
-}
-
-// A sum over taps: out(pixel) = sum over t of in[pixel + offset[t] ...] (run) times weight (taps * run, channels).
-struct Taps {
-  int64_t count, run;
-  int64_t offset[kMostTaps];
+// Which pixels a phase of a block has: where in the copied image and in the block's result.
+struct Pixels {
+  int64_t count = 0;
+  int64_t from[kMostPixels], to[kMostPixels];
 };
 
+// What is read next comes into cache while something else is computed.
+INLINE void prefetch(const float* next, int64_t count) {
+  constexpr int64_t line = 16;
+  for (int64_t i = 0; i < count; i += line) __builtin_prefetch(next + i, 0, 2);
+}
+
+// out(pixel) = sum over taps [first, last) of in[pixel + offset ...] (run) times weight (taps * run, width), or += if
+// `add`
 template <int VECTORS, bool PART>
-void tiles(const Taps& taps, const float* in, int64_t in_row, int64_t in_col, float* out, int64_t out_row,
-           int64_t out_col, int64_t cols, int64_t begin, int64_t end, const float* weight, int64_t width) {
+void tiles(const Pixels& pixels, const Taps& taps, int64_t first, int64_t last, int64_t run, const float* in,
+           float* out, int64_t ld, const float* weight, int64_t width, bool add) {
   constexpr int kTile = tile_of(VECTORS);
   const Mask mask(width % kLanesF);
-  int64_t y = begin / cols, x = begin % cols;
-  for (int64_t at = begin; at < end; at += kTile) {
-    const int64_t count = least<int64_t>(kTile, end - at);
+  const int64_t size = (last - first) * run * width, ahead = ceil_div(size, pixels.count);  // of the strip's next part
+  for (int64_t at = 0; at < pixels.count; at += kTile) {
+    const int64_t count = least<int64_t>(kTile, pixels.count - at);
+    prefetch(weight + size + at * ahead, ahead * count);
     const float* from[kTile];
     float* to[kTile];
     for (int64_t i = 0; i < kTile; i++) {
-      from[i] = i < count ? in + y * in_row + x * in_col : from[0];
-      to[i] = i < count ? out + y * out_row + x * out_col : nullptr;
-      if (i < count && ++x == cols) x = 0, y++;
+      from[i] = in + pixels.from[at + least(i, count - 1)];
+      to[i] = out + pixels.to[at + least(i, count - 1)] * ld;
     }
     Vec<float> acc[kTile][VECTORS];
-    UNROLL for (int i = 0; i < kTile; i++) { UNROLL for (int j = 0; j < VECTORS; j++) acc[i][j] = VecF{}; }
+    UNROLL for (int i = 0; i < kTile; i++) {
+      UNROLL for (int j = 0; j < VECTORS; j++) acc[i][j] = add ? load<PART>(to[i] + j * kLanesF, mask) : VecF{};
+    }
     const float* b = weight;
-    for (int64_t t = 0; t < taps.count; t++, b += taps.run * width) {
+    for (int64_t t = first; t < last; t++, b += run * width) {
       const float* rows[kTile];
       UNROLL for (int i = 0; i < kTile; i++) rows[i] = from[i] + taps.offset[t];
-      multiply<float, kTile, VECTORS, PART>(acc, taps.run, rows, 1, b, width, mask);
+      multiply<float, kTile, VECTORS, PART>(acc, run, rows, 1, b, width, mask);
     }
     UNROLL for (int i = 0; i < kTile; i++) {
       if (i < count) {
@@ -70,335 +62,286 @@ void tiles(const Taps& taps, const float* in, int64_t in_row, int64_t in_col, fl
   }
 }
 
-// All pixels (rows, cols) and n channels of the result, from an image whose pixels (0, 0) meet. The weight is in strips
-// of columns, each contiguous.
-void sum_taps(const Taps& taps, const float* weight, int64_t n, const float* in, int64_t in_row, int64_t in_col,
-              float* out, int64_t out_row, int64_t out_col, int64_t rows, int64_t cols) {
-  for (int64_t begin = 0; begin < rows * cols; begin += kPixels) {
-    const int64_t end = least(rows * cols, begin + kPixels);
-    for (int64_t j = 0, w; j < n; j += w) {
-      w = strip_width<float>(n - j);
-      const float* b = weight + taps.count * taps.run * j;
-      const auto go = [&](auto f) { f(taps, in, in_row, in_col, out + j, out_row, out_col, cols, begin, end, b, w); };
-      if (w < kLanesF)
-        go(tiles<1, true>);
-      else if (w == kLanesF)
-        go(tiles<1, false>);
-      else if (w == 2 * kLanesF)
-        go(tiles<2, false>);
-      else
-        go(tiles<kMostVectors, false>);
+// One strip of the result's channels, `width` as strip_width says.
+void sum_strip(const Pixels& pixels, const Taps& taps, const float* in, float* out, int64_t ld, const float* weight,
+               int64_t width) {
+  const auto go = [&](int64_t first, int64_t last, int64_t skip, int64_t run) {
+    const float* b = weight + (first * taps.run + skip) * width;
+    const auto with = [&](auto f) {
+      f(pixels, taps, first, last, run, in + skip, out, ld, b, width, first + skip > 0);
+    };
+    if (width < kLanesF)
+      with(tiles<1, true>);
+    else if (width == kLanesF)
+      with(tiles<1, false>);
+    else if (width == 2 * kLanesF)
+      with(tiles<2, false>);
+    else
+      with(tiles<kMostVectors, false>);
+  };
+  if (taps.run > kDepth) {
+    const int64_t part = ceil_div(taps.run, ceil_div(taps.run, kDepth));
+    for (int64_t t = 0; t < taps.count; t++)
+      for (int64_t skip = 0; skip < taps.run; skip += part) go(t, t + 1, skip, least(part, taps.run - skip));
+    return;
+  }
+  const int64_t together = kDepth / most<int64_t>(1, taps.run);
+  for (int64_t t = 0; t < taps.count; t += together) go(t, least(taps.count, t + together), 0, taps.run);
+}
+
+// Each channel by itself: vectors hold one pixel's channels, and `weight` is (taps, channels).
+template <bool PART>
+void sum_each(const Pixels& pixels, const Taps& taps, const float* in, float* out, const float* weight,
+              int64_t channels) {
+  constexpr int kTile = tile_of(1);
+  const Mask mask(channels % kLanesF);
+  for (int64_t at = 0; at < pixels.count; at += kTile) {
+    const int64_t count = least<int64_t>(kTile, pixels.count - at);
+    const float* from[kTile];
+    for (int64_t i = 0; i < kTile; i++) from[i] = in + pixels.from[at + least(i, count - 1)];
+    VecF acc[kTile] = {};
+    const float* b = weight;
+    for (int64_t t = 0; t < taps.count; t++, b += channels) {
+      const VecF row = load<PART>(b, mask);
+      UNROLL for (int i = 0; i < kTile; i++) acc[i] += row * load<PART>(from[i] + taps.offset[t], mask);
+    }
+    UNROLL for (int i = 0; i < kTile; i++) {
+      if (i < count) store<PART>(out + pixels.to[at + i] * channels, acc[i], mask);
     }
   }
 }
 
-// Where rows or columns of the kernel read, along one dim: tap kernel[i] reads at shift[i], ascending.
-struct Line {
-  int64_t count = 0;
-  int64_t kernel[kMostTaps], shift[kMostTaps];
-};
-
-// The taps of a line of the kernel's rows and one of its columns; neighbours that are contiguous in memory are one.
-void set_offsets(const Line& down, const Line& along, int64_t in_row, int64_t c, Taps& taps) {
-  bool contiguous = true;
-  for (int64_t i = 1; i < along.count; i++) contiguous = contiguous && along.shift[i] == along.shift[i - 1] + 1;
-  const int64_t each = contiguous ? least<int64_t>(1, along.count) : along.count;
-  taps.run = contiguous ? along.count * c : c;
-  taps.count = 0;
-  for (int64_t i = 0; i < down.count; i++)
-    for (int64_t j = 0; j < each; j++) taps.offset[taps.count++] = down.shift[i] * in_row + along.shift[j] * c;
-}
-
-Line straight(int64_t kernel, int64_t dilation) {
+// Along one dim, what input pixels phase, phase + stride, ... take from the result's pixels: which taps, and from
+// where, relative to the pixel's number among them.
+Line phase_of(const Dim& s, int64_t phase) {
   Line line;
-  for (int64_t i = 0; i < kernel; i++) line.kernel[line.count] = i, line.shift[line.count++] = i * dilation;
+  for (int64_t i = s.kernel - 1; i >= 0; i--) {
+    const int64_t at = phase + s.start - i * s.dilation;
+    if (at % s.stride == 0) line.kernel[line.count] = i, line.shift[line.count++] = at / s.stride;
+  }
   return line;
 }
 
-// f(first channel, channels) for each strip of n channels
-template <class F>
-void for_strips(const Pool& pool, int64_t n, const F& f) {
-  constexpr int64_t wide = kMostVectors * kLanesF;
-  parallel(pool, ceil_div(n, wide), [&](int64_t task) {
-    for (int64_t j = task * wide, w; j < least(n, (task + 1) * wide); j += w) {
-      w = strip_width<float>(least(n, (task + 1) * wide) - j);
-      f(j, w);
-    }
-  });
+Axis gradient_axis(const Dim& s) {
+  int64_t low = 0, high = 0;
+  for (int64_t phase = 0; phase < s.stride; phase++) {
+    const Line line = phase_of(s, phase);
+    for (int64_t i = 0; i < line.count; i++) low = least(low, line.shift[i]), high = most(high, line.shift[i]);
+  }
+  return {s.out, s.in, ceil_div(s.in, s.stride), s.stride, 1, 1, low, high - low};
 }
 
-// Rows of the result for a task: images alone may be too few.
-int64_t rows_of_task(int64_t rows, double operations_of_row) {
-  const double fit = kTask / most(1.0, operations_of_row);
-  return most<int64_t>(1, fit < static_cast<double>(rows) ? static_cast<int64_t>(fit) : rows);
+// A convolution, or the gradient of its input.
+struct Sums {
+  Conv s;
+  bool backward, depthwise;
+  Axis down, across;
+  int64_t read, written;  // channels of a group
+  int64_t taps, deep;     // of the kernel's plane; channels times planes
+
+  Sums(const Conv& conv, bool backward)
+      : s(flattened(conv)),
+        backward(backward),
+        depthwise(is_depthwise(s)),
+        down(backward ? gradient_axis(s.h) : forward_axis(s.h)),
+        across(backward ? gradient_axis(s.w) : forward_axis(s.w)),
+        read(backward ? s.o : s.c),
+        written(backward ? s.c : s.o),
+        taps(s.h.kernel * s.w.kernel),
+        deep(read * s.d.kernel) {}
+
+  int64_t images() const { return s.n * slices(); }
+  int64_t slices() const { return backward ? s.d.in : s.d.out; }
+  int64_t phases() const { return down.phases * across.phases; }
+
+  static Line line_of(const Dim& dim, const Axis& axis, int64_t phase, bool backward) {
+    Line line = backward ? phase_of(dim, phase) : straight(dim);
+    for (int64_t i = 0; backward && i < line.count; i++) line.shift[i] -= axis.start;
+    return line;
+  }
+  Line rows_of(int64_t phase) const { return line_of(s.h, down, phase / across.phases, backward); }
+  Line cols_of(int64_t phase) const { return line_of(s.w, across, phase % across.phases, backward); }
+
+  // Groups that are computed together: all lanes of a vector, where each channel is one.
+  int64_t together() const { return depthwise ? kLanesF : 1; }
+  int64_t bundles() const { return ceil_div(s.groups, together()); }
+};
+
+// Where the weight's taps lie when it is in order: by phases, each in strips of (taps, deep, width).
+struct Place {
+  int64_t before, depth, row;
+};
+
+void place_taps(const Sums& sums, Place* places) {
+  int64_t before = 0;
+  for (int64_t phase = 0; phase < sums.phases(); phase++) {
+    const Line rows = sums.rows_of(phase), cols = sums.cols_of(phase);
+    const int64_t depth = rows.count * cols.count * sums.deep;
+    for (int64_t i = 0; i < rows.count; i++)
+      for (int64_t j = 0; j < cols.count; j++)
+        places[rows.kernel[i] * sums.s.w.kernel + cols.kernel[j]] = {before, depth, (i * cols.count + j) * sums.deep};
+    before += depth;
+  }
+}
+
+// One strip of a group's weight: channels [first, first + width) of what is written.
+void pack_strip(const Sums& sums, const Place* places, const float* weight, int64_t first, int64_t width, float* to) {
+  const int64_t taps = sums.taps, planes = sums.s.d.kernel;
+  const auto at = [&](int64_t row, int64_t channel) {  // row of (channels, taps), which a channel begins
+    const auto count = static_cast<uint32_t>(taps), of = static_cast<uint32_t>(row);  // they divide faster
+    const Place& p = places[of % count];
+    return to + p.before * sums.written + first * p.depth + (p.row + channel + of / count) * width;
+  };
+  if (!sums.backward) {
+    transpose_rows(
+        width, sums.deep * taps, 1, [&](int64_t i) { return weight + (first + i) * sums.deep * taps; },
+        [&](int64_t j) { return at(j, 0); });
+    return;
+  }
+  for (int64_t o = 0; o < sums.read; o++) {
+    const float* from = weight + (o * sums.written + first) * planes * taps;
+    if (planes * taps == 1)
+      copy(at(0, o), from, width);
+    else
+      transpose_rows(
+          width, planes * taps, 1, [&](int64_t i) { return from + i * planes * taps; },
+          [&](int64_t j) { return at(j, o * planes); });
+  }
+}
+
+// The weight in the order in which it is read.
+const float* packed_weight(const Pool& pool, const Sums& sums, const float* weight) {
+  auto* places = scratch_of<Place>(3, sums.taps);
+  place_taps(sums, places);
+  const int64_t size = sums.deep * sums.taps * sums.written;
+  float* packed = scratch_of<float>(2, sums.s.groups * size);
+  if (sums.depthwise) {
+    for (int64_t g = 0; g < sums.s.groups; g += kLanesF) {
+      const int64_t channels = least<int64_t>(kLanesF, sums.s.groups - g);
+      transpose_rows(
+          channels, sums.taps, 1, [&](int64_t i) { return weight + (g + i) * sums.taps; },
+          [&](int64_t j) { return packed + g * sums.taps + (places[j].before + places[j].row) * channels; });
+    }
+    return packed;
+  }
+  const int64_t chunks = ceil_div(sums.written, kChunk);
+  parallel(pool, sums.s.groups * chunks, [&](int64_t task) {
+    const int64_t first = task % chunks * kChunk, end = least(sums.written, first + kChunk), at = task / chunks * size;
+    for (int64_t j = first, w; j < end; j += w) {
+      w = strip_width<float>(end - j);
+      pack_strip(sums, places, weight + at, j, w, packed + at);
+    }
+  });
+  return packed;
+}
+
+// A part of the result in cache, channels last.
+struct Out {
+  int64_t row, rows, col, cols;
+
+  Out(const Axis& down, const Axis& across, const Block& b) {
+    row = b.row * down.phases, rows = least(down.out, (b.row + b.rows) * down.phases) - row;
+    col = b.col * across.phases, cols = least(across.out, (b.col + b.cols) * across.phases) - col;
+  }
+};
+
+void list_pixels(const Sums& sums, const Block& b, const Out& out, int64_t phase, int64_t each, int64_t in_row,
+                 int64_t channels, Pixels& pixels) {
+  const int64_t first_row = phase / sums.across.phases, first_col = phase % sums.across.phases;
+  pixels.count = 0;
+  for (int64_t n = 0; n < b.images; n++)
+    for (int64_t y = first_row, r = 0; y < out.rows; y += sums.down.phases, r += sums.down.pitch)
+      for (int64_t x = first_col, q = 0; x < out.cols; x += sums.across.phases, q += sums.across.pitch) {
+        pixels.from[pixels.count] = n * each + r * in_row + q * channels;
+        pixels.to[pixels.count++] = (n * out.rows + y) * out.cols + x;
+      }
+}
+
+// The block's result (images, rows, cols, width) to its places in y, from channel `first` on.
+void write(const Sums& sums, const Block& b, const Out& out, const float* from, int64_t width, int64_t first,
+           float* y) {
+  const int64_t plane = sums.down.out * sums.across.out, slices = sums.slices();
+  const bool whole = out.cols == sums.across.out;  // rows follow each other
+  const int64_t runs = whole ? 1 : out.rows, length = whole ? out.rows * out.cols : out.cols;
+  for (int64_t n = b.image; n < b.image + b.images; n++)
+    for (int64_t r = 0; r < runs; r++, from += length * width) {
+      const int64_t channel = n / slices * sums.s.groups * sums.written + first, z = n % slices;
+      float* to = y + (channel * slices + z) * plane + (out.row + r) * sums.across.out + out.col;
+      transpose_cols(
+          length, width, [&](int64_t i) { return from + i * width; },
+          [&](int64_t j) { return to + j * slices * plane; });
+    }
+}
+
+void compute(const Pool& pool, const Sums& sums, const float* x, const float* weight, float* y) {
+  const Axis &down = sums.down, &across = sums.across;
+  const Conv& s = sums.s;
+  const Stack stack{x, s.groups * sums.read, sums.backward ? s.d.out : s.d.in, down.in, across.in, s.d, sums.backward};
+  const int64_t cells = sums.images() * down.cells * across.cells, phases = sums.phases();
+  const int64_t channels = sums.depthwise ? kLanesF : sums.deep;
+  const int64_t chunks = sums.depthwise ? 1 : ceil_div(sums.written, kChunk);
+  const double operations = 2.0 * static_cast<double>(cells) * static_cast<double>(sums.deep * sums.taps) *
+                            static_cast<double>(s.groups * sums.written);
+  const int64_t tasks =
+      most<int64_t>(1, operations < kTasks * kTask ? static_cast<int64_t>(operations / kTask) : kTasks);
+  int64_t pixels = least(kMostPixels, most(kLeastPixels, kCopied / 4 / (down.pitch * across.pitch * channels)));
+  const auto cut_in = [&](int64_t count) {
+    return Cut(sums.images(), down.cells, across.cells, most<int64_t>(1, count / phases));
+  };
+  while (pixels > kLeastPixels && cut_in(pixels).count() * sums.bundles() * chunks < tasks) pixels /= 2;
+  const Cut cut = cut_in(pixels);
+  const int64_t blocks = cut.count() * sums.bundles(), split = least(chunks, ceil_div(tasks, blocks));
+  const float* packed = packed_weight(pool, sums, weight);
+  parallel(pool, blocks * split, [&](int64_t task) {
+    const int64_t bundle = task / split / cut.count(), group = bundle * sums.together();
+    const int64_t lanes = least(sums.together(), s.groups - group), read = sums.deep * lanes;
+    const Block b(cut, task / split % cut.count());
+    const Out out(down, across, b);
+    const int64_t rows = down.positions(b.rows), cols = across.positions(b.cols), each = rows * cols * read;
+    float* in = scratch_of<float>(0, b.images * each);
+    for (int64_t i = 0; i < b.images; i++)
+      stack.copy_to(in + i * each, b.image + i, group * sums.read, sums.read * lanes, down, b.row * down.pitch, rows,
+                    across, b.col * across.pitch, cols);
+    const int64_t begin = task % split * chunks / split, end = (task % split + 1) * chunks / split;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+      const int64_t first = chunk * kChunk, width = sums.depthwise ? lanes : least(kChunk, sums.written - first);
+      float* result = scratch_of<float>(1, b.images * out.rows * out.cols * width);
+      const float* own = packed + group * sums.deep * sums.taps * sums.written;
+      for (int64_t phase = 0; phase < phases; phase++) {
+        const Taps taps(sums.rows_of(phase), sums.cols_of(phase), cols, read, !sums.depthwise);
+        Pixels pixels;
+        list_pixels(sums, b, out, phase, each, cols * read, read, pixels);
+        if (!taps.depth())
+          for (int64_t i = 0; i < pixels.count; i++) clear(result + pixels.to[i] * width, width);
+        else if (!sums.depthwise)
+          for (int64_t j = 0, w; j < width; j += w) {
+            w = strip_width<float>(width - j);
+            sum_strip(pixels, taps, in, result + j, width, own + (first + j) * taps.depth(), w);
+          }
+        else if (lanes == kLanesF)
+          sum_each<false>(pixels, taps, in, result, own, lanes);
+        else
+          sum_each<true>(pixels, taps, in, result, own, lanes);
+        own += taps.depth() * (sums.depthwise ? 1 : sums.written);
+      }
+      write(sums, b, out, result, width, group * sums.written + first, y);
+    }
+  });
 }
 
 }  // namespace
 
 void conv(const Pool& pool, const Conv& s, const float* x, const float* weight, float* y) {
-  const int64_t depth = s.kh * s.kw * s.c;
-  if (!depth) return clear(y, s.n * s.oh * s.ow * s.o);
-  if (!s.n || !s.o || !s.oh || !s.ow) return;
-  const int64_t span = (s.kh - 1) * s.dilation_h + 1;  // rows that a kernel covers
-  const int64_t tall = (s.oh - 1) * s.stride_h + span;
-  const int64_t cols = (s.ow - 1) * s.stride_w + (s.kw - 1) * s.dilation_w + 1;
-  const bool as_is = s.top == 0 && s.left == 0 && cols <= s.w && tall <= s.h;
-  const int64_t in_row = (as_is ? s.w : cols) * s.c;
-  Taps taps;
-  set_offsets(straight(s.kh, s.dilation_h), straight(s.kw, s.dilation_w), in_row, s.c, taps);
-  const auto pack = [&](int64_t j, int64_t w, float* to) {
-    for (int64_t p = 0; p < depth; p++) copy(to + p * w, weight + p * s.o + j, w);
-  };
-  const auto image = [&](int64_t n) { return x + n * s.h * s.w * s.c; };
-  if (depth * s.o > kSmallWeight && s.n * tall * in_row <= depth * s.o) {  // a strip of the weight meets all images
-    float* copied = as_is ? nullptr : scratch_of<float>(3, s.n * tall * in_row);
-    if (!as_is)
-      parallel(pool, s.n, [&](int64_t n) {
-        padded(image(n), s.h, s.w, s.c, -s.top, -s.left, tall, cols, copied + n * tall * in_row);
-      });
-    for_strips(pool, s.o, [&](int64_t j, int64_t w) {
-      float* strip = scratch_of<float>(2, depth * w);
-      pack(j, w, strip);
-      for (int64_t n = 0; n < s.n; n++)
-        sum_taps(taps, strip, w, as_is ? image(n) : copied + n * tall * in_row, s.stride_h * in_row, s.stride_w * s.c,
-                 y + n * s.oh * s.ow * s.o + j, s.ow * s.o, s.o, s.oh, s.ow);
-    });
-    return;
-  }
-  float* packed = scratch_of<float>(2, depth * s.o);
-  for (int64_t j = 0, w; j < s.o; j += w) {
-    w = strip_width<float>(s.o - j);
-    pack(j, w, packed + j * depth);
-  }
-  const int64_t rows = rows_of_task(s.oh, 2.0 * static_cast<double>(s.ow * s.o) * static_cast<double>(depth));
-  const int64_t parts = ceil_div(s.oh, rows);
-  parallel(pool, s.n * parts, [&](int64_t task) {
-    const int64_t first = task % parts * rows, count = least(rows, s.oh - first), n = task / parts;
-    const float* in = image(n) + first * s.stride_h * s.w * s.c;
-    if (!as_is) {
-      const int64_t high = (count - 1) * s.stride_h + span;
-      float* copied = scratch_of<float>(0, high * in_row);
-      padded(image(n), s.h, s.w, s.c, first * s.stride_h - s.top, -s.left, high, cols, copied);
-      in = copied;
-    }
-    sum_taps(taps, packed, s.o, in, s.stride_h * in_row, s.stride_w * s.c, y + (n * s.oh + first) * s.ow * s.o,
-             s.ow * s.o, s.o, count, s.ow);
-  });
+  const int64_t size = s.n * s.groups * s.o * s.d.out * s.h.out * s.w.out;
+  if (!s.c) return clear(y, size);
+  if (size) compute(pool, Sums(s, false), x, weight, y);
 }
 
-namespace {
-
-// Along one dim, what input pixels phase, phase + stride, ... take from the result's pixels: which taps, and from
-// where, relative to the pixel's number among them.
-Line phase_of(int64_t kernel, int64_t dilation, int64_t stride, int64_t start, int64_t phase) {
-  Line line;
-  for (int64_t i = kernel - 1; i >= 0; i--) {
-    const int64_t at = phase + start - i * dilation;
-    if (at % stride == 0) line.kernel[line.count] = i, line.shift[line.count++] = at / stride;
-  }
-  return line;
-}
-
-struct Range {
-  int64_t low = 0, high = 0;
-};
-// The pixels of the result that some phase reads, beyond its own number, along one dim.
-Range reach(int64_t kernel, int64_t dilation, int64_t stride, int64_t start) {
-  Range r;
-  for (int64_t phase = 0; phase < stride; phase++) {
-    const Line line = phase_of(kernel, dilation, stride, start, phase);
-    for (int64_t i = 0; i < line.count; i++) r.low = least(r.low, line.shift[i]), r.high = most(r.high, line.shift[i]);
-  }
-  return r;
-}
-
-}  // namespace
-
-// With a stride, the pixels of the input fall into stride_h x stride_w phases, each of which has its own taps.
+// With a stride, the pixels of the input fall into phases, each of which has its own taps.
 void conv_input_gradient(const Pool& pool, const Conv& s, const float* dy, const float* weight, float* dx) {
-  const int64_t phases = s.stride_h * s.stride_w, depth = s.kh * s.kw * s.o;
-  if (!depth || !s.oh || !s.ow) return clear(dx, s.n * s.h * s.w * s.c);
-  if (!s.n || !s.h || !s.w || !s.c) return;
-  const Range down = reach(s.kh, s.dilation_h, s.stride_h, s.top),
-              along = reach(s.kw, s.dilation_w, s.stride_w, s.left);
-  const int64_t high = ceil_div(s.h, s.stride_h), wide = ceil_div(s.w, s.stride_w);
-  const int64_t cols = wide + along.high - along.low, in_row = cols * s.o, tall = high + down.high - down.low;
-  struct Phase {
-    Line rows, columns;
-    Taps taps;
-    int64_t before;  // rows of the packed weight
-  };
-  auto* all = scratch_of<Phase>(3, phases);
-  int64_t used = 0;
-  for (int64_t f = 0; f < phases; f++) {
-    Phase& phase = all[f];
-    phase.rows = phase_of(s.kh, s.dilation_h, s.stride_h, s.top, f / s.stride_w);
-    phase.columns = phase_of(s.kw, s.dilation_w, s.stride_w, s.left, f % s.stride_w);
-    for (int64_t i = 0; i < phase.rows.count; i++) phase.rows.shift[i] -= down.low;
-    for (int64_t i = 0; i < phase.columns.count; i++) phase.columns.shift[i] -= along.low;
-    set_offsets(phase.rows, phase.columns, in_row, s.o, phase.taps);
-    phase.before = used;
-    used += phase.rows.count * phase.columns.count * s.o;
-  }
-  // The weight for w channels from j on, transposed: (taps, o, w).
-  const auto pack = [&](const Phase& phase, int64_t j, int64_t w, float* to) {
-    for (int64_t p = 0; p < phase.rows.count; p++)
-      for (int64_t q = 0; q < phase.columns.count; q++, to += s.o * w)
-        transpose(w, s.o, weight + ((phase.rows.kernel[p] * s.kw + phase.columns.kernel[q]) * s.c + j) * s.o, s.o, to,
-                  w);
-  };
-  // Channels [j, j + w) of the input's rows from first * stride on, count of each phase; `strip` is where they start.
-  const auto phase_sum = [&](int64_t f, const float* strip, int64_t j, int64_t w, const float* in, int64_t n,
-                             int64_t first, int64_t count) {
-    const int64_t y = first * s.stride_h + f / s.stride_w, x = f % s.stride_w;
-    const int64_t end = least(s.h, (first + count) * s.stride_h);
-    if (y < end && x < s.w)
-      sum_taps(all[f].taps, strip, w, in, in_row, s.o, dx + ((n * s.h + y) * s.w + x) * s.c + j, s.stride_h * s.w * s.c,
-               s.stride_w * s.c, ceil_div(end - y, s.stride_h), ceil_div(s.w - x, s.stride_w));
-  };
-  const auto pad = [&](int64_t n, int64_t first, int64_t rows, float* to) {
-    padded(dy + n * s.oh * s.ow * s.o, s.oh, s.ow, s.o, first + down.low, along.low, rows, cols, to);
-  };
-  if (depth * s.c > kSmallWeight && s.n * tall * in_row <= depth * s.c) {  // as in `conv`
-    float* copied = scratch_of<float>(4, s.n * tall * in_row);
-    parallel(pool, s.n, [&](int64_t n) { pad(n, 0, tall, copied + n * tall * in_row); });
-    for_strips(pool, s.c, [&](int64_t j, int64_t w) {
-      for (int64_t f = 0; f < phases; f++) {
-        float* strip = scratch_of<float>(2, depth * w);
-        pack(all[f], j, w, strip);
-        for (int64_t n = 0; n < s.n; n++) phase_sum(f, strip, j, w, copied + n * tall * in_row, n, 0, high);
-      }
-    });
-    return;
-  }
-  float* packed = scratch_of<float>(2, depth * s.c);
-  for (int64_t f = 0; f < phases; f++) {
-    const int64_t k = all[f].rows.count * all[f].columns.count * s.o;
-    for (int64_t j = 0, w; j < s.c; j += w) {
-      w = strip_width<float>(s.c - j);
-      pack(all[f], j, w, packed + all[f].before * s.c + j * k);
-    }
-  }
-  const int64_t rows = rows_of_task(high, 2.0 * static_cast<double>(s.w * s.c) * static_cast<double>(depth));
-  const int64_t parts = ceil_div(high, rows);
-  parallel(pool, s.n * parts, [&](int64_t task) {
-    const int64_t first = task % parts * rows, count = least(rows, high - first), n = task / parts;
-    const int64_t reached = count + down.high - down.low;
-    float* in = scratch_of<float>(0, reached * in_row);
-    pad(n, first, reached, in);
-    for (int64_t f = 0; f < phases; f++) phase_sum(f, packed + all[f].before * s.c, 0, s.c, in, n, first, count);
-  });
-}
-
-namespace {
-
-// Images and their gradients of the result, of which a part of the rows is summed over.
-struct Pixels {
-  int64_t images, in_image, in_row, in_col;  // of the image with zeros around
-  int64_t dy_image, rows, cols, n;           // of the gradient
-};
-
-// dw (m, width) += sum over pixels; `in` is at the first of m contiguous elements of the image
-template <int VECTORS, bool PART>
-void gradient_tiles(const Pixels& s, int64_t m, const float* in, const float* dy, float* dw, Mask mask) {
-  constexpr int kTile = tile_of(VECTORS);
-  for (int64_t i = 0; i < m; i += kTile) {
-    const int64_t count = least<int64_t>(kTile, m - i);
-    Vec<float> acc[kTile][VECTORS];
-    UNROLL for (int r = 0; r < kTile; r++) {
-      UNROLL for (int j = 0; j < VECTORS; j++) acc[r][j] =
-          r < count ? load<PART>(dw + (i + r) * s.n + j * kLanesF, mask) : VecF{};
-    }
-    for (int64_t n = 0; n < s.images; n++)
-      for (int64_t y = 0; y < s.rows; y++) {
-        const float* from[kTile];
-        UNROLL for (int r = 0; r < kTile; r++) from[r] = in + n * s.in_image + y * s.in_row + i + (r < count ? r : 0);
-        multiply<float, kTile, VECTORS, PART>(acc, s.cols, from, s.in_col, dy + n * s.dy_image + y * s.cols * s.n, s.n,
-                                              mask);
-      }
-    UNROLL for (int r = 0; r < kTile; r++) {
-      if (r < count) {
-        UNROLL for (int j = 0; j < VECTORS; j++) store<PART>(dw + (i + r) * s.n + j * kLanesF, acc[r][j], mask);
-      }
-    }
-  }
-}
-
-// What images add to the gradient of one row of the kernel, for the result's channels [begin, end); `in` are the images
-// with zeros around. One image goes in bands of rows, so that a band stays in cache for all tiles.
-void add_gradient(const Conv& s, int64_t kernel_row, int64_t begin, int64_t end, int64_t images, const float* in,
-                  int64_t in_image, int64_t in_row, const float* dy, float* dw) {
-  const bool contiguous = s.dilation_w == 1 || s.kw == 1;
-  const int64_t m = contiguous ? s.kw * s.c : s.c, runs = contiguous ? 1 : s.kw;
-  const int64_t row_bytes = 4 * (s.ow * s.o + s.stride_h * in_row);
-  const int64_t band = images > 1 ? s.oh : most<int64_t>(1, kBandBytes / most<int64_t>(1, row_bytes));
-  for (int64_t first = 0; first < s.oh; first += band) {
-    const Pixels pixels{
-        images, in_image, s.stride_h * in_row, s.stride_w * s.c, s.oh * s.ow * s.o, least(band, s.oh - first),
-        s.ow,   s.o};
-    for (int64_t t = 0; t < runs; t++) {
-      const float* from = in + (first * s.stride_h + kernel_row * s.dilation_h) * in_row + t * s.dilation_w * s.c;
-      for (int64_t j = begin, w; j < end; j += w) {
-        w = strip_width<float>(end - j);
-        const Mask mask(w % kLanesF);
-        const float* g = dy + first * s.ow * s.o + j;
-        float* to = dw + (kernel_row * s.kw + t) * s.c * s.o + j;
-        if (w < kLanesF)
-          gradient_tiles<1, true>(pixels, m, from, g, to, mask);
-        else if (w == kLanesF)
-          gradient_tiles<1, false>(pixels, m, from, g, to, mask);
-        else if (w == 2 * kLanesF)
-          gradient_tiles<2, false>(pixels, m, from, g, to, mask);
-        else
-          gradient_tiles<kMostVectors, false>(pixels, m, from, g, to, mask);
-      }
-    }
-  }
-}
-
-}  // namespace
-
-// A small weight's gradient is summed over parts of the batch, each a task; a large one's is shared out by its rows.
-void conv_weight_gradient(const Pool& pool, const Conv& s, const float* x, const float* dy, float* dw) {
-  const int64_t size = s.kh * s.kw * s.c * s.o;
-  const int64_t tall = (s.oh - 1) * s.stride_h + (s.kh - 1) * s.dilation_h + 1;
-  const int64_t cols = (s.ow - 1) * s.stride_w + (s.kw - 1) * s.dilation_w + 1, in_row = cols * s.c;
-  if (!size) return;
-  if (!s.oh || !s.ow || !s.n) return clear(dw, size);
-  const auto pad = [&](int64_t n, float* to) {
-    padded(x + n * s.h * s.w * s.c, s.h, s.w, s.c, -s.top, -s.left, tall, cols, to);
-  };
-  const int64_t image = s.oh * s.ow * s.o;
-  if (size <= kSmallWeight) {
-    const int64_t parts = least(kParts, s.n);
-    float* sums = scratch_of<float>(2, parts * size);
-    parallel(pool, parts, [&](int64_t part) {
-      float *own = sums + part * size, *in = scratch_of<float>(0, tall * in_row);
-      clear(own, size);
-      for (int64_t n = part * s.n / parts; n < (part + 1) * s.n / parts; n++) {
-        pad(n, in);
-        for (int64_t r = 0; r < s.kh; r++) add_gradient(s, r, 0, s.o, 1, in, 0, in_row, dy + n * image, own);
-      }
-    });
-    for (int64_t i = 0; i < size; i++) {
-      float total = sums[i];
-      for (int64_t part = 1; part < parts; part++) total += sums[part * size + i];
-      dw[i] = total;
-    }
-    return;
-  }
-  float* images = scratch_of<float>(2, s.n * tall * in_row);
-  parallel(pool, s.n, [&](int64_t n) { pad(n, images + n * tall * in_row); });
-  clear(dw, size);
-  // The sum over all images of a tile stays in registers where images are small.
-  const bool small = s.n * (tall * in_row + image) <= size;
-  const int64_t together = small ? s.n : 1;
-  parallel(pool, s.kh * ceil_div(s.o, kMostVectors * kLanesF), [&](int64_t task) {
-    const int64_t row = task % s.kh, first = task / s.kh * kMostVectors * kLanesF;
-    for (int64_t n = 0; n < s.n; n += together)
-      add_gradient(s, row, first, least(s.o, first + kMostVectors * kLanesF), together, images + n * tall * in_row,
-                   tall * in_row, in_row, dy + n * image, dw);
-  });
+  const int64_t size = s.n * s.groups * s.c * s.d.in * s.h.in * s.w.in;
+  if (!s.o || !s.d.out || !s.h.out || !s.w.out) return clear(dx, size);
+  if (size) compute(pool, Sums(s, true), dy, weight, dx);
 }
 
 }  // namespace weft::WEFT_VARIANT

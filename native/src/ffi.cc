@@ -166,10 +166,16 @@ ffi::Error biased_product(ffi::ThreadPool threads, bool ta, bool tb, ffi::Buffer
   return product<T>(threads, ta, tb, a, b, bias.untyped_data(), c);
 }
 
-// Sizes in PyTorch's order (n, c, h, w) and (o, c, kh, kw): only the arrays in memory are channels-last.
+// Of one to three spatial dims; those that are missing have one element.
 Conv conv_sizes(Ints x, Ints w, Ints y, Ints stride, Ints dilation, Ints start) {
-  return {x[0], x[2],      x[3],      x[1],        w[0],        w[2],     w[3],    y[2],
-          y[3], stride[0], stride[1], dilation[0], dilation[1], start[0], start[1]};
+  const size_t dims = x.size() - 2;
+  const auto dim = [&](size_t at) -> Dim {
+    if (at < 3 - dims) return {1, 1, 1, 1, 1, 0};
+    const size_t i = at - (3 - dims);
+    return {x[i + 2], w[i + 2], y[i + 2], stride[i], dilation[i], start[i]};
+  };
+  const int64_t groups = w[1] ? x[1] / w[1] : 1;
+  return {x[0], groups, w[1], w[0] / groups, dim(0), dim(1), dim(2)};
 }
 ffi::Error conv(ffi::ThreadPool threads, Ints stride, Ints dilation, Ints start, Floats x, Floats w, FloatsOut y) {
   const Conv c = conv_sizes(x.dimensions(), w.dimensions(), y->dimensions(), stride, dilation, start);

@@ -26,11 +26,17 @@ struct Product {
   void* c;
 };
 
-// A 2-D convolution, channels-last: x (n, h, w, c), weight (kh, kw, c, o), y (n, oh, ow, o). `top` and `left` are the
-// padding at the start; that at the end follows from the sizes.
+// One dim of a convolution: sizes of the image, the kernel and the result, and the padding at the start; that at the
+// end follows from the sizes.
+struct Dim {
+  int64_t in, kernel, out, stride, dilation, start;
+};
+
+// A convolution of `groups` times c channels to as many times o: x (n, groups, c, d.in, h.in, w.in), weight (groups, o,
+// c, d.kernel, h.kernel, w.kernel), y (n, groups, o, d.out, h.out, w.out).
 struct Conv {
-  int64_t n, h, w, c, o, kh, kw, oh, ow;
-  int64_t stride_h, stride_w, dilation_h, dilation_w, top, left;
+  int64_t n, groups, c, o;
+  Dim d, h, w;
 };
 
 // q (batch, heads, queries, features), k (batch, kv_heads, keys, features), v (batch, kv_heads, keys, value_features),

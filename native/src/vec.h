@@ -210,6 +210,8 @@ INLINE void multiply(Vec<T> (&c)[ROWS][VECTORS], int64_t k, const T* const (&a)[
                      int64_t ldb, Mask mask) {
   static_assert(!PART || VECTORS == 1);
   for (int64_t p = 0, at = 0; p < k; p++, at += cs, b += ldb) {
+    // One index for all rows: with a pointer for each, g++ has been seen to keep a vector of `b` in memory.
+    if constexpr (ROWS <= 8) __asm__("" : "+r"(at));
     Vec<T> row[VECTORS];
     UNROLL for (int j = 0; j < VECTORS; j++) row[j] = load<PART>(b + j * kLanes<T>, mask);
     if constexpr (AHEAD > 0) __builtin_prefetch(a[0] + at + AHEAD * cs);

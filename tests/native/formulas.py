@@ -19,31 +19,50 @@ def close(result, expected, eps=3e-5):
     np.testing.assert_allclose(result[finite], expected[finite], rtol=0, atol=bound)
 
 
-def _windows(x, kernel, strides, padding, dilation):
-    """A view of the padded input, (n, c, oh, ow, kh, kw), and the padded input."""
+def _taps(x, kernel, strides, padding, dilation):
+    """For each tap of the kernel, its index and a view of the padded input, (n, c, …); and the padded input."""
     x = np.pad(x, ((0, 0), (0, 0), *padding))
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    if any(size < span for size, span in zip(x.shape[2:], spans, strict=True)):
-        return np.zeros((*x.shape[:2], 0, 0, *kernel)), x
-    view = np.lib.stride_tricks.sliding_window_view(x, spans, (2, 3), writeable=True)
-    return view[:, :, :: strides[0], :: strides[1], :: dilation[0], :: dilation[1]], x
+    counts = [max(0, (size - span) // s + 1) for size, span, s in zip(x.shape[2:], spans, strides, strict=True)]
+    taps = []
+    for tap in np.ndindex(*kernel):
+        starts = [i * d for i, d in zip(tap, dilation, strict=True)]
+        ends = [a + max(0, (c - 1) * s + 1) if c else a for a, c, s in zip(starts, counts, strides, strict=True)]
+        view = tuple(slice(a, b, s) for a, b, s in zip(starts, ends, strides, strict=True))
+        taps.append(((slice(None), slice(None), *tap), x[(slice(None), slice(None), *view)]))
+    return taps, x
+
+
+def _grouped(x, groups, axis):
+    """The dim of channels as (groups, channels of each)."""
+    each = x.shape[axis] // groups
+    return x.reshape(*x.shape[:axis], groups, each, *x.shape[axis + 1 :])
 
 
 def conv(x, w, *windows):
-    return np.einsum("nchwij,ocij->nohw", _windows(x, w.shape[2:], *windows)[0], w)
+    groups = x.shape[1] // w.shape[1] if w.shape[1] else 1
+    y = 0.0
+    for tap, part in _taps(x, w.shape[2:], *windows)[0]:
+        y = y + np.einsum("ngc...,goc->ngo...", _grouped(part, groups, 1), _grouped(w[tap], groups, 0))
+    return y.reshape(y.shape[0], w.shape[0], *y.shape[3:])
 
 
 def conv_input_gradient(g, w, x_shape, strides, padding, dilation):
-    view, padded = _windows(np.zeros(x_shape), w.shape[2:], strides, padding, dilation)
-    for i in range(w.shape[2]):
-        for j in range(w.shape[3]):
-            view[..., i, j] += np.einsum("nohw,oc->nchw", g, w[:, :, i, j])
-    (top, _), (left, _) = padding
-    return padded[:, :, top : top + x_shape[2], left : left + x_shape[3]]
+    groups = x_shape[1] // w.shape[1] if w.shape[1] else 1
+    taps, padded = _taps(np.zeros(x_shape), w.shape[2:], strides, padding, dilation)
+    for tap, part in taps:
+        part += np.einsum("ngo...,goc->ngc...", _grouped(g, groups, 1), _grouped(w[tap], groups, 0)).reshape(part.shape)
+    inner = tuple(slice(a, a + size) for (a, _), size in zip(padding, x_shape[2:], strict=True))
+    return padded[(slice(None), slice(None), *inner)]
 
 
 def conv_weight_gradient(g, x, w_shape, *windows):
-    return np.einsum("nchwij,nohw->ocij", _windows(x, w_shape[2:], *windows)[0], g)
+    groups = x.shape[1] // w_shape[1] if w_shape[1] else 1
+    dw, letters = np.zeros(w_shape), "xyz"[: x.ndim - 2]
+    for tap, part in _taps(x, w_shape[2:], *windows)[0]:
+        each = np.einsum(f"ngc{letters},ngo{letters}->goc", _grouped(part, groups, 1), _grouped(g, groups, 1))
+        dw[tap] = each.reshape(w_shape[:2])
+    return dw
 
 
 def _by_channel(vector, ndim):

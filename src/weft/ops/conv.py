@@ -14,8 +14,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
-from weft.ops._kernels.conv import CONV2D
-from weft.ops._native import Native
+from weft.ops._kernels.conv import CONV, CONV_TRANSPOSE
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
@@ -210,7 +209,7 @@ def _dims(n: int, transposed: bool) -> Any:
     return rule
 
 
-def _rows(n: int, *native: Native) -> tuple[OpDef, OpDef]:
+def _rows(n: int) -> tuple[OpDef, OpDef]:
     """The convolution over `n` spatial dims and its transpose."""
 
     def conv(
@@ -240,13 +239,15 @@ def _rows(n: int, *native: Native) -> tuple[OpDef, OpDef]:
 
     make = {"grad_name": "Convolution", "partial": "sum", "addend": "bias", "method": False, "also": "nn.functional"}
     return (
-        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, native=native, **make)(conv),
-        defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, **make)(conv_transpose),
+        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, native=[CONV], **make)(conv),
+        defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, native=[CONV_TRANSPOSE], **make)(
+            conv_transpose
+        ),
     )
 
 
 conv1d, conv_transpose1d = _rows(1)
-conv2d, conv_transpose2d = _rows(2, CONV2D)
+conv2d, conv_transpose2d = _rows(2)
 conv3d, conv_transpose3d = _rows(3)
 
 
