@@ -3,9 +3,9 @@
     python tools/native.py [--sanitize] [--output FILE]
     python tools/native.py --tidy
 
-The kernels are compiled for AVX2 and for AVX-512, those for bfloat16 for AMX, into one library that chooses when it is
-loaded. `--sanitize` builds one that stops at wrong addresses and undefined behaviour; a process has to preload the
-compiler's libasan to load it.
+The kernels are compiled for AVX2 and for AVX-512, those for bfloat16 for what AVX-512 has for it and for AMX, into one
+library that chooses when it is loaded. `--sanitize` builds one that stops at wrong addresses and undefined behaviour; a
+process has to preload the compiler's libasan to load it.
 `--tidy` builds nothing, and shows what clang-tidy finds.
 """
 
@@ -26,12 +26,15 @@ import jax.ffi
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
 KERNELS = ("product", "conv", "conv_weight", "channels", "attention", "recurrent")
+BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512")
+AVX512_BF16 = (*AVX512, "-mavx512bf16")
 VARIANTS = {
     "avx2": (KERNELS, AVX2),
     "avx512": (KERNELS, AVX512),
-    "amx": (("product_bf16",), (*AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16")),
+    "avx512_bf16": (BF16_KERNELS, AVX512_BF16),
+    "amx": (BF16_KERNELS, (*AVX512_BF16, "-mamx-tile", "-mamx-bf16")),
 }
 FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"),

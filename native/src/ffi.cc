@@ -27,7 +27,7 @@ constexpr int kNone = 0, kAvx2 = 2, kAvx512 = 512;
 int best_variant() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return kNone;
-  const char* most = std::getenv("WEFT_NATIVE_VARIANT");  // "avx2" uses that also where there is more, for tests
+  const char* most = std::getenv("WEFT_NATIVE_VARIANT");  // "avx2", "avx512": that also where there is more, for tests
   if (most && std::string(most) == "avx2") return kAvx2;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
@@ -38,18 +38,22 @@ int variant() {
   return chosen;
 }
 
-// Whether the CPU multiplies tiles of bfloat16 (AMX), and the system lets this process do so: it has to be asked once.
-bool asked_for_tiles() {
-  unsigned a, b, c, d, with_bf16;
-  if (variant() != kAvx512 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1))
-    return false;
-  if (!__get_cpuid_count(7, 1, &with_bf16, &b, &c, &d) || !(with_bf16 >> 5 & 1)) return false;
+constexpr int kPairs = 1, kTiles = 2;
+
+// What the CPU has for bfloat16: nothing, AVX-512's products of pairs, or AMX's of tiles. The system has to be asked
+// once whether this process may use tiles.
+int best_bf16() {
+  unsigned a, b, c, leaf, pairs;
+  if (variant() != kAvx512 || !__get_cpuid_count(7, 1, &pairs, &b, &c, &leaf) || !(pairs >> 5 & 1)) return kNone;
+  const char* most = std::getenv("WEFT_NATIVE_VARIANT");
+  if (most && std::string(most) == "avx512") return kPairs;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &leaf) || !(leaf >> 22 & 1) || !(leaf >> 24 & 1)) return kPairs;
   constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, and the state's number
-  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0 ? kTiles : kPairs;
 }
-bool has_tiles() {
-  static const bool has = asked_for_tiles();
-  return has;
+int bf16_variant() {
+  static const int chosen = best_bf16();
+  return chosen;
 }
 #define KERNEL(name) (variant() == kAvx512 ? &avx512::name : &avx2::name)
 
@@ -141,7 +145,7 @@ ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, 
   const auto x = a.dimensions(), y = b.dimensions(), z = c->dimensions();
   const size_t n = z.size();
   if (n < 2 || x.size() != n || y.size() != n) return wrong("a product needs two matrices, or batches of them");
-  if (T == ffi::BF16 && !has_tiles()) return wrong("this CPU has no AMX, which products of bfloat16 need");
+  if (T == ffi::BF16 && !bf16_variant()) return wrong("this CPU has no instructions for bfloat16");
   Product p{1,           z[n - 2],         z[n - 1],         x[transpose_a ? n - 2 : n - 1],
             transpose_a, transpose_b,      a.untyped_data(), b.untyped_data(),
             bias,        c->untyped_data()};
@@ -152,7 +156,7 @@ ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, 
     else if constexpr (T == ffi::F64)
       KERNEL(product_f64)(pool, p);
     else
-      amx::product_bf16(pool, p);
+      (bf16_variant() == kTiles ? &amx::product_bf16 : &avx512_bf16::product_bf16)(pool, p);
   });
 }
 template <ffi::DataType T>
@@ -403,5 +407,5 @@ EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }
 EXPORT int weft_native_ffi_minor() { return XLA_FFI_API_MINOR; }
 // 0 where the CPU has no AVX2, 2 for AVX2, 512 for AVX-512.
 EXPORT int weft_native_variant() { return weft::variant(); }
-// Whether there are kernels for bfloat16: where the CPU has AMX.
-EXPORT int weft_native_bf16() { return weft::has_tiles(); }
+// For bfloat16: 0 for nothing, 1 for AVX-512, 2 for AMX.
+EXPORT int weft_native_bf16() { return weft::bf16_variant(); }

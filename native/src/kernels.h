@@ -107,7 +107,11 @@ namespace avx512 {
 WEFT_KERNELS
 }
 #undef WEFT_KERNELS
-namespace amx {  // for bfloat16, beside those of AVX-512
+// For bfloat16, beside those of AVX-512.
+namespace avx512_bf16 {
+void product_bf16(const Pool&, const Product&);
+}
+namespace amx {
 void product_bf16(const Pool&, const Product&);
 }
 

@@ -1,8 +1,8 @@
-// Products of bfloat16 matrices by the CPU's tile registers (AMX): sums in float32, rounded once. Denormal numbers
-// count as zero, as these instructions have it.
+// Products of bfloat16 matrices by the CPU's tile registers (AMX), or else its instruction for pairs of numbers: sums
+// in float32, rounded once. Denormal numbers count as zero, as these instructions have it.
 //
 // A tile of b holds 16 pairs of its rows: the two numbers of a pair, for 16 columns, side by side. A tile of a holds 16
-// of its rows, of 16 pairs. Four tiles of sums, 32 x 32, stay in registers over the whole length of the sums.
+// of its rows, of 16 pairs. There are 32 x 32 sums at a time, over their whole length.
 #include "product.h"
 
 namespace weft::WEFT_VARIANT {
@@ -55,25 +55,26 @@ void pack(const Bf16* from, int64_t ld, bool across, bool turned, int64_t lines,
     }
 }
 
-// The compiler knows nothing of what tiles are loaded from: what was stored is in memory from here on.
-INLINE void settle() { __asm__ volatile("" ::: "memory"); }
-
-struct alignas(64) TileShapes {
-  uint8_t palette = 1, first = 0, unused[14] = {};
-  uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileShapes kShapes;
-
 // 16 rows of a, or 16 columns of b: tiles `step` bytes apart, whose rows are `stride` bytes apart.
 struct Tiles {
   const void* p;
   int64_t stride, step;
-  const void* at(int64_t tile) const { return static_cast<const char*>(p) + tile * step; }
+  const char* at(int64_t tile) const { return static_cast<const char*>(p) + tile * step; }
 };
 
-// sums (32, 32) = a b over a number of tiles
-INLINE void multiply_tiles(int64_t tiles, const Tiles (&a)[2], const Tiles (&b)[2], float* sums) {
+// Between start() and stop(), multiply: sums (32, 32) = a b over a number of tiles.
+#ifdef __AMX_BF16__
+struct alignas(64) Shapes {
+  uint8_t palette = 1, first = 0, unused[14] = {};
+  uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr Shapes kShapes;
+INLINE void start() { _tile_loadconfig(&kShapes); }
+INLINE void stop() { _tile_release(); }
+
+INLINE void multiply(int64_t tiles, const Tiles (&a)[2], const Tiles (&b)[2], float* sums) {
+  __asm__ volatile("" ::: "memory");  // the compiler does not see that tiles are loaded from what was stored
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -94,6 +95,34 @@ INLINE void multiply_tiles(int64_t tiles, const Tiles (&a)[2], const Tiles (&b)[
   _tile_stored(2, sums + kSide * kSpan, row);
   _tile_stored(3, sums + kSide * kSpan + kSide, row);
 }
+#else
+INLINE void start() {}
+INLINE void stop() {}
+
+INLINE void multiply(int64_t tiles, const Tiles (&a)[2], const Tiles (&b)[2], float* sums) {
+  constexpr int64_t kRows = 8;  // with two vectors of columns
+  for (int64_t i = 0; i < kSpan; i += kRows) {
+    const Tiles& rows = a[i / kSide];
+    __m512 acc[kRows][2] = {};
+    for (int64_t t = 0; t < tiles; t++)
+      for (int64_t q = 0; q < kSide; q++) {
+        const __m512bh left = (__m512bh)load(reinterpret_cast<const float*>(b[0].at(t) + q * b[0].stride));
+        const __m512bh right = (__m512bh)load(reinterpret_cast<const float*>(b[1].at(t) + q * b[1].stride));
+        UNROLL for (int64_t r = 0; r < kRows; r++) {
+          int pair;
+          __builtin_memcpy(&pair, rows.at(t) + (i % kSide + r) * rows.stride + q * 4, 4);
+          const __m512bh x = (__m512bh)_mm512_set1_epi32(pair);
+          acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, left);
+          acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, right);
+        }
+      }
+    UNROLL for (int64_t r = 0; r < kRows; r++) {
+      store(sums + (i + r) * kSpan, (VecF)acc[r][0]);
+      store(sums + (i + r) * kSpan + kSide, (VecF)acc[r][1]);
+    }
+  }
+}
+#endif
 
 // c (rows, columns) = sums + bias, rounded
 void round(const float* sums, int64_t rows, int64_t columns, const Bf16* bias, Bf16* c, int64_t ldc) {
@@ -126,22 +155,21 @@ void product_bf16(const Pool& pool, const Product& x) {
     const auto packed = [&](const VecF* p) { return Tiles{p, 64, 64 * kSide}; };
     for (int64_t i = 0; copied && i < rows; i += kSpan)
       pack(ai + i * (x.transpose_a ? 1 : lda), lda, x.transpose_a, x.transpose_a, rows - i, x.k, rows_of_a + i * tiles);
-    _tile_loadconfig(&kShapes);
+    start();
     for (int64_t j = 0; j < columns; j += kSpan) {
       pack(bi + j * (x.transpose_b ? ldb : 1), ldb, !x.transpose_b, x.transpose_b, columns - j, x.k, columns_of_b);
-      settle();
       const Tiles right[2] = {packed(columns_of_b), packed(columns_of_b + kSide * tiles)};
       for (int64_t i = 0; i < rows; i += kSpan) {
         const auto left = [&](int64_t r) {
           return copied ? packed(rows_of_a + r * tiles) : Tiles{ai + r * lda, lda * 2, 2 * kSpan};
         };
         const Tiles both[2] = {left(i), left(i + kSide)};
-        multiply_tiles(tiles, both, right, sums);
+        multiply(tiles, both, right, sums);
         round(sums, least(kSpan, rows - i), least(kSpan, columns - j), bias ? bias + j0 + j : nullptr,
               c + (at * x.m + i0 + i) * x.n + j0 + j, x.n);
       }
     }
-    _tile_release();
+    stop();
   });
 }
 

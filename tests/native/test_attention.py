@@ -199,7 +199,7 @@ def test_a_layer_with_masks(both_bodies):
     """Padding masks and causal masks of layers reach the kernels."""
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     x, memory = tensors((2, 5, 8), (2, 7, 8))
-    padding = torch.arange(7) >= torch.tensor([[7], [4]])
+    padding = torch.where(torch.arange(7) >= torch.tensor([[7], [4]]), -torch.inf, 0.0)
     causal = torch.nn.Transformer.generate_square_subsequent_mask(7)[:5]
 
     def step():

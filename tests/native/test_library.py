@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,13 @@ def test_bits_do_not_depend_on_cores():
 
 
 @pytest.mark.soak
+def test_bfloat16_without_tiles():
+    """The variant for CPUs with AVX-512's instructions for bfloat16 and without AMX passes the same tests."""
+    options = ["-p", "no:cacheprovider", "tests/native/test_products.py", "-k", "bfloat16"]
+    assert any(" passed" in line for line in run("-m", "pytest", *options, WEFT_NATIVE_VARIANT="avx512"))
+
+
+@pytest.mark.soak
 def test_avx2():
     """The variant for CPUs without AVX-512 passes the same tests."""
     tests = [f"tests/native/test_{name}.py" for name in ("products", "convolutions", "attention", "recurrent")]
@@ -119,15 +127,15 @@ def test_threads_at_once():
 
 
 @pytest.mark.slow
-def test_kernels_of_two_variants_share_no_code(tmp_path):
-    """A function that both would link to might have been compiled with instructions that the CPU lacks."""
+def test_kernels_of_variants_share_no_code(tmp_path):
+    """A function that two of them would link to might have been compiled with instructions that the CPU lacks."""
     if not shutil.which("nm"):
         pytest.skip("no nm")
     lines = subprocess.run(["nm", "-C", str(library._path())], capture_output=True, text=True, check=True).stdout
     names = [line.split(maxsplit=2)[2] for line in lines.splitlines() if len(line.split(maxsplit=2)) == 3]
     for name in ("exchange", "transpose", "strip_rows", "multiply", "parallel"):
         with_name = [full for full in names if f"::{name}<" in full.split("(", maxsplit=1)[0]]
-        assert all("weft::avx2::" in full or "weft::avx512::" in full for full in with_name)
+        assert all(re.search(r"weft::(avx2|avx512|avx512_bf16|amx)::", full) for full in with_name)
 
 
 @pytest.mark.soak

@@ -140,7 +140,8 @@ def test_rows(name, shapes, numbers, dtype):
     eps = {"float32": 1e-6, "float64": 1e-14, "bfloat16": 1e-2}[out.dtype.name]
     assert result.dtype == out.dtype
     close(result, out, eps)
-    for ours, other in zip(native.vjp(g, result, *arrays, **numbers), back(g), strict=True):
+    gradients = [x for x in native.vjp(g, result, *arrays, **numbers) if x is not None]
+    for ours, other in zip(gradients, back(g), strict=True):
         assert ours.dtype == other.dtype
         close(ours, other, eps)
 

@@ -50,6 +50,7 @@ _TARGETS = (
     "weft_rnn_backward",
 )
 _INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
+_FOR_BFLOAT16 = ("", ", also for bfloat16", ", and AMX for bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,8 @@ def _load() -> _State:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     except Exception as error:  # XLA refuses a handler in words of its own, with types of its own
         return _State(False, f"refused by XLA: {error}")
-    bfloat16 = bool(library.weft_native_bf16())
-    return _State(True, f"in use, with {instructions}{' and AMX' if bfloat16 else ''}", bfloat16)
+    bfloat16 = library.weft_native_bf16()
+    return _State(True, f"in use, with {instructions}{_FOR_BFLOAT16[bfloat16]}", bfloat16 > 0)
 
 
 def _path() -> Path | None:
