@@ -7,6 +7,7 @@ import gc
 import random
 import signal
 import threading
+from multiprocessing.forkserver import set_forkserver_preload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +21,8 @@ from weft._lazy import explain, program
 
 SECONDS = 300  # that a test may take, on a machine that is busy
 LONG_SECONDS = 7200  # one that is left out of the default run
+
+set_forkserver_preload(["weft.distributed._preload"])  # what its processes would import otherwise, one by one
 
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None)
