@@ -1,36 +1,27 @@
-"""Programs forked from a process that has imported weft: to import it is most of what short programs do.
-
-`python -m tests.forked FD` is that process. It forks programs and waits for their ends, as the socket FD asks.
-"""
+"""Programs forked from a process that has imported weft: to import it is most of what short programs do."""
 
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
-import random
 import select
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 
-import numpy as np
-
-from weft._base.program import end, run_module, run_text, shortened
-from weft.distributed import _preload as _preload
-
-_SIZE = 1 << 17  # of a message
 _READ_AT_IMPORT = ("WEFT_", "JAX_", "XLA_", "PYTHON")  # how names of variables begin
+_ENVIRONMENT = dict(os.environ)  # of the server
 
 
 def started(command, environment=None, **options):
-    """The process of a command: forked if that is `python -m` or `python -c`, with this process's settings."""
-    environment = {**os.environ} if environment is None else environment
+    """The process of a command: forked if that is `python -m` or `python -c`, with the settings of all tests."""
+    environment = dict(os.environ) if environment is None else environment
     forks = hasattr(os, "pidfd_open") and command[0] == sys.executable and command[1:2] in (["-m"], ["-c"])
-    alike = forks and settings_of(environment) == settings_of(os.environ) == settings_of(server().environment)
-    return (Forked if alike else subprocess.Popen)(command, env=environment, **options)
+    alike = settings_of(environment) == settings_of(_ENVIRONMENT)
+    return (Forked if forks and alike else subprocess.Popen)(command, env=environment, **options)
 
 
 def ran(command, timeout=120, **options):
@@ -81,12 +72,12 @@ class Server:
     """The process that forks programs, from its beginning to this one's end."""
 
     def __init__(self):
-        self.environment = dict(os.environ)
+        self._lock = threading.Lock()
         self._socket, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
-            command = [sys.executable, "-m", "tests.forked", str(far.fileno())]
+            command = [sys.executable, "-m", "tests.forking", str(far.fileno())]
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-            self._process = subprocess.Popen(command, pass_fds=[far.fileno()], **quiet)
+            self._process = subprocess.Popen(command, pass_fds=[far.fileno()], env=_ENVIRONMENT, **quiet)
         atexit.register(self._end)
 
     def _end(self):
@@ -95,54 +86,11 @@ class Server:
 
     def asked(self, request, descriptors=()):
         """The number that it answers."""
-        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-        return int(self._socket.recv(_SIZE))
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            return int(self._socket.recv(100))
 
 
 @cache
 def server():
     return Server()
-
-
-def main():
-    own = socket.socket(fileno=int(sys.argv[1]))
-    own.set_inheritable(False)
-    gc.freeze()
-    while True:
-        text, descriptors, *_ = socket.recv_fds(own, _SIZE, 3)
-        if not text:
-            return
-        request = json.loads(text)
-        if "ended" in request:
-            answer = os.waitpid(request["ended"], 0)[1]
-        elif not (answer := os.fork()):
-            own.close()
-            become(descriptors, request["args"], request["env"], request["cwd"])
-            return
-        for descriptor in descriptors:
-            os.close(descriptor)
-        own.send(b"%d" % answer)
-
-
-def become(descriptors, command, environment, folder):
-    """Run a program as if this process had been started for it."""
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    random.seed()
-    np.random.seed()
-    _, how, name, *args = command
-    try:
-        (run_module if how == "-m" else run_text)(name, args)
-    except (SystemExit, KeyboardInterrupt) as stop:
-        shortened(stop, __file__)
-        raise
-    except BaseException as error:
-        end(shortened(error, __file__))
-
-
-if __name__ == "__main__":
-    main()
