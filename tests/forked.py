@@ -16,12 +16,12 @@ _READ_AT_IMPORT = ("WEFT_", "JAX_", "XLA_", "PYTHON")  # how names of variables 
 _ENVIRONMENT = dict(os.environ)  # of the server
 
 
-def started(command, environment=None, **options):
+def started(command, *, env=None, **options):
     """The process of a command: forked if that is `python -m` or `python -c`, with the settings of all tests."""
-    environment = dict(os.environ) if environment is None else environment
+    env = dict(os.environ) if env is None else env
     forks = hasattr(os, "pidfd_open") and command[0] == sys.executable and command[1:2] in (["-m"], ["-c"])
-    alike = settings_of(environment) == settings_of(_ENVIRONMENT)
-    return (Forked if forks and alike else subprocess.Popen)(command, env=environment, **options)
+    alike = settings_of(env) == settings_of(_ENVIRONMENT)
+    return (Forked if forks and alike else subprocess.Popen)(command, env=env, **options)
 
 
 def ran(command, timeout=120, **options):

@@ -18,7 +18,7 @@ TELL = "import os, sys; print(__name__, sys.argv, sys.path[0], os.getcwd(), os.e
 def test_a_program_is_told_the_same(tmp_path):
     environment = {**os.environ, "OWN": "x"}
     command = [sys.executable, "-c", TELL, "a", "-b"]
-    with started(command, environment, cwd=tmp_path, text=True, **PIPES) as forked:
+    with started(command, env=environment, cwd=tmp_path, text=True, **PIPES) as forked:
         assert isinstance(forked, Forked)
         output = forked.communicate(timeout=60)
     plain = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
@@ -49,6 +49,6 @@ def test_other_settings_and_other_commands_are_not_forked():
         ([sys.executable, "-c", ""], {"WEFT_OWN": "x"}),
         ([sys.executable, "--version"], {}),
     ):
-        with started(command, {**os.environ, **variables}, **PIPES) as process:
+        with started(command, env={**os.environ, **variables}, **PIPES) as process:
             assert not isinstance(process, Forked)
             process.communicate(timeout=60)

@@ -31,10 +31,11 @@ def mpiexec(size, *arguments):
     return [str(Path(sys.executable).parent / "mpiexec"), "-n", str(size), sys.executable, *arguments]
 
 
-def start(command, **environment):
-    """A process whose output is kept."""
+def start(command, *, forks=True, **environment):
+    """A process whose output is kept; forked where it can be."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return started(command, {**os.environ, **environment}, text=True, **pipes)
+    begin = started if forks else subprocess.Popen
+    return begin(command, env={**os.environ, **environment}, text=True, **pipes)
 
 
 def ended(processes, seconds=PATIENCE):
@@ -112,7 +113,7 @@ class Job:
                 self._logs.append(folder / f"{number}.log")
                 with self._logs[-1].open("w") as log:
                     streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-                    self._processes.append(started(command, environment, **streams))
+                    self._processes.append(started(command, env=environment, **streams))
             server.settimeout(0.1)
             end = monotonic() + PATIENCE
             while len(self._connections) < self._serving:

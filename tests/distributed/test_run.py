@@ -54,7 +54,7 @@ def _outside_of_a_job(monkeypatch):
 def run(*args, code=0, cwd=None, module="weft.distributed.run", **env):
     """`weft run` to its end."""
     command = [sys.executable, "-m", module, *map(str, args)]
-    done = ran(command, environment=os.environ | env, cwd=cwd, timeout=SECONDS)
+    done = ran(command, env=os.environ | env, cwd=cwd, timeout=SECONDS)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
