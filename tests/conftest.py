@@ -7,6 +7,7 @@ import gc
 import random
 import signal
 import threading
+import warnings
 from multiprocessing.forkserver import set_forkserver_preload
 from weakref import WeakKeyDictionary
 
@@ -51,7 +52,8 @@ def pytest_runtest_protocol(item):
 @pytest.fixture(autouse=True, scope="module")
 def few_objects_to_look_at():
     """What earlier modules have left for good, such as compiled programs, is kept out of the collector's way."""
-    gc.collect()
+    with warnings.catch_warnings(action="ignore"):  # of files that they have left open
+        gc.collect()
     gc.freeze()
 
 
