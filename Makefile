@@ -8,7 +8,11 @@ BIN := $(VENV)/bin
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
 	PYTHONDONTWRITEBYTECODE=
 
-# What is tested in the compiled tier, too. That single operators compute the same in both is among the tests of the interpreter.
+# The tests of a file run in one process, so that what they share is made once.
+BY_FILE := -n 2 --dist loadfile
+
+# What is tested in the compiled tier, too, but for what is compiled anyhow. That single operators compute the same in
+# both is among the tests of the interpreter.
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
@@ -37,8 +41,8 @@ demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch: interpreted, and what is about programs, and the core, compiled
-	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2
-	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest -n 2 $(CORE)
+	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest $(BY_FILE)
+	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest $(BY_FILE) -m "not (compiled or soak or oracle or faults)" $(CORE)
 
 test-compiled: $(VENV)/.installed  ## the same, all of it compiled
 	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest -n 2 --ignore tests/_lazy/interpreter

@@ -7,6 +7,8 @@ import gc
 import random
 import signal
 import threading
+import warnings
+from multiprocessing.forkserver import set_forkserver_preload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +22,9 @@ from weft._lazy import explain, program
 
 SECONDS = 300  # that a test may take, on a machine that is busy
 LONG_SECONDS = 7200  # one that is left out of the default run
+
+gc.set_threshold(20_000)  # tracing and parsing make many objects that stay, which are looked at again and again
+set_forkserver_preload(["weft.distributed._preload"])  # what its processes would import otherwise, one by one
 
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None)
@@ -47,6 +52,8 @@ def pytest_runtest_protocol(item):
 @pytest.fixture(autouse=True, scope="module")
 def few_objects_to_look_at():
     """What earlier modules have left for good, such as compiled programs, is kept out of the collector's way."""
+    with warnings.catch_warnings(action="ignore"):  # of files that they have left open
+        gc.collect()
     gc.freeze()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -344,6 +345,7 @@ _SHAPES = ((4, 6), (4, 2, 6), (2, 4, 4), (6,))
 _KINDS = ("float", "int", "bool", "complex")
 
 
+@cache
 def sample_of(op: OpDef) -> Sample | None:
     """The sample of a row, or None where there is none that its body takes."""
     if op.name in GIVEN:

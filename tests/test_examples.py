@@ -139,7 +139,7 @@ def test_other_settings_are_refused(folder, undisturbed):
     assert "its run has seed 0; give the same, another --out, or --restart" in err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_restart_forgets_the_run(folder, undisturbed):
     shutil.copytree(folder / "whole", folder / "again")
     status, _, err = finish(folder, "again", "--steps", "1", "--restart")
@@ -243,7 +243,7 @@ def test_a_vae_improves_its_bound_and_draws(tmp_path):
     assert (tmp_path / "new.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_network_of_pytorchs_is_fine_tuned(tmp_path):
     out = printed(tmp_path, "fine_tune.py", "--steps", "30")
     share = r"accuracy ([\d.]+)%"
@@ -259,7 +259,7 @@ def test_a_network_of_pytorchs_is_fine_tuned(tmp_path):
 # --- in four processes ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_gpt_is_sharded_and_tensor_parallel(folder):
     sizes = ["--steps", "8", "--width", "16", "--context", "16", "--layers", "1", "--batch", "4", "--lr", "0.02"]
     launcher = ["-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "4"]

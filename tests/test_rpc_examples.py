@@ -19,7 +19,7 @@ def test_calls_that_are_answered_together_get_the_same_answers(tmp_path):
     assert left_in(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_rnn_over_two_workers_learns_characters(tmp_path):
     sizes = ["--batch", "8", "--length", "16", "--width", "16", "--hidden", "32", "--lr", "0.02"]
     out = printed(tmp_path, "rpc/rnn.py", "--steps", "60", *sizes)

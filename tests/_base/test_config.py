@@ -77,7 +77,7 @@ def test_a_second_process_takes_compiled_programs_from_the_cache(tmp_path):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("left", [0, 10, -1])
+@pytest.mark.parametrize("left", [10, *(pytest.param(left, marks=pytest.mark.soak) for left in (0, -1))])
 def test_entries_of_the_cache_that_a_killed_process_left_are_quiet_and_go(left, tmp_path):
     first, _ = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)
     entries = list(tmp_path.rglob("*-cache"))

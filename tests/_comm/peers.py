@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
 
+from tests.forked import started
 from tests.waiting import until
 from weft._comm.deadline import Deadline
 from weft._comm.groups.collectives import Collectives
 from weft._comm.groups.memory_group import connect
 from weft._comm.groups.messages import Messages
 from weft._comm.shared_memory.memory import PrivateMemory, SharedMemory
-
-ROOT = Path(__file__).parents[2]
 
 
 class Folder:
@@ -82,18 +80,12 @@ def results(found):
 @contextmanager
 def processes(size, case, path, *words):
     """Running processes, rank by rank; none is left."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests._comm.cases", case, str(path), str(rank), str(size), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    commands = [
+        [sys.executable, "-m", "tests._comm.cases", case, str(path), str(rank), str(size), *words]
         for rank in range(size)
     ]
+    running = [started(command, text=True, **pipes) for command in commands]
     try:
         yield running
     finally:

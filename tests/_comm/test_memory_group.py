@@ -14,6 +14,7 @@ import pytest
 
 from tests._comm import cases
 from tests._comm.peers import Folder, processes, ready, run_threads, told
+from tests.waiting import is_stopped, until
 from weft._comm.deadline import Deadline
 from weft._comm.groups.memory_group import connect
 from weft._comm.shared_memory.layout import CHUNK, RegionLayout
@@ -53,7 +54,7 @@ def test_a_stopped_rank_is_named_at_the_deadline(operation, tmp_path):
 
 def test_a_rank_that_was_stopped_is_waited_for(tmp_path):
     with processes(2, "stopping", tmp_path, str(tmp_path)) as running:
-        os.waitid(os.P_PID, running[1].pid, os.WSTOPPED)
+        until(lambda: is_stopped(running[1].pid), "rank 1 does not stop")
         ready(tmp_path, 2)
         running[1].send_signal(signal.SIGCONT)
         assert [told(process) for process in running] == ["2.0\n", "2.0\n"]

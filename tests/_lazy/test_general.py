@@ -19,6 +19,7 @@ from weft._lazy.interpreter import prepare
 from weft.errors import WeftError
 
 GROUPS = range(8)
+FIRST = [group if group == 0 else pytest.param(group, marks=pytest.mark.soak) for group in GROUPS]
 GROWN = (0, 9, 13, 17)  # what is added to a size: two examples, the one that is generalised, and one more
 
 
@@ -78,7 +79,7 @@ def same(trace, expected, arrays):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * largest)
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", FIRST)
 def test_rows(group, families):
     assert sum(generalised(families, p, s) for p in programs_of(group) for s in sizes_of(p.signature)[:1]) > 50
 

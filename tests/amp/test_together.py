@@ -37,12 +37,12 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Two blocks over characters."""
+    """Blocks over characters."""
 
-    def __init__(self, letters=16, width=32, time=16):
+    def __init__(self, blocks, letters=16, width=32, time=16):
         super().__init__()
         self.token, self.place = nn.Embedding(letters, width), nn.Embedding(time, width)
-        self.blocks = nn.Sequential(Block(width, 2), Block(width, 2))
+        self.blocks = nn.Sequential(*(Block(width, 2) for _ in range(blocks)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
 
     def forward(self, tokens, targets):
@@ -51,9 +51,9 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
-def losses_of_gpt(steps, **mixed):
+def losses_of_gpt(steps, blocks, **mixed):
     torch.manual_seed(0)
-    model = GPT()
+    model = GPT(blocks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     rng = np.random.default_rng(0)
     text = np.cumsum(rng.integers(0, 3, 4096)) % 16  # each letter leaves three choices for the next one
@@ -76,10 +76,10 @@ def losses_of_gpt(steps, **mixed):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-@pytest.mark.parametrize("steps", [50, pytest.param(200, marks=pytest.mark.soak)])
-def test_a_gpt_in_bfloat16_follows_float32(steps):
-    plain = losses_of_gpt(steps, enabled=False)
-    mixed = losses_of_gpt(steps, dtype=torch.bfloat16)
+@pytest.mark.parametrize(("steps", "blocks"), [(50, 1), pytest.param(200, 2, marks=pytest.mark.soak)])
+def test_a_gpt_in_bfloat16_follows_float32(steps, blocks):
+    plain = losses_of_gpt(steps, blocks, enabled=False)
+    mixed = losses_of_gpt(steps, blocks, dtype=torch.bfloat16)
     assert plain[-20:].mean() < (0.6 if steps == 200 else 0.9) * plain[0]
     smooth = [np.convolve(x, np.ones(10) / 10, "valid") for x in (plain, mixed)]
     np.testing.assert_allclose(smooth[1], smooth[0], rtol=0.02)

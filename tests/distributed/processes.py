@@ -17,6 +17,8 @@ from time import monotonic
 
 import pytest
 
+from tests.forked import started
+
 PATIENCE = 240  # seconds
 
 needs_mpi = pytest.mark.skipif(
@@ -29,16 +31,11 @@ def mpiexec(size, *arguments):
     return [str(Path(sys.executable).parent / "mpiexec"), "-n", str(size), sys.executable, *arguments]
 
 
-def start(command, **environment):
-    """A process whose output is kept."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+def start(command, *, forks=True, **environment):
+    """A process whose output is kept; forked where it can be."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    begin = started if forks else subprocess.Popen
+    return begin(command, env={**os.environ, **environment}, text=True, **pipes)
 
 
 def ended(processes, seconds=PATIENCE):
@@ -61,7 +58,7 @@ def in_threads(count, function):
 
 # --- cases that share a job ---
 
-_PORT = "WEFT_TEST_CASES_PORT"  # of the environment of a job's processes
+_PORT = "TEST_CASES_PORT"  # of the environment of a job's processes
 
 
 class Cases(list):
@@ -115,11 +112,8 @@ class Job:
             for number, command in enumerate(self._commands(folder)):
                 self._logs.append(folder / f"{number}.log")
                 with self._logs[-1].open("w") as log:
-                    self._processes.append(
-                        subprocess.Popen(
-                            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
-                        )
-                    )
+                    streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                    self._processes.append(started(command, env=environment, **streams))
             server.settimeout(0.1)
             end = monotonic() + PATIENCE
             while len(self._connections) < self._serving:

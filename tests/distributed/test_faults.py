@@ -45,7 +45,8 @@ def joined(backend, operation, tmp_path, size=2, seconds=60.0):
     """Ranks that have all joined."""
     text = PROGRAM.replace("{operation}", OPERATIONS[operation])
     place = [str(size), f"file://{tmp_path}/store"]
-    found = [start([sys.executable, "-c", text, backend, str(seconds), str(rank), *place]) for rank in range(size)]
+    commands = [[sys.executable, "-c", text, backend, str(seconds), str(rank), *place] for rank in range(size)]
+    found = [start(command, forks=backend != "xla") for command in commands]  # whose end is tested here, too
     for process in found:
         says(process, "joined")
     return found
@@ -205,7 +206,8 @@ def test_rank_0_of_xla_may_be_done_before_the_others(tmp_path):
         "print('left', rank, flush=True)\n"
         "if rank: print(sys.stdin.readline(), weft.ones(2).sum().item(), flush=True)"
     )
-    ranks = [start([sys.executable, "-c", text, f"file://{tmp_path}/store", str(rank)]) for rank in range(2)]
+    commands = [[sys.executable, "-c", text, f"file://{tmp_path}/store", str(rank)] for rank in range(2)]
+    ranks = [start(command, forks=False) for command in commands]
     for rank in ranks:
         says(rank, "left")
     ranks[1].stdin.write("go on\n")

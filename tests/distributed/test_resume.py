@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import weft
 from tests.distributed import training
 from tests.distributed.elastic.nodes import SECONDS
+from tests.forked import ran
 
 STEPS = training.EPOCHS * (training.COUNT // training.BATCH)
 KILLED = 5  # in the second epoch; the checkpoint is of step 4
@@ -22,25 +20,9 @@ KILLED = 5  # in the second epoch; the checkpoint is of step 4
 def launch(folder, processes, *victim, restarts=0, code=0):
     """Train in some processes to the end, or to the death of one of them."""
     folder.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "weft.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            str(processes),
-            "--max-restarts",
-            str(restarts),
-            training.__file__,
-            str(folder),
-            *map(str, victim),
-        ],
-        env=os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=3 * SECONDS,
-    )
+    flags = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    program = [training.__file__, str(folder), *map(str, victim)]
+    done = ran([sys.executable, "-m", "weft.distributed.run", *flags, *program], timeout=3 * SECONDS)
     assert done.returncode == code, done.stderr
 
 

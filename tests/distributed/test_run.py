@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import weft
 from tests.distributed.elastic.nodes import SECONDS, WORKER, Node
+from tests.forked import ran
 from tests.waiting import nothing_left_in
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.run import config_from_args, determine_local_world_size, parse_args, parse_min_max_nnodes
 
 NO_STORE = "The connection to the C10d store has failed. See inner exception for details."
-SOURCES = str(Path(weft.__file__).parents[1])
 MULTIWORD = {
     "--nproc-per-node": "2",
     "--rdzv-backend": "c10d",
@@ -54,14 +53,8 @@ def _outside_of_a_job(monkeypatch):
 
 def run(*args, code=0, cwd=None, module="weft.distributed.run", **env):
     """`weft run` to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env=os.environ | {"PYTHONPATH": SOURCES} | env,
-        cwd=cwd,
-    )
+    command = [sys.executable, "-m", module, *map(str, args)]
+    done = ran(command, env=os.environ | env, cwd=cwd, timeout=SECONDS)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

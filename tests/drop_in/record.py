@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.forked import ran
 
 FOLDER = Path(__file__).parent
 LOSSES = FOLDER / "losses.json"
@@ -16,10 +17,9 @@ SHARED = {"common", "cart_pole"}
 PROGRAMS = sorted(path.stem for path in (FOLDER / "programs").glob("*.py") if path.stem not in SHARED)
 
 
-def losses_of(name: str, *how: str, **options: object) -> list[float]:
+def losses_of(name: str, *how: str, cwd: str | Path) -> list[float]:
     """The first and the last loss that a program prints, which is run by `python HOW PROGRAM`."""
-    command = [sys.executable, *how, str(FOLDER / "programs" / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, **options)  # pyright: ignore
+    done = ran([sys.executable, *how, str(FOLDER / "programs" / f"{name}.py")], cwd=cwd, timeout=250)
     assert done.returncode == 0, done.stderr
     match = re.search(r"^first (\S+) last (\S+)$", done.stdout, re.MULTILINE)
     assert match is not None, done.stdout

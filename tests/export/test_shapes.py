@@ -118,7 +118,7 @@ def test_tables_up_to_their_length(length):
         program(torch.ones(2, 9, 4))
 
 
-@pytest.mark.parametrize("size", [3, 8, 11, 18])
+@pytest.mark.parametrize("size", [3, *(pytest.param(size, marks=pytest.mark.soak) for size in (8, 11, 18))])
 @pytest.mark.parametrize(
     "function",
     [

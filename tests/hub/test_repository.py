@@ -266,13 +266,13 @@ def claiming(size):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (packed(0, 100_001), r"it has 100001 members, and may have 100000$"),
-        (packed((1 << 26) + 1), r"its \d+ bytes would unpack to 67108865, more than 100 times as many$"),
-        (claiming((1 << 32) - 2), r"its \d+ bytes would unpack to 4294967294, more than 100 times as many$"),
+        (lambda: packed(0, 100_001), r"it has 100001 members, and may have 100000$"),
+        (lambda: packed((1 << 26) + 1), r"its \d+ bytes would unpack to 67108865, more than 100 times as many$"),
+        (lambda: claiming((1 << 32) - 2), r"its \d+ bytes would unpack to 4294967294, more than 100 times as many$"),
     ],
 )
 def test_archives_that_would_fill_the_disk_are_not_unpacked(content, text, github, cache):
-    github.pages["/archive.zip"] = content
+    github.pages["/archive.zip"] = content()
     with pytest.raises(HubError, match=f"^the archive of the repository is not unpacked: {text}"):
         hub.list("me/nets:main", trust_repo=True)
     assert left(cache) == ["trusted_list"]

@@ -29,8 +29,7 @@ NO_SAMPLE: set[str] = set()
 NO_LETTERS = {"arange", "linspace", "logspace", "randperm", "tril_indices", "triu_indices"}
 """Factories whose rule does not know how many dims they make. This set only shrinks."""
 
-SAMPLES = {name: sample_of(op) for name, op in TABLE.items() if op.impl.__module__ not in STEPS}
-ROWS = [pytest.param(sample, id=name) for name, sample in SAMPLES.items() if sample is not None]
+ROWS = [name for name, op in TABLE.items() if op.impl.__module__ not in STEPS]
 
 
 def outputs_of(sample: Sample, arrays):
@@ -50,11 +49,12 @@ def test_rows_without_a_rule_only_get_fewer():
 
 
 def test_rows_without_a_sample_only_get_fewer():
-    assert {name for name, sample in SAMPLES.items() if sample is None} == NO_SAMPLE
+    assert {name for name in ROWS if sample_of(TABLE[name]) is None} == NO_SAMPLE
 
 
-@pytest.mark.parametrize("sample", ROWS)
-def test_the_letters_of_the_rule_fit_the_shapes(sample):
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in NO_SAMPLE])
+def test_the_letters_of_the_rule_fit_the_shapes(name):
+    sample = sample_of(TABLE[name])
     factors = factors_of(sample)
     outputs = jax.eval_shape(lambda arrays: outputs_of(sample, arrays), sample.arrays)
     assert [len(dims) for dims in factors.ins] == [a.ndim for a in sample.arrays]

@@ -63,7 +63,7 @@ def train(text, compiled, compilations):
     return x.tolist()[0], compilations()
 
 
-@pytest.mark.parametrize("text", ALL)
+@pytest.mark.parametrize("text", [*ALL[:3], *(pytest.param(text, marks=pytest.mark.soak) for text in ALL[3:])])
 def test_a_schedule_compiles_nothing_and_a_compiled_step_follows_it(text, compilations):
     plain, first = train(text, False, compilations)
     compiled, second = train(text, True, compilations)

@@ -15,7 +15,7 @@ from weft.nn import functional as F
 from weft.utils.data import DataLoader, DistributedSampler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "xla_lazy.py"
-EPOCHS, BATCH = 2, 96
+EPOCHS, BATCH = 1, 192
 
 
 @pytest.mark.parametrize(

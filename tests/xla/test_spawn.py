@@ -48,7 +48,7 @@ def test_cpus_are_as_many_replicas_as_a_variable_says(monkeypatch):
 
 def test_a_replica_that_ends_early_is_told():
     with pytest.raises(ProcessRaisedException, match=r"rank 1 called the end of its function"):
-        xmp.spawn(jobs.end_early, nprocs=2)
+        xmp.spawn(jobs.end_early, nprocs=2, start_method="forkserver")
 
 
 def test_the_number_of_replicas_is_at_least_one():
@@ -65,12 +65,12 @@ def test_a_model_for_all_replicas():
 
 def test_replicas_that_differ_are_told():
     with pytest.raises(ProcessRaisedException, match=r"rank 0 called a program with all_gather\(0, 2\) of "):
-        xmp.spawn(jobs.differ, nprocs=2)
+        xmp.spawn(jobs.differ, nprocs=2, start_method="forkserver")
 
 
 def test_a_replica_that_fails_ends_the_others():
     with pytest.raises(ProcessRaisedException, match="KeyError: 'lost'"):
-        xmp.spawn(jobs.fail, nprocs=2)
+        xmp.spawn(jobs.fail, nprocs=2, start_method="forkserver")
 
 
 @pytest.mark.soak

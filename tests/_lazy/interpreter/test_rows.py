@@ -14,6 +14,7 @@ MISSING = {"igamma_grad_a", "random_gamma"}
 """Primitives that are only compiled. This set only shrinks."""
 
 GROUPS = range(16)
+SOME = [group if group % 4 == 0 else pytest.param(group, marks=pytest.mark.soak) for group in GROUPS]
 
 
 def cases(names, dtypes, *, derivatives):
@@ -30,7 +31,7 @@ def cases(names, dtypes, *, derivatives):
                 yield Case(program.name, signature.fn, program.arrays, ulps, False)
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", SOME)  # tests/oracle has recorded answers for all rows
 def test_rows(group):
     check(cases(list(samples())[group :: len(GROUPS)], (None,), derivatives=False))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.distributed.processes import ended, start
 
 
-@pytest.mark.parametrize("backend", ["shm", "xla"])
+@pytest.mark.parametrize("backend", ["shm", pytest.param("xla", marks=pytest.mark.soak)])
 def test_a_model_trains_in_two_processes_as_in_one(backend, tmp_path):
     module = "tests.distributed.fsdp.processes"
     ranks = [start([sys.executable, "-m", module, backend, str(rank), "2", str(tmp_path / "job")]) for rank in range(2)]

@@ -16,6 +16,7 @@ import pytest
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job, watched
 from tests.distributed.rpc.test_tls import certified
+from tests.waiting import is_stopped, until
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed import rpc
@@ -97,7 +98,7 @@ def test_a_stopped_worker_is_silent(at_work):
         probe = next(probe for worker, probe in seen.probes.items() if worker.name == "w1")
         assert (probe.state, probe.now.process) == ("ok", workers[1].pid)
         os.kill(workers[1].pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, workers[1].pid, os.WSTOPPED)
+        until(lambda: is_stopped(workers[1].pid), "w1 does not stop")
         probe.update({}, 0.1)
         assert probe.state == "silent"
         os.kill(workers[1].pid, signal.SIGCONT)

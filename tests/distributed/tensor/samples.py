@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,14 @@ _SHAPES = {"muon_step": [(4, 2), (2, 6)], "adafactor_step": [(6,), (3,)]}
 _OF_AGES = {"step", "eta", "mu", "mu_product"}  # one number for all parameters of an age
 _OF_MATRICES = {"row_var", "col_var"}  # which the sample has none of
 
+ROWS = [name for name, op in TABLE.items() if any(p.kind in TENSOR_KINDS for p in op.params)]
 
-def samples_of(op: OpDef) -> list[Sample]:
+
+@cache
+def samples_of(name: str) -> list[Sample]:
     """The samples of a row that takes tensors."""
-    if op.name in VALID:
+    op = TABLE[name]
+    if name in VALID:
         return [as_sample(op, VALID[op.name])]
     found = [sample_of(op) or _step(op)]
     return [*found, as_sample(op, SPLIT[op.name])] if op.name in SPLIT else found
@@ -104,6 +109,3 @@ def _step(op: OpDef) -> Sample:
         elif param.kind in TENSOR_KINDS:
             given[param.name] = [] if param.name in _OF_MATRICES else [numbers(*shape) for shape in shapes]
     return as_sample(op, given)
-
-
-SAMPLES = {name: samples_of(op) for name, op in TABLE.items() if any(p.kind in TENSOR_KINDS for p in op.params)}

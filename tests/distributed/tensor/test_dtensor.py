@@ -48,7 +48,8 @@ def test_every_placement_leads_to_every_other_and_back(size):
     def program(mesh):
         x = numbered(*size)
         weights = numbered(*size) + 1
-        for source, target in product(product(SOME, repeat=2), product(SOME[:3], repeat=2)):
+        moves = [*product(product(SOME, repeat=2), product(SOME[:3], repeat=2))]
+        for source, target in moves if WHOLE else moves[::5]:  # each source and each target
             start = distribute_tensor(x, mesh).requires_grad_()
             moved = _placed(start, source)
             again = moved.redistribute(placements=target)

@@ -100,20 +100,18 @@ def test_what_does_not_fit_is_refused(text, kind, message):
         eval(text, vars(data) | {"weft": weft, "Counting": Counting, "AtOnce": AtOnce, "Half": Half})
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("shuffle", "workers"), [(False, 0), (True, 0), (True, 1)])
 def test_samples_keep_the_names_of_their_dims(shuffle, workers):
     x = weft.arange(12.0).reshape(4, 3).rename("row", "column")
     whole = data.TensorDataset(x, weft.arange(4, names=("row",)))
     assert [t.names for t in whole[0]] == [("column",), ()]
     assert [t.names for t in whole[[0, 2]]] == [("row", "column"), ("row",)]
-    for dataset in (
-        whole,
-        data.Subset(whole, [3, 1]),
-        data.random_split(whole, [2, 2])[0],
-        data.StackDataset(whole, whole),
-    ):
-        batch = next(iter(data.DataLoader(dataset, batch_size=2, shuffle=shuffle, num_workers=workers)))
+    datasets = [data.StackDataset(whole, whole)]
+    if not workers:  # each loader starts its own
+        datasets += [whole, data.Subset(whole, [3, 1]), data.random_split(whole, [2, 2])[0]]
+    for dataset in datasets:
+        options = {"num_workers": 1, "multiprocessing_context": "forkserver"} if workers else {}
+        batch = next(iter(data.DataLoader(dataset, batch_size=2, shuffle=shuffle, **options)))
         first = batch[0][0] if isinstance(dataset, data.StackDataset) else batch[0]
         assert first.names == (None, "column")
         assert first.refine_names("row", ...).names == ("row", "column")

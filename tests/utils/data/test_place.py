@@ -82,11 +82,11 @@ def test_a_pass_goes_on_behind_the_batches_that_were_given(kind, tmp_path):
 
 @pytest.mark.slow
 def test_batches_that_workers_have_ready_are_not_counted():
-    def loader(workers):
-        return data.DataLoader(range(20), 3, shuffle=True, generator=seeded(), num_workers=workers)
+    def loader(**options):
+        return data.DataLoader(range(20), 3, shuffle=True, generator=seeded(), **options)
 
-    whole = [batch.tolist() for batch in loader(0)]
-    ahead, here = loader(1), loader(0)
+    whole = [batch.tolist() for batch in loader()]
+    ahead, here = loader(num_workers=1, multiprocessing_context="forkserver"), loader()
     assert next(iter(ahead)).tolist() == whole[0]
     here.load_state_dict(ahead.state_dict())
     assert [batch.tolist() for batch in here] == whole[1:]

@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import sys
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,16 @@ from weft._base import config
 from weft.utils import data
 
 SPAWN = multiprocessing.get_context("spawn")
+FORKED = {"multiprocessing_context": multiprocessing.get_context("forkserver")}  # in most tests: these import nothing
 LINUX = sys.platform == "linux"
 
 
 def children() -> int:
-    """Processes that this one has started and that are there."""
+    """Processes that this one or the fork server has started and that are there."""
+    known = len(multiprocessing.active_children())
     if not LINUX:
-        return len(multiprocessing.active_children())
-    return len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())  # of the thread that runs tests
+        return known
+    return known + len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())  # of the thread of tests
 
 
 def memory() -> list[str]:
@@ -49,7 +51,8 @@ def _target(path: str) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    resource_tracker.ensure_running()  # multiprocessing's own child, which stays
+    resource_tracker.ensure_running()  # multiprocessing's own children, which stay
+    forkserver.ensure_running()
     before = children()
     gc.freeze()  # so that the collection below looks at what the test has made
     yield
@@ -60,7 +63,7 @@ def nothing_left():
 
 def loader(asked, batch_size=None, **options):
     """A loader that asks for these samples in turn and hands over what workers find as it is."""
-    named = {"num_workers": 2, "collate_fn": kept, **options}
+    named = {"num_workers": 2, "collate_fn": kept, **FORKED, **options}
     dataset = named.pop("dataset", None) or Asked()
     return data.DataLoader(dataset, batch_size, sampler=asked, **named)
 
@@ -75,7 +78,8 @@ def pids_of(batches):
 def test_workers_make_the_batches():
     asked = ["draws", "draws", "who", "who", "kinds", "initialised"]
     generator = weft.Generator().manual_seed(5)
-    found = loader(asked, worker_init_fn=say_hello, persistent_workers=True, generator=generator)
+    options = {"worker_init_fn": say_hello, "persistent_workers": True, "multiprocessing_context": None}
+    found = loader(asked, generator=generator, **options)
     passes = [list(found), list(found)]
     check_kinds(passes[0][4])
     assert passes[0][5] == "hello from 1"
@@ -112,8 +116,8 @@ def check_kinds(found):
 def test_batches_of_tensors_are_the_same_as_without_workers():
     pairs = data.TensorDataset(weft.arange(14.0).reshape(7, 2), weft.arange(7))
     with_workers, without = (
-        data.DataLoader(pairs, 3, shuffle=True, num_workers=count, generator=weft.Generator().manual_seed(1))
-        for count in (1, 0)
+        data.DataLoader(pairs, 3, shuffle=True, generator=weft.Generator().manual_seed(1), **workers)
+        for workers in ({"num_workers": 1, **FORKED}, {})
     )
     expected = [[entry.tolist() for entry in batch] for batch in without]
     found = list(with_workers)
@@ -137,14 +141,14 @@ def test_batches_may_come_as_they_are_ready():
 
 
 def test_iterable_datasets_are_shared_out():
-    found = data.DataLoader(Shared(7), 2, num_workers=2, persistent_workers=True)
+    found = data.DataLoader(Shared(7), 2, num_workers=2, persistent_workers=True, **FORKED)
     for _ in range(2):
         assert [batch.tolist() for batch in found] == [[0, 2], [1, 3], [4, 6], [5]]
 
 
 def test_batches_that_are_kept_stay_as_they_are():
     numbers = data.TensorDataset(weft.arange(40.0).reshape(20, 2))
-    found = data.DataLoader(numbers, 2, num_workers=1, persistent_workers=True)
+    found = data.DataLoader(numbers, 2, num_workers=1, persistent_workers=True, **FORKED)
     kept = [[batch[0], batch[0].numpy()] for _ in range(2) for batch in found]
     for at, (tensor, array) in enumerate(kept):
         expected = [[4 * (at % 10) + 2 * row, 4 * (at % 10) + 2 * row + 1] for row in range(2)]
@@ -187,7 +191,7 @@ def test_exceptions_of_workers_are_raised_here():
 
 
 def test_a_sample_that_is_none_is_named():
-    batches = iter(data.DataLoader([1, 2, None], batch_size=2, num_workers=1))
+    batches = iter(data.DataLoader([1, 2, None], batch_size=2, num_workers=1, **FORKED))
     assert next(batches).tolist() == [1, 2]
     with pytest.raises(
         TypeError, match=r"^Caught ArgumentError in (.|\n)*sample 0 of the batch, at dataset index 2, is N"
@@ -197,7 +201,8 @@ def test_a_sample_that_is_none_is_named():
 
 @pytest.mark.compiled
 def test_compilations_are_noted_for_the_datasets_line_and_announced_by_the_first_worker():
-    first, second = list(loader(["pending", "pending", "notices", "notices"]))[2:]
+    asked = ["pending", "pending", "notices", "notices"]
+    first, second = list(loader(asked, multiprocessing_context=None))[2:]
     line = Asked.__getitem__.__code__
     place = f"{line.co_filename}:{line.co_firstlineno} (DataLoader worker {{}})"
     assert first == (place.format(0), config.SLOW_COMPILE_SECONDS)
@@ -336,7 +341,7 @@ iter(data.DataLoader(Local([1]), num_workers=1))
 """
 
 
-@pytest.mark.parametrize("argument", ["-", "-i"])
+@pytest.mark.parametrize("argument", ["-", pytest.param("-i", marks=pytest.mark.soak)])
 def test_a_typed_program_may_use_what_workers_can_import(argument):
     process = interpreter(argument, stdin=subprocess.PIPE)
     output, errors = process.communicate(HEADER + TYPED)
