@@ -1,5 +1,7 @@
 """The formulas of attention and of its gradients, over the whole array of scores."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from typing import NamedTuple

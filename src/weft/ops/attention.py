@@ -67,7 +67,8 @@ def _attention_vjp(
     enable_gqa: bool = False,
 ) -> tuple[Array | None, ...]:
     del enable_gqa
-    return gradients(g, *out, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
+    attended, logsumexp = out
+    return gradients(g, attended, logsumexp, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
 
 
 def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

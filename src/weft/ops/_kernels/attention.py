@@ -42,7 +42,7 @@ def _fits(size: int, whole: int) -> bool:
     return size in (1, whole)
 
 
-def _given(array: Array | None) -> Array:
+def _array_or_none(array: Array | None) -> Array:
     """The array, or one without elements, which stands for none."""
     return jnp.zeros((0,), jnp.bool_) if array is None else array
 
@@ -69,7 +69,7 @@ def attention(
     outs = (struct_like((*q.shape[:3], v.shape[3]), q), struct_like((*q.shape[:3], 1), q))
     call = jax.ffi.ffi_call("weft_attention", outs)
     factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
-    out, lse = call(q, k, v, _given(mask), _given(kept), causal=causal, **factors)
+    out, lse = call(q, k, v, _array_or_none(mask), _array_or_none(kept), causal=causal, **factors)
     return out, lse
 
 
@@ -96,7 +96,7 @@ def attention_backward(
     outs = (struct_like((parts, *q.shape), q), struct_like(k.shape, q), struct_like(v.shape, q))
     call = jax.ffi.ffi_call("weft_attention_backward", outs)
     factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
-    dqs, dk, dv = call(q, k, v, _given(mask), _given(kept), g, out, lse, causal=causal, **factors)
+    dqs, dk, dv = call(q, k, v, _array_or_none(mask), _array_or_none(kept), g, out, lse, causal=causal, **factors)
     return jnp.sum(dqs, axis=0), dk, dv
 
 
@@ -174,9 +174,9 @@ def _forward(
     scale: float | None,
     dropout: Dropout | None = None,
 ) -> tuple[Array, Array]:
-    inputs = (x.reshape(_heads(x.shape)) for x in (query, key, value))
+    q, k, v = (x.reshape(_heads(x.shape)) for x in (query, key, value))
     masks = _masks(query, mask, dropout)
-    out, lse = attention(*inputs, is_causal, attention_scale(query, scale), **masks)
+    out, lse = attention(q, k, v, is_causal, attention_scale(query, scale), **masks)
     time = query.shape[:-1]
     return out.reshape((*time, value.shape[-1])), lse.reshape((*time, 1))
 
@@ -192,15 +192,14 @@ def _backward(
     scale: float | None,
     dropout: Dropout | None = None,
 ) -> tuple[Array | None, ...]:
-    arrays = (g, *out, query, key, value)
+    attended, logsumexp = out
     factor = attention_scale(query, scale)
-    results = attention_backward(
-        *(x.reshape(_heads(x.shape)) for x in arrays), is_causal, factor, **_masks(query, mask, dropout)
-    )
+    g_out, y, lse, q, k, v = (x.reshape(_heads(x.shape)) for x in (g, attended, logsumexp, query, key, value))
+    results = attention_backward(g_out, y, lse, q, k, v, is_causal, factor, **_masks(query, mask, dropout))
     g_mask = None
     if mask is not None and mask.dtype != jnp.bool_:
         # The formula needs all scores. Where no gradient of the mask is wanted, XLA leaves it out.
-        g_mask = gradients(*arrays, mask, is_causal, factor, dropout)[3]
+        g_mask = gradients(g, attended, logsumexp, query, key, value, mask, is_causal, factor, dropout)[3]
     return (*(g.reshape(x.shape) for g, x in zip(results, (query, key, value), strict=True)), g_mask)
 
 

@@ -69,7 +69,9 @@ def multiplied(
     columns = b.shape[-2 if transpose_b else -1]
     if _pays(math.prod(a.shape[:-2]), rows, sums, columns):
         return matmul(a, b, transpose_a, transpose_b, bias)
-    left, right = (jnp.swapaxes(x, -1, -2) if turn else x for x, turn in ((a, transpose_a), (b, transpose_b)))
+    left, right = (
+        jnp.swapaxes(x, -1, -2) if transposed else x for x, transposed in ((a, transpose_a), (b, transpose_b))
+    )
     y = jnp.matmul(left, right)
     return y if bias is None else y + bias
 
