@@ -111,8 +111,7 @@ def test_saturated_gates():
     check(recurrent.lstm(z, h, h, wh), formulas.lstm(*wide(z, h, h, wh), np.full(3, 2), False))
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("kind", "bias"), [("LSTM", True), ("GRU", False), ("RNN", True)])
 def test_the_rows_take_them(kind, bias, monkeypatch):
     """Outputs and gradients of a module with packed sequences in both directions, as by the rows' own bodies."""
 

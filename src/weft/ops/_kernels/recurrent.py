@@ -152,10 +152,8 @@ def _serves(input: Array, *arrays: Array | None) -> bool:
 
 
 def _projected(input: Array, weight: Array, *biases: Array | None) -> Array:
-    z = linear(input, weight)
-    for bias in biases:
-        z = z if bias is None else z + bias
-    return z
+    given = [bias for bias in biases if bias is not None]
+    return linear(input, weight, sum(given[1:], given[0]) if given else None)
 
 
 def _gradients(
