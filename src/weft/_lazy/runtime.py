@@ -294,7 +294,8 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
                 "its peers when it starts; call it first, right after the imports"
             ) from None
         raise DistBackendError(f"XLA's runtime of several processes did not start: {error}") from error
-    _shutdown.start()
+    _shutdowns.append(_Shutdown())
+    _shutdowns[0].start()
 
 
 @contextmanager
@@ -339,14 +340,14 @@ class _Shutdown(threading.Thread):
         return not self.is_alive()
 
 
-_shutdown = _Shutdown()
+_shutdowns: list[_Shutdown] = []  # one, made once this process has joined: a fork marks older threads as ended
 
 
 def _leave_runtime() -> None:
     """Leave when the process ends. If the coordinator does not answer, XLA would wait for minutes."""
-    if not (_shutdown.is_alive() and jax.distributed.is_initialized()):
+    if not (_shutdowns and _shutdowns[0].is_alive() and jax.distributed.is_initialized()):
         return
-    if not _shutdown.within(_PARTING):
+    if not _shutdowns[0].within(_PARTING):
         _end("the process of rank 0 has ended before this one")
     if not all(map(is_ready, unfinished)):
         _end("XLA still waits for the ranks that have not come")
