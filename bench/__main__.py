@@ -74,7 +74,7 @@ def _warm() -> list[Row]:
 
 def _gemm() -> list[Row]:
     """Products of matrices, each shape against the better of PyTorch's ways."""
-    sides = measure.several("gemm", kernels.products(), [_COMPILED, _EAGER, _TORCH_COMPILED])
+    sides = measure.several("gemm", kernels.gemm_names(), [_COMPILED, _EAGER, _TORCH_COMPILED])
     return [(text, ours, min(peers, key=lambda side: side.median), 0.95) for text, (ours, *peers) in sides.items()]
 
 
