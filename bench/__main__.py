@@ -109,7 +109,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "vit": lambda: _training("vit", "ViT training step", 1.0),
     "unet": lambda: _training("unet", "U-Net training step", 1.0),
     "conv": lambda: _several("conv", kernels.convolutions(), 1.0),
-    "gemm": lambda: _several("gemm", kernels.products(), 0.95),
+    "gemm": lambda: _several("gemm", kernels.gemm_names(), 0.95),
     "attention": lambda: _several("attention", kernels.ATTENTIONS, 1.5),
     "gpu": _gpu,
     "import": _import,

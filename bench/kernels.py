@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 from bench.workloads import Run, sync
@@ -17,7 +17,13 @@ LAYERS = [
     (788, 192, 768),
     (64, 2048, 1000),
 ]
-SQUARES = [128, 512, 1024]
+PRODUCTS = [
+    # shapes of both factors
+    ((256, 256), (256, 256)),
+    ((512, 512), (512, 512)),
+    ((1024, 1024), (1024, 1024)),
+    ((64, 128, 128), (64, 128, 32)),
+]
 ATTENTIONS = {"4 × 128 tokens": (4, 128), "4 × 1024 tokens": (4, 1024), "4096 tokens": (1, 4096)}
 CONV_BATCH = 8
 CONV_LAYERS = [
@@ -38,44 +44,69 @@ CONV_LAYERS = [
     (2048, 7, 512, 1, 1),
 ]
 """The distinct layers of a ResNet-50, but for three whose like is here."""
-_TOGETHER = 8  # products in a call: what a call costs beside computing is other rows' subject
 
 
-def products() -> dict[str, tuple[tuple[int, ...], tuple[int, ...], bool, bool]]:
-    """Shapes of both factors, and which of them are transposed, by name."""
-    cases: dict[str, tuple[tuple[int, ...], tuple[int, ...], bool, bool]] = {}
-    for rows, inputs, outputs in LAYERS:
-        name = f"linear layer {rows}×{inputs} → {outputs}"
-        cases[name] = ((rows, inputs), (outputs, inputs), False, True)
-        cases[f"{name}, gradient of the input"] = ((rows, outputs), (outputs, inputs), False, False)
-        cases[f"{name}, gradient of the weight"] = ((rows, outputs), (rows, inputs), True, False)
-    for n in SQUARES:
-        cases[f"{n}×{n} matrices"] = ((n, n), (n, n), False, False)
-    cases["64 × (128×32 by 32×128)"] = ((64, 128, 32), (64, 128, 32), False, True)
-    return cases
+def gemm_names() -> list[str]:
+    """The runs of `gemm`."""
+    layers = ["×".join(map(str, (rows, inputs))) + f" → {outputs}" for rows, inputs, outputs in LAYERS]
+    products = [" by ".join("×".join(map(str, shape)) for shape in pair) for pair in PRODUCTS]
+    return [
+        *(f"linear layer {layer}" for layer in layers),
+        *(f"linear layer {layer}, with gradients of input and weight" for layer in layers),
+        *(f"product of {product}" for product in products),
+    ]
 
 
-def gemm(torch: Any, *, compiled: bool = False, bfloat16: bool = False) -> dict[str, Run]:
-    """Eight products of matrices that do not depend on each other, for each shape."""
+def gemm(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
+    """Products of matrices: forward, and as gradients. Calls have many of a size, that do not depend on each other."""
     torch.manual_seed(0)
-    dtype = torch.bfloat16 if bfloat16 else torch.float32
 
-    def case(left: Sequence[int], right: Sequence[int], turn_left: bool, turn_right: bool) -> Run:
-        pairs = [(torch.randn(*left).to(dtype), torch.randn(*right).to(dtype)) for _ in range(_TOGETHER)]
+    def pairs(left: tuple[int, ...], right: tuple[int, ...], grad: bool = False) -> list[tuple[Any, Any]]:
+        work = math.prod(left) * math.prod(right[-2:]) // left[-1]
+        shapes = [(left, right)] * max(4, min(64, (1 << 28) // work))
+        return [(torch.randn(*a, requires_grad=grad), torch.randn(*b, requires_grad=grad)) for a, b in shapes]
 
-        def multiplied(pairs: list[tuple[Any, Any]]) -> list[Any]:
-            return [(a.mT if turn_left else a) @ (b.mT if turn_right else b) for a, b in pairs]
+    def forward(function: Any, factors: list[tuple[Any, Any]]) -> Run:
+        def multiplied() -> list[Any]:
+            return [function(a, b) for a, b in factors]
 
         call = torch.compile(multiplied) if compiled else multiplied
 
         def run() -> None:
             with torch.no_grad():
-                for result in call(pairs):
+                for result in call():
                     sync(torch, result)
 
         return run
 
-    return {name: case(*shapes) for name, shapes in products().items()}
+    def gradients(factors: list[tuple[Any, Any]]) -> Run:
+        flat = [x for pair in factors for x in pair]
+        cotangents = [torch.randn(a.shape[0], b.shape[0]) for a, b in factors]
+
+        def layers() -> list[Any]:
+            return [torch.nn.functional.linear(a, b) for a, b in factors]
+
+        call = torch.compile(layers) if compiled and torch.__name__ == "torch" else layers
+
+        def step() -> Any:
+            return torch.autograd.grad(call(), flat, cotangents)
+
+        whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+
+        def run() -> None:
+            for result in whole():
+                sync(torch, result)
+
+        return run
+
+    linear = [pairs((rows, inputs), (outputs, inputs)) for rows, inputs, outputs in LAYERS]
+    trained = [pairs((rows, inputs), (outputs, inputs), grad=True) for rows, inputs, outputs in LAYERS]
+    runs = [
+        *(forward(torch.nn.functional.linear, factors) for factors in linear),
+        *(gradients(factors) for factors in trained),
+        *(forward(torch.matmul, pairs(*shapes)) for shapes in PRODUCTS),
+    ]
+    return dict(zip(gemm_names(), runs, strict=True))
 
 
 def attention(torch: Any, *, compiled: bool = False) -> dict[str, Run]:

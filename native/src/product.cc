@@ -7,6 +7,7 @@ namespace weft::WEFT_VARIANT {
 namespace {
 
 constexpr int64_t kDepth = 128;        // of a strip: 128 x 48 floats stay in the first-level cache
+constexpr int64_t kFarDepth = 64;      // where each column of `a` is in a page of its own
 constexpr int64_t kRowsUncopied = 32;  // with fewer rows, a strip is read as it lies in memory
 constexpr int64_t kFewRows = 8;        // with fewer rows, memory is what costs: b is read in the order of its rows
 constexpr int64_t kShallow = 16;       // rows of b that are read side by side then
@@ -46,8 +47,9 @@ void copy_strip(int64_t width, int64_t depth, const T* from, int64_t ld, T* to) 
 
 template <class T>
 void block(const Block<T>& x) {
-  const int64_t most_depth = x.m > kFewRows ? kDepth : kShallow;
   const bool copied = x.m > kRowsUncopied, by_columns = x.a.cs != 1;
+  const bool far = x.a.cs * static_cast<int64_t>(sizeof(T)) >= 4096;
+  const int64_t most_depth = x.m <= kFewRows ? kShallow : far ? kFarDepth : kDepth;
   T* copies = scratch_of<T>(0, kDepth * kMostVectors * kLanes<T>);
   for (int64_t p = 0; p < x.k; p += most_depth) {
     const int64_t depth = least(most_depth, x.k - p), lds = p ? x.ldc : 0;

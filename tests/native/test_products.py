@@ -113,12 +113,12 @@ ROWS = [
     # row, shapes of its arrays, its numbers
     ("linear", [(3, 20, 40), (50, 40), (50,)], {}),
     ("linear", [(60, 40), (50, 40)], {}),
-    ("mm", [(60, 40), (40, 50)], {}),
+    ("mm", [(300, 40), (40, 50)], {}),
     ("bmm", [(3, 60, 40), (3, 40, 50)], {}),
-    ("matmul", [(2, 30, 40), (40, 50)], {}),
+    ("matmul", [(2, 130, 40), (40, 50)], {}),
     ("matmul", [(2, 3, 60, 40), (2, 3, 40, 50)], {}),
-    ("addmm", [(50,), (60, 40), (40, 50)], {"beta": 0.5, "alpha": 2.0}),
-    ("addmm", [(60, 50), (60, 40), (40, 50)], {}),
+    ("addmm", [(50,), (300, 40), (40, 50)], {"beta": 0.5, "alpha": 2.0}),
+    ("addmm", [(300, 50), (300, 40), (40, 50)], {}),
     ("baddbmm", [(60, 1), (3, 60, 40), (3, 40, 50)], {"beta": 2}),
 ]
 
@@ -149,7 +149,8 @@ def test_rows(name, shapes, numbers, dtype):
 def test_calls_that_rows_keep():
     x = jnp.zeros((60, 40))
     for name, arrays in [
-        ("mm", [x[:2], x[:2].T]),  # small
+        ("linear", [x[:2], x[:2]]),  # small
+        ("mm", [x, x.T]),  # few rows
         ("mm", [x.astype(jnp.int32), x.T.astype(jnp.int32)]),
         ("matmul", [x, x[0]]),
         ("matmul", [x, jnp.stack([x.T, x.T])]),

@@ -26,6 +26,7 @@ from weft.ops._native import Native
 _WORDS = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 _LEAST = 1 << 15  # multiplications; below, a call costs more than it saves
 _SHORT = 16  # sums and rows of the result; below, moving numbers is what costs, and XLA does that within other loops
+_MANY = 256  # rows of a product
 
 
 def matmul(
@@ -107,10 +108,11 @@ def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | N
 
 
 def _serves_product(a: Array, b: Array) -> bool:
+    """A second factor that is a transposed view is copied for the kernel, not for XLA: rows have to be worth that."""
     if min(a.ndim, b.ndim) < 2 or not (b.ndim == 2 or a.shape[:-2] == b.shape[:-2]):
         return False
     batch, rows = (1, math.prod(a.shape[:-1])) if b.ndim == 2 else (math.prod(a.shape[:-2]), a.shape[-2])
-    return _pays(batch, rows, *b.shape[-2:]) and _has_kernel(a, b)
+    return (batch > 1 or rows >= _MANY) and _pays(batch, rows, *b.shape[-2:]) and _has_kernel(a, b)
 
 
 def _rows_of(a: Array, b: Array) -> Array:
