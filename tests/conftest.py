@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import os
 import random
 import signal
 import threading
@@ -55,6 +56,16 @@ def few_objects_to_look_at():
     with warnings.catch_warnings(action="ignore"):  # of files that they have left open
         gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_environment():
+    """Variables that a launcher has set in this process are not those of other modules."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

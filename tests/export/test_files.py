@@ -71,9 +71,9 @@ def test_types(dtype, tmp_path):
 
 def test_numpy_and_jax_read_it(program, tmp_path):
     save(program, tmp_path / "program.pt2")
-    file = np.load(tmp_path / "program.pt2")
-    exported = jax.export.deserialize(bytearray(file["program"]))
-    state = {name: file[f"state/{name}"] for name in json.loads(file["about.json"])["state"]}
+    with np.load(tmp_path / "program.pt2") as file:
+        exported = jax.export.deserialize(bytearray(file["program"]))
+        state = {name: file[f"state/{name}"] for name in json.loads(file["about.json"])["state"]}
     (found,), changed = exported.call(state, np.ones((2, 4), np.float32))
     np.testing.assert_allclose(found, program(torch.ones(2, 4)).detach().numpy(), rtol=1e-6)
     assert changed == {}
