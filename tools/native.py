@@ -24,7 +24,7 @@ import jax.ffi
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
-KERNELS = ("product", "conv", "channels", "attention", "recurrent")
+KERNELS = ("product", "conv", "channels", "rows", "attention", "recurrent")
 AVX2 = ("-mavx2", "-mfma")
 VARIANTS = {
     "avx2": AVX2,

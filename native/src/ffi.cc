@@ -105,6 +105,7 @@ namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using FloatsOut = ffi::Result<Floats>;
+using Integers = ffi::Buffer<ffi::S64>;
 using Ints = ffi::Span<const int64_t>;
 
 ffi::Error wrong(const std::string& what) { return ffi::Error::InvalidArgument("weft_native: " + what); }
@@ -215,12 +216,44 @@ ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale,
   });
 }
 
-using Lengths = ffi::Buffer<ffi::S64>;
+// The last `width` elements of each row lie side by side.
+Rows rows_of(const Floats& x, int64_t width) {
+  return {width ? static_cast<int64_t>(x.element_count()) / width : 0, width};
+}
+ffi::Error layer_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+                      FloatsOut mean, FloatsOut rstd) {
+  const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(layer_norm)(pool, rows, eps, x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
+                       mean->typed_data(), rstd->typed_data());
+  });
+}
+ffi::Error layer_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
+                               FloatsOut dx, FloatsOut dweight, FloatsOut dbias) {
+  const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(layer_norm_backward)(pool, rows, g.typed_data(), x.typed_data(), mean.typed_data(), rstd.typed_data(),
+                                weight.typed_data(), dx->typed_data(), dweight->typed_data(), dbias->typed_data());
+  });
+}
+ffi::Error cross_entropy(ffi::ThreadPool threads, Floats x, Integers classes, FloatsOut losses, FloatsOut spread) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(cross_entropy)(pool, rows_of(x, x.dimensions()[1]), x.typed_data(), classes.typed_data(),
+                          losses->typed_data(), spread->typed_data());
+  });
+}
+ffi::Error cross_entropy_backward(ffi::ThreadPool threads, Floats g, Floats x, Integers classes, Floats spread,
+                                  FloatsOut dx) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(cross_entropy_backward)(pool, rows_of(x, x.dimensions()[1]), g.typed_data(), x.typed_data(),
+                                   classes.typed_data(), spread.typed_data(), dx->typed_data());
+  });
+}
 
-Recurrent layer_of(Ints ys, bool reverse, const Lengths& lengths) {
+Recurrent layer_of(Ints ys, bool reverse, const Integers& lengths) {
   return {ys[0], ys[1], ys[2], reverse, lengths.typed_data()};
 }
-ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats c0, Floats weight,
+ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats z, Floats h0, Floats c0, Floats weight,
                 FloatsOut ys, FloatsOut h, FloatsOut c, FloatsOut cells, FloatsOut gates) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -228,7 +261,7 @@ ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z
                  h->typed_data(), c->typed_data(), cells->typed_data(), gates->typed_data());
   });
 }
-ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats g_c,
+ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats g_ys, Floats g_h, Floats g_c,
                          Floats gates, Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh,
                          FloatsOut dc) {
   const Recurrent layer = layer_of(cells.dimensions(), reverse, lengths);
@@ -238,7 +271,7 @@ ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths,
                           dc->typed_data());
   });
 }
-ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats weight, Floats bias,
+ffi::Error gru(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats z, Floats h0, Floats weight, Floats bias,
                FloatsOut ys, FloatsOut h, FloatsOut gates, FloatsOut inner) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -246,7 +279,7 @@ ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z,
                 h->typed_data(), gates->typed_data(), inner->typed_data());
   });
 }
-ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats gates,
+ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats g_ys, Floats g_h, Floats gates,
                         Floats inner, Floats before, Floats weight, FloatsOut dz, FloatsOut dsums, FloatsOut dh) {
   const Recurrent layer = layer_of(inner.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -255,7 +288,7 @@ ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, 
                          dh->typed_data());
   });
 }
-ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats z, Floats h0, Floats weight,
+ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Integers lengths, Floats z, Floats h0, Floats weight,
                FloatsOut ys, FloatsOut h) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -263,7 +296,7 @@ ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths
                 h->typed_data());
   });
 }
-ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats g_ys, Floats g_h,
+ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Integers lengths, Floats g_ys, Floats g_h,
                         Floats ys, Floats weight, FloatsOut dz, FloatsOut dh) {
   const Recurrent layer = layer_of(ys.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -288,7 +321,7 @@ auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool
 // --- what the library exports: a handler for each target, named as the target, and the versions ---------------
 
 using weft::Floats;
-using weft::Lengths;
+using weft::Integers;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define TARGET(name, ...)                      \
@@ -321,9 +354,34 @@ TARGET(weft_attention, weft::attention,
 TARGET(weft_attention_backward, weft::attention_backward,
        weft::bind_attention().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>().Arg<Floats>()
            .Ret<Floats>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_layer_norm, weft::layer_norm,
+       ffi::Ffi::Bind()
+           .Ctx<ffi::ThreadPool>()
+           .Attr<float>("eps")
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
+TARGET(weft_layer_norm_backward, weft::layer_norm_backward,
+       ffi::Ffi::Bind()
+           .Ctx<ffi::ThreadPool>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Arg<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>()
+           .Ret<Floats>());
+TARGET(weft_cross_entropy, weft::cross_entropy,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Integers>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_cross_entropy_backward, weft::cross_entropy_backward,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Integers>().Arg<Floats>().Ret<Floats>());
 TARGET(weft_lstm, weft::lstm,
        weft::bind_recurrent()
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
@@ -335,7 +393,7 @@ TARGET(weft_lstm, weft::lstm,
            .Ret<Floats>());
 TARGET(weft_lstm_backward, weft::lstm_backward,
        weft::bind_recurrent()
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
@@ -348,7 +406,7 @@ TARGET(weft_lstm_backward, weft::lstm_backward,
            .Ret<Floats>());
 TARGET(weft_gru, weft::gru,
        weft::bind_recurrent()
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
@@ -359,7 +417,7 @@ TARGET(weft_gru, weft::gru,
            .Ret<Floats>());
 TARGET(weft_gru_backward, weft::gru_backward,
        weft::bind_recurrent()
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
@@ -372,7 +430,7 @@ TARGET(weft_gru_backward, weft::gru_backward,
 TARGET(weft_rnn, weft::rnn,
        weft::bind_recurrent()
            .Attr<bool>("relu")
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
@@ -381,7 +439,7 @@ TARGET(weft_rnn, weft::rnn,
 TARGET(weft_rnn_backward, weft::rnn_backward,
        weft::bind_recurrent()
            .Attr<bool>("relu")
-           .Arg<Lengths>()
+           .Arg<Integers>()
            .Arg<Floats>()
            .Arg<Floats>()
            .Arg<Floats>()
