@@ -127,6 +127,7 @@ namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using FloatsOut = ffi::Result<Floats>;
+using Integers = ffi::Buffer<ffi::S64>;
 using Ints = ffi::Span<const int64_t>;
 
 ffi::Error wrong(const std::string& what) { return ffi::Error::InvalidArgument("weft_native: " + what); }
@@ -269,12 +270,44 @@ ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale,
   });
 }
 
-using Lengths = ffi::Buffer<ffi::S64>;
+// The last `width` elements of each row lie side by side.
+Rows rows_of(const Floats& x, int64_t width) {
+  return {width ? static_cast<int64_t>(x.element_count()) / width : 0, width};
+}
+ffi::Error layer_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+                      FloatsOut mean, FloatsOut rstd) {
+  const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(layer_norm)(pool, rows, eps, x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
+                       mean->typed_data(), rstd->typed_data());
+  });
+}
+ffi::Error layer_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
+                               FloatsOut dx, FloatsOut dweight, FloatsOut dbias) {
+  const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(layer_norm_backward)(pool, rows, g.typed_data(), x.typed_data(), mean.typed_data(), rstd.typed_data(),
+                                weight.typed_data(), dx->typed_data(), dweight->typed_data(), dbias->typed_data());
+  });
+}
+ffi::Error cross_entropy(ffi::ThreadPool threads, Floats x, Integers classes, FloatsOut losses, FloatsOut spread) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(cross_entropy)(pool, rows_of(x, x.dimensions()[1]), x.typed_data(), classes.typed_data(),
+                          losses->typed_data(), spread->typed_data());
+  });
+}
+ffi::Error cross_entropy_backward(ffi::ThreadPool threads, Floats g, Floats x, Integers classes, Floats spread,
+                                  FloatsOut dx) {
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(cross_entropy_backward)(pool, rows_of(x, x.dimensions()[1]), g.typed_data(), x.typed_data(),
+                                   classes.typed_data(), spread.typed_data(), dx->typed_data());
+  });
+}
 
-Recurrent layer_of(Ints ys, bool reverse, const Lengths& lengths) {
+Recurrent layer_of(Ints ys, bool reverse, const Integers& lengths) {
   return {ys[0], ys[1], ys[2], reverse, lengths.typed_data()};
 }
-ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats c0, Floats weight,
+ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats z, Floats h0, Floats c0, Floats weight,
                 FloatsOut ys, FloatsOut h, FloatsOut c, FloatsOut cells, FloatsOut gates) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -282,7 +315,7 @@ ffi::Error lstm(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z
                  h->typed_data(), c->typed_data(), cells->typed_data(), gates->typed_data());
   });
 }
-ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats g_c,
+ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats g_ys, Floats g_h, Floats g_c,
                          Floats gates, Floats cells, Floats c0, Floats weight, FloatsOut dz, FloatsOut dh,
                          FloatsOut dc) {
   const Recurrent layer = layer_of(cells.dimensions(), reverse, lengths);
@@ -292,7 +325,7 @@ ffi::Error lstm_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths,
                           dc->typed_data());
   });
 }
-ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z, Floats h0, Floats weight, Floats bias,
+ffi::Error gru(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats z, Floats h0, Floats weight, Floats bias,
                FloatsOut ys, FloatsOut h, FloatsOut gates, FloatsOut inner) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -300,7 +333,7 @@ ffi::Error gru(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats z,
                 h->typed_data(), gates->typed_data(), inner->typed_data());
   });
 }
-ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, Floats g_ys, Floats g_h, Floats gates,
+ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Integers lengths, Floats g_ys, Floats g_h, Floats gates,
                         Floats inner, Floats before, Floats weight, FloatsOut dz, FloatsOut dsums, FloatsOut dh) {
   const Recurrent layer = layer_of(inner.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -309,7 +342,7 @@ ffi::Error gru_backward(ffi::ThreadPool threads, bool reverse, Lengths lengths, 
                          dh->typed_data());
   });
 }
-ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats z, Floats h0, Floats weight,
+ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Integers lengths, Floats z, Floats h0, Floats weight,
                FloatsOut ys, FloatsOut h) {
   const Recurrent layer = layer_of(ys->dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -317,7 +350,7 @@ ffi::Error rnn(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths
                 h->typed_data());
   });
 }
-ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Lengths lengths, Floats g_ys, Floats g_h,
+ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Integers lengths, Floats g_ys, Floats g_h,
                         Floats ys, Floats weight, FloatsOut dz, FloatsOut dh) {
   const Recurrent layer = layer_of(ys.dimensions(), reverse, lengths);
   return with_threads(threads, [&](const Pool& pool) {
@@ -369,7 +402,7 @@ auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool
 // --- what the library exports: a handler for each target, named as the target, and the versions ---------------
 
 using weft::Floats;
-using weft::Lengths;
+using weft::Integers;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define TARGET(name, ...)                         \
@@ -394,13 +427,21 @@ TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
        (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_attention, weft::attention, weft::bind_attention().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward, (weft::with<3, 3>(weft::bind_attention())));
-TARGET(weft_lstm, weft::lstm, (weft::with<4, 5>(weft::bind_recurrent().Arg<Lengths>())));
-TARGET(weft_lstm_backward, weft::lstm_backward, (weft::with<7, 3>(weft::bind_recurrent().Arg<Lengths>())));
-TARGET(weft_gru, weft::gru, (weft::with<4, 4>(weft::bind_recurrent().Arg<Lengths>())));
-TARGET(weft_gru_backward, weft::gru_backward, (weft::with<6, 3>(weft::bind_recurrent().Arg<Lengths>())));
-TARGET(weft_rnn, weft::rnn, (weft::with<3, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>())));
+TARGET(weft_layer_norm, weft::layer_norm,
+       (weft::with<3, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps"))));
+TARGET(weft_layer_norm_backward, weft::layer_norm_backward,
+       (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
+TARGET(weft_cross_entropy, weft::cross_entropy,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Integers>().Ret<Floats>().Ret<Floats>());
+TARGET(weft_cross_entropy_backward, weft::cross_entropy_backward,
+       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Integers>().Arg<Floats>().Ret<Floats>());
+TARGET(weft_lstm, weft::lstm, (weft::with<4, 5>(weft::bind_recurrent().Arg<Integers>())));
+TARGET(weft_lstm_backward, weft::lstm_backward, (weft::with<7, 3>(weft::bind_recurrent().Arg<Integers>())));
+TARGET(weft_gru, weft::gru, (weft::with<4, 4>(weft::bind_recurrent().Arg<Integers>())));
+TARGET(weft_gru_backward, weft::gru_backward, (weft::with<6, 3>(weft::bind_recurrent().Arg<Integers>())));
+TARGET(weft_rnn, weft::rnn, (weft::with<3, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Integers>())));
 TARGET(weft_rnn_backward, weft::rnn_backward,
-       (weft::with<4, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Lengths>())));
+       (weft::with<4, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Integers>())));
 
 EXPORT int weft_native_version() { return weft::kVersion; }
 EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }

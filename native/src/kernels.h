@@ -70,6 +70,12 @@ struct Channels {
   int64_t images, channels, plane;
 };
 
+// A matrix of so many rows. Layer normalisation has weights for the elements of a row, and cross entropy a class for
+// each row, negative for none, whose loss and gradient are 0.
+struct Rows {
+  int64_t count, width;
+};
+
 #define WEFT_KERNELS                                                                                                   \
   void product_f32(const Pool&, const Product&);                                                                       \
   void product_f64(const Pool&, const Product&);                                                                       \
@@ -81,6 +87,13 @@ struct Channels {
                   float* y, float* mean, float* variance, float* rstd);                                                \
   void batch_norm_backward(const Pool&, const Channels&, const float* g, const float* x, const float* mean,            \
                            const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);           \
+  void layer_norm(const Pool&, const Rows&, float eps, const float* x, const float* weight, const float* bias,         \
+                  float* y, float* mean, float* rstd);                                                                 \
+  void layer_norm_backward(const Pool&, const Rows&, const float* g, const float* x, const float* mean,                \
+                           const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);           \
+  void cross_entropy(const Pool&, const Rows&, const float* x, const int64_t* classes, float* losses, float* spread);  \
+  void cross_entropy_backward(const Pool&, const Rows&, const float* g, const float* x, const int64_t* classes,        \
+                              const float* spread, float* dx);                                                         \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,            \
                  float* lse);                                                                                          \
   void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,              \

@@ -128,6 +128,15 @@ template <class T>
 INLINE void store(T* p, Vec<T> v, Mask m) {
   store_part(p, v, m);
 }
+// `v` with `other` in all lanes but these.
+INLINE VecF only(VecF v, AllLanes, float) { return v; }
+INLINE VecF only(VecF v, Mask m, float other) {
+#ifdef __AVX512F__
+  return (VecF)_mm512_mask_blend_ps(m.bits, _mm512_set1_ps(other), (__m512)v);
+#else
+  return (VecF)_mm256_blendv_ps(_mm256_set1_ps(other), (__m256)v, (__m256)mask32(m));
+#endif
+}
 // f(i, lanes) for each vector of `count` elements, which starts at the i-th.
 template <class T, class F>
 INLINE void each_vector(int64_t count, const F& f) {

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops._kernels import attention, channels, conv, library, product, recurrent
+from weft.ops._kernels import attention, channels, conv, library, product, recurrent, rows
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -44,6 +44,7 @@ ATTENTIONS = [
     (1, 3, 3, 131, 300, 16),
     (2, 2, 2, 3, 0, 5),
 ]
+ROWS = [(0, 3), (3, 1), (1, 40), (700, 33), (5, 20000)]
 LAYERS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
 
 
@@ -78,6 +79,15 @@ def results() -> Iterator[np.ndarray]:
             out, lse = attention.attention(q, k, v, causal, 0.5, mask, dropped, 2.0)
             yield from (out, lse)
             yield from attention.attention_backward(g, out, lse, q, k, v, causal, 0.5, mask, dropped, 2.0)
+    for count, width in ROWS:
+        x, g, weight = draw(1, count, width), draw(2, count, width), draw(3, width)
+        y, mean, rstd = rows.layer_norm(x, weight, -weight, 1e-5)
+        yield from (y, mean, rstd)
+        yield from rows.layer_norm_backward(g, x, mean, rstd, weight)
+        classes = np.arange(-1, count - 1) % width - (np.arange(count) % 3 == 0) * width
+        losses, spread = rows.cross_entropy(x, classes)
+        yield from (losses, spread)
+        yield rows.cross_entropy_backward(g[:, 0], x, classes, spread)
     for steps, batch, hidden in LAYERS:
         h, lengths = draw(1, batch, hidden), np.arange(batch) % (steps + 2)
         ys = draw(2, steps, batch, hidden)

@@ -86,6 +86,39 @@ def batch_norm_backward(g, x, weight, eps):
     return dx, (g * normal).sum(rows), g.sum(rows)
 
 
+def layer_norm(x, weight, bias, eps):
+    """The result, the mean and the reciprocal deviation."""
+    mean = x.mean(-1, keepdims=True)
+    rstd = 1 / np.sqrt(np.square(x - mean).mean(-1, keepdims=True) + eps)
+    return (x - mean) * rstd * weight + bias, mean, rstd
+
+
+def layer_norm_backward(g, x, mean, rstd, weight):
+    normal, weighted = (x - mean) * rstd, g * weight
+    tilt = (weighted * normal).mean(-1, keepdims=True)
+    dx = rstd * (weighted - weighted.mean(-1, keepdims=True) - normal * tilt)
+    rows = tuple(range(x.ndim - 1))
+    return dx, (g * normal).sum(rows), g.sum(rows)
+
+
+def _one_hot(classes, count):
+    return (classes[:, None] == np.arange(count)).astype(np.float64)
+
+
+def cross_entropy(x, classes):
+    """The losses, and log(sum(exp(x)))."""
+    top = x.max(-1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        spread = (np.log(np.exp(x - top).sum(-1, keepdims=True)) + top)[:, 0]
+    return np.array([spread[r] - x[r, c] if c >= 0 else 0.0 for r, c in enumerate(classes)]), spread
+
+
+def cross_entropy_backward(g, x, classes, spread):
+    p = np.exp(x - spread[:, None]) - _one_hot(classes, x.shape[1])
+    return np.where(classes[:, None] < 0, 0, g[:, None] * p)
+
+
 def _weights(q, k, causal, scale, mask):
     scores = np.einsum("bhtd,bhsd->bhts", q, k) * scale
     if causal:

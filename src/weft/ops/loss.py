@@ -12,6 +12,7 @@ import numpy as np
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
+from weft.ops._kernels.rows import CROSS_ENTROPY
 from weft.ops._neural import partial_loss, reduced, reduction_name, reduction_of, require_float, wide
 from weft.ops._table import Arithmetic, Array, Cast, defop
 from weft.ops._type_names import scalar_name
@@ -192,6 +193,7 @@ def cross_entropy_divisor(
     check_text=_OUT_OF_BOUNDS,
     function=False,
     method=False,
+    native=[CROSS_ENTROPY],
 )
 def cross_entropy_loss(
     input: Array,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._kernels.channels import BATCH_NORM
+from weft.ops._kernels.rows import LAYER_NORM
 from weft.ops._neural import per_channel, require_float, updated_statistics, vector_norms, wide
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, Promote, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
@@ -106,6 +107,7 @@ def _layer_norm_vjp(
     vjp=_layer_norm_vjp,
     method=False,
     also="nn.functional",
+    native=[LAYER_NORM],
 )
 def layer_norm(
     input: Array,

@@ -1,0 +1,168 @@
+"""Layer normalisation and cross entropy, row by row, by kernels of our own on the CPU."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.ffi
+import jax.numpy as jnp
+import numpy as np
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._native import Native
+from weft.ops._table import Shape
+
+_LEAST = 1 << 14  # elements, from which on a call is worth it
+
+
+def _require_rows(operation: str, x: Array, weight: Array) -> tuple[int, ...]:
+    """The shape of what belongs to a row; `weight` has that of a row."""
+    if x.shape[x.ndim - weight.ndim :] != weight.shape:
+        raise ShapeError(f"{operation}: expected rows of shape {weight.shape} in the last dims, got {x.shape}")
+    return x.shape[: x.ndim - weight.ndim] + (1,) * weight.ndim
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array]:
+    """The last dims scaled to mean 0 and variance 1, times `weight` plus `bias`, which have these dims; float32.
+
+    Further results are the mean and 1 / sqrt(variance + eps), in which the last dims have size 1.
+    """
+    each = struct_like(_require_rows("layer_norm", x, weight), x)
+    require_shape("layer_norm", "bias", bias, weight.shape)
+    require_floats("layer_norm", x, weight, bias)
+    call = jax.ffi.ffi_call("weft_layer_norm", (struct_like(x.shape, x), each, each))
+    y, mean, rstd = call(x, weight, bias, eps=np.float32(eps))
+    return y, mean, rstd
+
+
+def layer_norm_backward(g: Array, x: Array, mean: Array, rstd: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The gradients of `layer_norm`'s x, weight and bias, from that of its first result."""
+    each = _require_rows("layer_norm_backward", x, weight)
+    for name, array, shape in (("the gradient", g, x.shape), ("mean", mean, each), ("rstd", rstd, each)):
+        require_shape("layer_norm_backward", name, array, shape)
+    require_floats("layer_norm_backward", g, x, mean, rstd, weight)
+    vector = struct_like(weight.shape, x)
+    dx, dweight, dbias = jax.ffi.ffi_call("weft_layer_norm_backward", (struct_like(x.shape, x), vector, vector))(
+        g, x, mean, rstd, weight
+    )
+    return dx, dweight, dbias
+
+
+def _require_classes(operation: str, x: Array, classes: Array) -> None:
+    if x.ndim != 2:
+        raise ShapeError(f"{operation}: expected (rows, classes), got {x.shape}")
+    require_shape(operation, "classes", classes, x.shape[:1])
+    if classes.dtype != jnp.int64:
+        raise DTypeError(f"{operation}: classes are int64, got {classes.dtype}")
+    require_floats(operation, x)
+
+
+def cross_entropy(x: Array, classes: Array) -> tuple[Array, Array]:
+    """The negative logarithm of the softmax of (rows, classes) at each row's class, and log(sum(exp(x))); float32.
+
+    `classes` are int64, and less than the number of classes, or negative for no class: such losses are 0.
+    """
+    _require_classes("cross_entropy", x, classes)
+    vector = struct_like(x.shape[:1], x)
+    losses, spread = jax.ffi.ffi_call("weft_cross_entropy", (vector, vector))(x, classes)
+    return losses, spread
+
+
+def cross_entropy_backward(g: Array, x: Array, classes: Array, spread: Array) -> Array:
+    """The gradient of `cross_entropy`'s x, from those of its losses; `spread` is its second result."""
+    _require_classes("cross_entropy_backward", x, classes)
+    require_shape("cross_entropy_backward", "the gradient", g, x.shape[:1])
+    require_shape("cross_entropy_backward", "spread", spread, x.shape[:1])
+    require_floats("cross_entropy_backward", g, spread)
+    call = jax.ffi.ffi_call("weft_cross_entropy_backward", struct_like(x.shape, x))
+    return call(g, x, classes, spread)
+
+
+# --- bodies of rows of the table ------------------------------------------------------------------------------
+
+
+def _serves_layer_norm(
+    input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
+) -> bool:
+    del normalized_shape, eps
+    return input.size >= _LEAST and is_float32(input, weight, bias)
+
+
+def _layer_norm(
+    input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array, Array, Array]:
+    scale = jnp.ones(normalized_shape, input.dtype) if weight is None else weight
+    return layer_norm(input, scale, jnp.zeros_like(scale) if bias is None else bias, eps)
+
+
+def _layer_norm_vjp(
+    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array | None, ...]:
+    del eps
+    _, mean, rstd = out
+    scale = jnp.ones(normalized_shape, input.dtype) if weight is None else weight
+    dx, dweight, dbias = layer_norm_backward(g, input, mean, rstd, scale)
+    return dx, None if weight is None else dweight, None if bias is None else dbias
+
+
+def _serves_cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> bool:
+    del ignore_index, reduction
+    of_classes = input.ndim == 2 and not label_smoothing and jnp.issubdtype(target.dtype, jnp.integer)
+    return of_classes and input.size >= _LEAST and is_float32(input, weight)
+
+
+def _classes(input: Array, target: Array, weight: Array | None, ignore_index: int) -> tuple[Array, Array]:
+    """Each row's class, -1 for none, and its share in a mean."""
+    target = target.astype(jnp.int64)
+    used = (target != ignore_index) & (target >= 0) & (target < input.shape[1])
+    share = used.astype(input.dtype) if weight is None else jnp.where(used, weight[jnp.where(used, target, 0)], 0)
+    return jnp.where(used, target, -1), share
+
+
+def _cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> tuple[Array, Array]:
+    del label_smoothing
+    classes, share = _classes(input, target, weight, ignore_index)
+    losses, spread = cross_entropy(input, classes)
+    losses = jnp.where(share == 0, 0, share * losses)
+    if reduction == "none":
+        return losses, spread
+    total = jnp.sum(losses)
+    return total / jnp.sum(share) if reduction == "mean" else total, spread
+
+
+def _cross_entropy_vjp(
+    g: Array,
+    out: tuple[Array, Array],
+    input: Array,
+    target: Array,
+    weight: Array | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> tuple[Array | None, ...]:
+    del label_smoothing
+    classes, share = _classes(input, target, weight, ignore_index)
+    scale = share * g / (jnp.sum(share) if reduction == "mean" else 1)
+    dx = cross_entropy_backward(jnp.where(share == 0, 0, scale), input, classes, out[1])
+    return dx, None, None if weight is None else jnp.zeros_like(weight)
+
+
+LAYER_NORM = Native("cpu", _serves_layer_norm, _layer_norm, _layer_norm_vjp)
+CROSS_ENTROPY = Native("cpu", _serves_cross_entropy, _cross_entropy, _cross_entropy_vjp)
