@@ -152,8 +152,8 @@ def _serves(input: Array, *arrays: Array | None) -> bool:
 
 
 def _projected(input: Array, weight: Array, *biases: Array | None) -> Array:
-    given = [bias for bias in biases if bias is not None]
-    return linear(input, weight, sum(given[1:], given[0]) if given else None)
+    terms = [bias for bias in biases if bias is not None]
+    return linear(input, weight, sum(terms[1:], terms[0]) if terms else None)
 
 
 def _gradients(
