@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import threading
-import warnings
 from multiprocessing.forkserver import set_forkserver_preload
 from weakref import WeakKeyDictionary
 
@@ -24,7 +23,6 @@ from weft._lazy import explain, program
 SECONDS = 300  # that a test may take, on a machine that is busy
 LONG_SECONDS = 7200  # one that is left out of the default run
 
-gc.set_threshold(20_000)  # tracing and parsing make many objects that stay, which are looked at again and again
 set_forkserver_preload(["weft.distributed._preload"])  # what its processes would import otherwise, one by one
 
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
@@ -53,8 +51,6 @@ def pytest_runtest_protocol(item):
 @pytest.fixture(autouse=True, scope="module")
 def few_objects_to_look_at():
     """What earlier modules have left for good, such as compiled programs, is kept out of the collector's way."""
-    with warnings.catch_warnings(action="ignore"):  # of files that they have left open
-        gc.collect()
     gc.freeze()
 
 
