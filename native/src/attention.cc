@@ -40,14 +40,6 @@ INLINE int64_t mask_row(const Attention& a, int64_t head, int64_t i) {
   return head / a.heads * a.mask_strides[0] + head % a.heads * a.mask_strides[1] + i * a.mask_strides[2];
 }
 
-template <size_t... I>
-INLINE VecU lane_numbers(std::index_sequence<I...>) {
-  return VecU{I...};
-}
-// `x` in the first lanes, and `other` in all behind.
-INLINE VecF first(int64_t lanes, VecF x, VecF other) {
-  return lane_numbers(std::make_index_sequence<kLanesF>()) < static_cast<uint32_t>(lanes) ? x : other;
-}
 // `x` where the first bytes are not 0, and `other` elsewhere. No byte behind them is read.
 INLINE VecF where(const uint8_t* bytes, int64_t lanes, VecF x, VecF other) {
   Bytes b{};
@@ -89,7 +81,7 @@ INLINE VecF score(const Attention& a, const float* product, int64_t at, int64_t 
     const float* bias = a.bias + at;
     x += !is_row ? splat(*bias) : lanes >= kLanesF ? load(bias) : load_part(bias, Mask(lanes));
   }
-  return lanes < kLanesF ? first(lanes, x, none) : x;
+  return lanes < kLanesF ? only(x, Mask(lanes), -kInfinity) : x;
 }
 
 // A vector of weights with those dropped that are not kept; `at` is its place among all.
@@ -149,9 +141,7 @@ void soften(const Attention& a, int64_t head, int64_t i, int64_t rows, int64_t j
     if (keeps[r] == 1.f) continue;
     const int64_t D = a.value_features;
     float* o = out + r * D;
-    int64_t d = 0;
-    for (; d + kLanesF <= D; d += kLanesF) store(o + d, load(o + d) * keeps[r]);
-    for (; d < D; d++) o[d] *= keeps[r];
+    each_vector<float>(D, [&](int64_t d, auto lanes) { store(o + d, load(o + d, lanes) * keeps[r], lanes); });
   }
   store(top, now);
   store(total, load(total) * load(keeps) + across(of_rows, [](VecF x, VecF y) { return x + y; }));
@@ -190,7 +180,7 @@ void forward(const Pool& pool, const Attention& a, const float* q, const float* 
     for (int64_t i = begin; i < end; i++) {
       const float sum = total[i - begin], share = 1.f / (sum == 0 ? 1.f : sum);
       for (int64_t d = i * E; d < (i + 1) * E; d++) os[d] *= share;
-      ls[i] = top[i - begin] + std::log(sum);
+      ls[i] = top[i - begin] + __builtin_logf(sum);
     }
   });
 }
@@ -215,14 +205,8 @@ void differentiate(const Attention& a, int64_t head, int64_t i, int64_t rows, in
 
 // sums[i] = a[i] . b[i], rows of `size`
 void inner_products(int64_t rows, int64_t size, const float* a, const float* b, float* sums) {
-  const Mask mask(size % kLanesF);
-  for (int64_t i = 0; i < rows; i++, a += size, b += size) {
-    VecF s{};
-    int64_t d = 0;
-    for (; d + kLanesF <= size; d += kLanesF) s += load(a + d) * load(b + d);
-    if (d < size) s += load_part(a + d, mask) * load_part(b + d, mask);
-    sums[i] = sum(s);
-  }
+  for (int64_t i = 0; i < rows; i++, a += size, b += size)
+    sums[i] = sum_each(size, [&](int64_t d, auto lanes) { return load(a + d, lanes) * load(b + d, lanes); });
 }
 
 // A task is a part of the keys of one head, with all query heads that share it: its dk and dv are sums of one thread.

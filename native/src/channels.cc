@@ -5,35 +5,22 @@
 namespace weft::WEFT_VARIANT {
 namespace {
 
-// The sum of f(address, mask, whether the vector is a part) over the vectors of a channel's planes. Planes are added up
-// in double precision.
+// The sum of f(address, lanes) over the vectors of a channel's planes. Planes are added up in double precision.
 template <class F>
 INLINE float sum_planes(const Channels& s, const F& f) {
-  const Mask mask(s.plane % kLanesF);
-  const int64_t whole = s.plane - s.plane % kLanesF;
   double total = 0;
   for (int64_t n = 0; n < s.images; n++) {
     const int64_t first = n * s.channels * s.plane;
-    VecF sums[4] = {};  // one after the other would wait for each addition
-    int64_t i = 0;
-    for (; i + 4 * kLanesF <= whole; i += 4 * kLanesF) {
-      UNROLL for (int j = 0; j < 4; j++) sums[j] += f(first + i + j * kLanesF, mask, std::false_type{});
-    }
-    for (; i < whole; i += kLanesF) sums[0] += f(first + i, mask, std::false_type{});
-    if (whole < s.plane) sums[1] += f(first + whole, mask, std::true_type{});
-    total += sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    total += sum_each(s.plane, [&](int64_t i, auto lanes) { return f(first + i, lanes); });
   }
   return static_cast<float>(total);
 }
-// f(address, mask, whether the vector is a part) for the vectors of a channel's planes
+// f(address, lanes) for the vectors of a channel's planes
 template <class F>
 INLINE void for_planes(const Channels& s, const F& f) {
-  const Mask mask(s.plane % kLanesF);
-  const int64_t whole = s.plane - s.plane % kLanesF;
   for (int64_t n = 0; n < s.images; n++) {
     const int64_t first = n * s.channels * s.plane;
-    for (int64_t i = 0; i < whole; i += kLanesF) f(first + i, mask, std::false_type{});
-    if (whole < s.plane) f(first + whole, mask, std::true_type{});
+    each_vector<float>(s.plane, [&](int64_t i, auto lanes) { f(first + i, lanes); });
   }
 }
 
@@ -42,7 +29,7 @@ INLINE void for_planes(const Channels& s, const F& f) {
 void channel_sums(const Pool& pool, const Channels& s, const float* x, float* sums) {
   parallel(pool, s.channels, [&](int64_t c) {
     const float* in = x + c * s.plane;
-    sums[c] = sum_planes(s, [&](int64_t i, Mask m, auto part) { return load<decltype(part)::value>(in + i, m); });
+    sums[c] = sum_planes(s, [&](int64_t i, auto lanes) { return load(in + i, lanes); });
   });
 }
 
@@ -52,21 +39,15 @@ void batch_norm(const Pool& pool, const Channels& s, float eps, const float* x, 
   parallel(pool, s.channels, [&](int64_t c) {
     const float* in = x + c * s.plane;
     float* out = y + c * s.plane;
-    const float centre =
-        share * sum_planes(s, [&](int64_t i, Mask m, auto part) { return load<decltype(part)::value>(in + i, m); });
-    float centres[kLanesF];  // as the elements are loaded, so that a part leaves other lanes 0
-    store(centres, splat(centre));
-    const float spread = share * sum_planes(s, [&](int64_t i, Mask m, auto part) {
-                           constexpr bool PART = decltype(part)::value;
-                           const VecF d = load<PART>(in + i, m) - load<PART>(centres, m);
+    const float centre = share * sum_planes(s, [&](int64_t i, auto lanes) { return load(in + i, lanes); });
+    const float spread = share * sum_planes(s, [&](int64_t i, auto lanes) {
+                           const VecF d = load(in + i, lanes) - centre;
                            return d * d;
                          });
-    mean[c] = centre, variance[c] = spread, rstd[c] = 1.f / std::sqrt(spread + eps);
+    mean[c] = centre, variance[c] = spread, rstd[c] = 1.f / __builtin_sqrtf(spread + eps);
     const float scale = rstd[c] * weight[c], offset = bias[c];
-    for_planes(s, [&](int64_t i, Mask m, auto part) {
-      constexpr bool PART = decltype(part)::value;
-      store<PART>(out + i, (load<PART>(in + i, m) - centre) * scale + offset, m);
-    });
+    for_planes(s,
+               [&](int64_t i, auto lanes) { store(out + i, (load(in + i, lanes) - centre) * scale + offset, lanes); });
   });
 }
 
@@ -77,16 +58,13 @@ void batch_norm_backward(const Pool& pool, const Channels& s, const float* g, co
     const float *gs = g + c * s.plane, *in = x + c * s.plane;
     float* out = dx + c * s.plane;
     const float centre = mean[c], r = rstd[c];
-    dbias[c] = sum_planes(s, [&](int64_t i, Mask m, auto part) { return load<decltype(part)::value>(gs + i, m); });
-    dweight[c] = r * sum_planes(s, [&](int64_t i, Mask m, auto part) {
-                   constexpr bool PART = decltype(part)::value;
-                   return load<PART>(gs + i, m) * (load<PART>(in + i, m) - centre);
-                 });
+    dbias[c] = sum_planes(s, [&](int64_t i, auto lanes) { return load(gs + i, lanes); });
+    dweight[c] =
+        r * sum_planes(s, [&](int64_t i, auto lanes) { return load(gs + i, lanes) * (load(in + i, lanes) - centre); });
     const float scale = r * weight[c], offset = dbias[c] * share, tilt = dweight[c] * r * share;
-    for_planes(s, [&](int64_t i, Mask m, auto part) {
-      constexpr bool PART = decltype(part)::value;
-      const VecF centred = load<PART>(in + i, m) - centre;
-      store<PART>(out + i, (load<PART>(gs + i, m) - offset - centred * tilt) * scale, m);
+    for_planes(s, [&](int64_t i, auto lanes) {
+      const VecF centred = load(in + i, lanes) - centre;
+      store(out + i, (load(gs + i, lanes) - offset - centred * tilt) * scale, lanes);
     });
   });
 }

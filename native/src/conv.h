@@ -28,15 +28,11 @@ INLINE VecF load_apart(const float* p, int64_t step, int64_t lanes) {
 template <class From, class To>
 INLINE void transpose_square(int64_t rows, int64_t cols, int64_t step, const From& from, const To& to) {
   constexpr int L = kLanesF;
-  using Indices = std::make_index_sequence<L>;
   VecF r[L];
   UNROLL for (int t = 0; t < L; t++) r[t] = t >= rows                ? VecF{}
                                             : cols == L && step == 1 ? load(from(t))
                                                                      : load_apart(from(t), step, cols);
-  exchange<1, float>(r, Indices{});
-  exchange<2, float>(r, Indices{});
-  exchange<4, float>(r, Indices{});
-  if constexpr (L > 8) exchange<8, float>(r, Indices{});
+  turn<float>(r, std::make_index_sequence<L>{});
   UNROLL for (int t = 0; t < L; t++) {
     if (t < cols && rows == L)
       store(to(t), r[t]);

@@ -87,18 +87,14 @@ void dots(int64_t columns, int64_t k, const T* a, int64_t lda, const T* b, int64
   Vec<T> acc[kDots] = {};
   const T* rows[COLUMNS];
   for (int j = 0; j < COLUMNS; j++) rows[j] = b + least<int64_t>(j, columns - 1) * ldb;
-  const auto add = [&](int64_t p, auto part, Mask mask) {
-    constexpr bool PART = decltype(part)::value;
+  each_vector<T>(k, [&](int64_t p, auto lanes) {
     Vec<T> x[ROWS];
-    UNROLL for (int i = 0; i < ROWS; i++) x[i] = load<PART>(a + i * lda + p, mask);
+    UNROLL for (int i = 0; i < ROWS; i++) x[i] = load(a + i * lda + p, lanes);
     UNROLL for (int j = 0; j < COLUMNS; j++) {
-      const Vec<T> y = load<PART>(rows[j] + p, mask);
+      const Vec<T> y = load(rows[j] + p, lanes);
       UNROLL for (int i = 0; i < ROWS; i++) acc[i * COLUMNS + j] += x[i] * y;
     }
-  };
-  int64_t p = 0;
-  for (; p + w <= k; p += w) add(p, std::false_type{}, Mask(0));
-  if (p < k) add(p, std::true_type{}, Mask(k - p));
+  });
   T sums[kDots];
   UNROLL for (int s = 0; s < kDots; s += w) {
     turn<T>(acc + s, std::make_index_sequence<w>{});

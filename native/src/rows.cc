@@ -16,14 +16,6 @@ void each_row(const Pool& pool, const Rows& s, const F& f) {
   });
 }
 
-// The sum of f(i, lanes) over the vectors of a row.
-template <class F>
-INLINE float sum_row(int64_t width, const F& f) {
-  VecF total{};
-  each_vector<float>(width, [&](int64_t i, auto lanes) { total += only(f(i, lanes), lanes, 0.f); });
-  return sum(total);
-}
-
 }  // namespace
 
 void layer_norm(const Pool& pool, const Rows& s, float eps, const float* x, const float* weight, const float* bias,
@@ -31,8 +23,8 @@ void layer_norm(const Pool& pool, const Rows& s, float eps, const float* x, cons
   const float share = 1.f / static_cast<float>(s.width);
   each_row(pool, s, [&](int64_t r) {
     const float* row = x + r * s.width;
-    const float centre = share * sum_row(s.width, [&](int64_t i, auto lanes) { return load(row + i, lanes); });
-    const float spread = share * sum_row(s.width, [&](int64_t i, auto lanes) {
+    const float centre = share * sum_each(s.width, [&](int64_t i, auto lanes) { return load(row + i, lanes); });
+    const float spread = share * sum_each(s.width, [&](int64_t i, auto lanes) {
                            const VecF d = load(row + i, lanes) - centre;
                            return d * d;
                          });
@@ -91,7 +83,7 @@ void cross_entropy(const Pool& pool, const Rows& s, const float* x, const int64_
       tops = v > tops ? v : tops;
     });
     const float highest = maximum(tops), top = __builtin_isfinite(highest) ? highest : 0.f;
-    const float total = sum_row(s.width, [&](int64_t i, auto lanes) { return exp(load(row + i, lanes) - top); });
+    const float total = sum_each(s.width, [&](int64_t i, auto lanes) { return exp(load(row + i, lanes) - top); });
     spread[r] = top + __builtin_logf(total);
     losses[r] = classes[r] < 0 ? 0.f : spread[r] - row[classes[r]];
   });

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "kernels.h"
@@ -151,6 +150,19 @@ INLINE float sum(VecF v) {  // by halves: a fixed order
   for (int half = kLanesF / 2; half; half /= 2)
     for (int i = 0; i < half; i++) s[i] += s[i + half];
   return s[0];
+}
+// The sum of f(i, lanes) over the vectors of `count` elements; lanes behind them do not count. Four sums go side by
+// side, since each addition takes as long as four begin.
+template <class F>
+INLINE float sum_each(int64_t count, const F& f) {
+  VecF sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * kLanesF <= count; i += 4 * kLanesF) {
+    UNROLL for (int j = 0; j < 4; j++) sums[j] += f(i + j * kLanesF, AllLanes{});
+  }
+  for (; i + kLanesF <= count; i += kLanesF) sums[0] += f(i, AllLanes{});
+  if (i < count) sums[1] += only(f(i, Mask(count - i)), Mask(count - i), 0.f);
+  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 INLINE float maximum(VecF v) {
   float s[kLanesF];
