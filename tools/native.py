@@ -5,8 +5,7 @@
 
 The kernels are compiled for AVX2 and for AVX-512, those for bfloat16 for what AVX-512 has for it and for AMX, into one
 library that chooses when it is loaded. `--sanitize` builds one that stops at wrong addresses and undefined behaviour; a
-process has to preload the compiler's libasan to load it.
-`--tidy` builds nothing, and shows what clang-tidy finds.
+process has to preload the compiler's libasan to load it. `--tidy` builds nothing, and shows what clang-tidy finds.
 """
 
 from __future__ import annotations

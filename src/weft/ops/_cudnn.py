@@ -10,11 +10,22 @@ import jax.numpy as jnp
 
 from weft.ops._jax import vjp
 from weft.ops._native import Native
-from weft.ops._neural import are_heads
 from weft.ops._table import Array
 
 _MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
 _HALVES = (jnp.float16, jnp.bfloat16)
+
+
+def _are_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> bool:
+    """Whether all are (batch, heads, time, features), as the kernel takes them: not empty, of equal features.
+
+    Several heads of the query may share one of the key.
+    """
+    if not query.ndim == key.ndim == 4 or key.shape != value.shape or not (query.size and key.size):
+        return False
+    (batch, heads, _, features), shared = query.shape, key.shape[1]
+    grouped = heads == shared or (enable_gqa and heads % shared == 0)
+    return grouped and key.shape[0] == batch and key.shape[3] == features
 
 
 def _serves(
@@ -24,7 +35,7 @@ def _serves(
     del scale
     features = query.shape[-1]
     fits = query.dtype in _HALVES and features % 8 == 0 and features <= _MOST_FEATURES and attn_mask is None
-    return fits and are_heads(query, key, value, enable_gqa) and (not is_causal or query.shape[2] == key.shape[2])
+    return fits and _are_heads(query, key, value, enable_gqa) and (not is_causal or query.shape[2] == key.shape[2])
 
 
 def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> tuple[Array, Array]:

@@ -184,18 +184,6 @@ def attention_scale(query: Array, scale: float | None) -> float:
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
-def are_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> bool:
-    """Whether all are (batch, heads, time, features), as kernels of attention take them: not empty, of equal features.
-
-    Several heads of the query may share one of the key.
-    """
-    if not query.ndim == key.ndim == 4 or key.shape != value.shape or not (query.size and key.size):
-        return False
-    (batch, heads, _, features), shared = query.shape, key.shape[1]
-    grouped = heads == shared or (enable_gqa and heads % shared == 0)
-    return grouped and key.shape[0] == batch and key.shape[3] == features
-
-
 def delayed(xs: Array, first: Array, reverse: bool) -> Array:
     """The sequence `xs` delayed by one step, with `first` at the start."""
     return jnp.concatenate([xs[1:], first[None]] if reverse else [first[None], xs[:-1]])

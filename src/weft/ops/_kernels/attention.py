@@ -42,7 +42,7 @@ def _fits(size: int, whole: int) -> bool:
     return size in (1, whole)
 
 
-def _array_or_none(array: Array | None) -> Array:
+def _or_empty(array: Array | None) -> Array:
     """The array, or one without elements, which stands for none."""
     return jnp.zeros((0,), jnp.bool_) if array is None else array
 
@@ -69,7 +69,7 @@ def attention(
     outs = (struct_like((*q.shape[:3], v.shape[3]), q), struct_like((*q.shape[:3], 1), q))
     call = jax.ffi.ffi_call("weft_attention", outs)
     factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
-    out, lse = call(q, k, v, _array_or_none(mask), _array_or_none(kept), causal=causal, **factors)
+    out, lse = call(q, k, v, _or_empty(mask), _or_empty(kept), causal=causal, **factors)
     return out, lse
 
 
@@ -96,7 +96,7 @@ def attention_backward(
     outs = (struct_like((parts, *q.shape), q), struct_like(k.shape, q), struct_like(v.shape, q))
     call = jax.ffi.ffi_call("weft_attention_backward", outs)
     factors = {"scale": np.float32(scale), "kept_factor": np.float32(kept_factor)}
-    dqs, dk, dv = call(q, k, v, _array_or_none(mask), _array_or_none(kept), g, out, lse, causal=causal, **factors)
+    dqs, dk, dv = call(q, k, v, _or_empty(mask), _or_empty(kept), g, out, lse, causal=causal, **factors)
     return jnp.sum(dqs, axis=0), dk, dv
 
 
@@ -165,48 +165,21 @@ def _masks(query: Array, mask: Array | None, dropout: Dropout | None) -> dict[st
     return arguments
 
 
-def _forward(
+def _attention(
     query: Array,
     key: Array,
     value: Array,
-    mask: Array | None,
+    attn_mask: Array | None,
     is_causal: bool,
     scale: float | None,
+    *_: Any,
     dropout: Dropout | None = None,
 ) -> tuple[Array, Array]:
     q, k, v = (x.reshape(_heads(x.shape)) for x in (query, key, value))
-    masks = _masks(query, mask, dropout)
+    masks = _masks(query, attn_mask, dropout)
     out, lse = attention(q, k, v, is_causal, attention_scale(query, scale), **masks)
     time = query.shape[:-1]
     return out.reshape((*time, value.shape[-1])), lse.reshape((*time, 1))
-
-
-def _backward(
-    g: Array,
-    out: tuple[Array, Array],
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None,
-    is_causal: bool,
-    scale: float | None,
-    dropout: Dropout | None = None,
-) -> tuple[Array | None, ...]:
-    attended, logsumexp = out
-    factor = attention_scale(query, scale)
-    g_out, y, lse, q, k, v = (x.reshape(_heads(x.shape)) for x in (g, attended, logsumexp, query, key, value))
-    results = attention_backward(g_out, y, lse, q, k, v, is_causal, factor, **_masks(query, mask, dropout))
-    g_mask = None
-    if mask is not None and mask.dtype != jnp.bool_:
-        # The formula needs all scores. Where no gradient of the mask is wanted, XLA leaves it out.
-        g_mask = gradients(g, attended, logsumexp, query, key, value, mask, is_causal, factor, dropout)[3]
-    return (*(g.reshape(x.shape) for g, x in zip(results, (query, key, value), strict=True)), g_mask)
-
-
-def _attention(
-    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: float | None, *_: Any
-) -> tuple[Array, Array]:
-    return _forward(query, key, value, attn_mask, is_causal, scale)
 
 
 def _attention_vjp(
@@ -219,8 +192,17 @@ def _attention_vjp(
     is_causal: bool,
     scale: float | None,
     *_: Any,
+    dropout: Dropout | None = None,
 ) -> tuple[Array | None, ...]:
-    return _backward(g, out, query, key, value, attn_mask, is_causal, scale)
+    attended, logsumexp = out
+    factor = attention_scale(query, scale)
+    g_out, y, lse, q, k, v = (x.reshape(_heads(x.shape)) for x in (g, attended, logsumexp, query, key, value))
+    results = attention_backward(g_out, y, lse, q, k, v, is_causal, factor, **_masks(query, attn_mask, dropout))
+    g_mask = None
+    if attn_mask is not None and attn_mask.dtype != jnp.bool_:
+        # The formula needs all scores. Where no gradient of the mask is wanted, XLA leaves it out.
+        g_mask = gradients(g, attended, logsumexp, query, key, value, attn_mask, is_causal, factor, dropout)[3]
+    return (*(g.reshape(x.shape) for g, x in zip(results, (query, key, value), strict=True)), g_mask)
 
 
 def _attention_dropout(
@@ -235,7 +217,7 @@ def _attention_dropout(
     rng: Any,
 ) -> tuple[Array, Array, Array]:
     dropout = Dropout(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
-    return *_forward(query, key, value, attn_mask, is_causal, scale, dropout), dropout.kept
+    return *_attention(query, key, value, attn_mask, is_causal, scale, dropout=dropout), dropout.kept
 
 
 def _attention_dropout_vjp(
@@ -253,7 +235,8 @@ def _attention_dropout_vjp(
 ) -> tuple[Array | None, ...]:
     del rng
     y, logsumexp, kept = out
-    return _backward(g, (y, logsumexp), query, key, value, attn_mask, is_causal, scale, Dropout(kept, dropout_p))
+    dropout = Dropout(kept, dropout_p)
+    return _attention_vjp(g, (y, logsumexp), query, key, value, attn_mask, is_causal, scale, dropout=dropout)
 
 
 ATTENTION = Native("cpu", _serves_attention, _attention, _attention_vjp)

@@ -25,8 +25,8 @@ from weft.ops._native import Native
 
 _WORDS = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 _LEAST = 1 << 15  # multiplications; below, a call costs more than it saves
-_SHORT = 16  # sums and rows of the result; below, moving numbers is what costs, and XLA does that within other loops
-_MANY = 256  # rows of a product
+_SHORT = 16  # terms of a sum and columns; with fewer, moving numbers is what costs, and XLA does that in other loops
+_MANY = 256  # rows of one product, from which on a second factor may be copied for it
 
 
 def matmul(
