@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from bench.workloads import Run, sync
@@ -46,6 +47,28 @@ CONV_LAYERS = [
 """The distinct layers of a ResNet-50, but for three whose like is here."""
 
 
+def _differentiated(
+    torch: Any, forward: Callable[..., list[Any]], inputs: list[Any], cotangents: list[Any], compiled: bool
+) -> Run:
+    """`forward(*inputs)`, and the gradients of those of the inputs that need one.
+
+    PyTorch compiles the function, as it is meant to; Weft compiles both.
+    """
+    call = torch.compile(forward) if compiled and torch.__name__ == "torch" else forward
+
+    def step(cotangents: list[Any], *inputs: Any) -> list[Any]:
+        results = call(*inputs)
+        return [*results, *torch.autograd.grad(results, [x for x in inputs if x.requires_grad], cotangents)]
+
+    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+
+    def run() -> None:
+        for tensor in whole(cotangents, *inputs):
+            sync(torch, tensor)
+
+    return run
+
+
 def gemm_names() -> list[str]:
     """The runs of `gemm`."""
     layers = ["×".join(map(str, (rows, inputs))) + f" → {outputs}" for rows, inputs, outputs in LAYERS]
@@ -80,24 +103,11 @@ def gemm(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
         return run
 
     def gradients(factors: list[tuple[Any, Any]]) -> Run:
-        flat = [x for pair in factors for x in pair]
+        def layers(*flat: Any) -> list[Any]:
+            return [torch.nn.functional.linear(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
+
         cotangents = [torch.randn(a.shape[0], b.shape[0]) for a, b in factors]
-
-        def layers() -> list[Any]:
-            return [torch.nn.functional.linear(a, b) for a, b in factors]
-
-        call = torch.compile(layers) if compiled and torch.__name__ == "torch" else layers
-
-        def step() -> Any:
-            return torch.autograd.grad(call(), flat, cotangents)
-
-        whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
-
-        def run() -> None:
-            for result in whole():
-                sync(torch, result)
-
-        return run
+        return _differentiated(torch, layers, [x for pair in factors for x in pair], cotangents, compiled)
 
     linear = [pairs((rows, inputs), (outputs, inputs)) for rows, inputs, outputs in LAYERS]
     trained = [pairs((rows, inputs), (outputs, inputs), grad=True) for rows, inputs, outputs in LAYERS]
@@ -114,25 +124,12 @@ def attention(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
     attend = torch.nn.functional.scaled_dot_product_attention
     torch.manual_seed(0)
 
-    def forward(*inputs: Any) -> Any:
-        return attend(*inputs, is_causal=True)
-
-    chosen = torch.compile(forward) if compiled and torch.__name__ == "torch" else forward
-
-    def step(g: Any, *inputs: Any) -> Any:
-        return torch.autograd.grad(chosen(*inputs), inputs, g)
-
-    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+    def forward(*inputs: Any) -> list[Any]:
+        return [attend(*inputs, is_causal=True)]
 
     def case(batch: int, length: int) -> Run:
-        q, k, v = (torch.randn(batch, 8, length, 64, requires_grad=True) for _ in range(3))
-        g = torch.randn(batch, 8, length, 64)
-
-        def run() -> None:
-            for gradient in whole(g, q, k, v):
-                sync(torch, gradient)
-
-        return run
+        inputs = [torch.randn(batch, 8, length, 64, requires_grad=True) for _ in range(3)]
+        return _differentiated(torch, forward, inputs, [torch.randn(batch, 8, length, 64)], compiled)
 
     return {name: case(*sizes) for name, sizes in ATTENTIONS.items()}
 
@@ -153,20 +150,11 @@ def convolutions() -> dict[str, tuple[int, int, int, int, int]]:
 
 
 def _conv_layer(torch: Any, compiled: bool, channels: int, size: int, outputs: int, kernel: int, stride: int) -> Run:
-    layer = torch.nn.Conv2d(channels, outputs, kernel, stride, kernel // 2, bias=False)
+    weight = torch.randn(outputs, channels, kernel, kernel, requires_grad=True)
     x = torch.randn(CONV_BATCH, channels, size, size, requires_grad=channels > 3)
     g = torch.randn(CONV_BATCH, outputs, -(-size // stride), -(-size // stride))
-    inputs = [layer.weight, x] if channels > 3 else [layer.weight]
-    forward = torch.compile(layer) if compiled and torch.__name__ == "torch" else layer
 
-    def step(x: Any, g: Any) -> tuple[Any, ...]:
-        y = forward(x)
-        return (y, *torch.autograd.grad(y, inputs, g))
+    def forward(weight: Any, x: Any) -> list[Any]:
+        return [torch.nn.functional.conv2d(x, weight, None, stride, kernel // 2)]
 
-    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
-
-    def run() -> None:
-        for tensor in whole(x, g):
-            sync(torch, tensor)
-
-    return run
+    return _differentiated(torch, forward, [weight, x], [g], compiled)

@@ -31,11 +31,10 @@ def mpiexec(size, *arguments):
     return [str(Path(sys.executable).parent / "mpiexec"), "-n", str(size), sys.executable, *arguments]
 
 
-def start(command, *, forks=True, **environment):
+def start(command, **environment):
     """A process whose output is kept; forked where it can be."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    begin = started if forks else subprocess.Popen
-    return begin(command, env={**os.environ, **environment}, text=True, **pipes)
+    return started(command, env={**os.environ, **environment}, text=True, **pipes)
 
 
 def ended(processes, seconds=PATIENCE):

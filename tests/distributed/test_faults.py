@@ -46,7 +46,7 @@ def joined(backend, operation, tmp_path, size=2, seconds=60.0):
     text = PROGRAM.replace("{operation}", OPERATIONS[operation])
     place = [str(size), f"file://{tmp_path}/store"]
     commands = [[sys.executable, "-c", text, backend, str(seconds), str(rank), *place] for rank in range(size)]
-    found = [start(command, forks=backend != "xla") for command in commands]  # whose end is tested here, too
+    found = [start(command) for command in commands]
     for process in found:
         says(process, "joined")
     return found
@@ -207,7 +207,7 @@ def test_rank_0_of_xla_may_be_done_before_the_others(tmp_path):
         "if rank: print(sys.stdin.readline(), weft.ones(2).sum().item(), flush=True)"
     )
     commands = [[sys.executable, "-c", text, f"file://{tmp_path}/store", str(rank)] for rank in range(2)]
-    ranks = [start(command, forks=False) for command in commands]
+    ranks = [start(command) for command in commands]
     for rank in ranks:
         says(rank, "left")
     ranks[1].stdin.write("go on\n")
