@@ -6,8 +6,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import weft
 from tests.native.formulas import close, draw
+from weft._lazy.aval import aval_of
+from weft._lazy.call import ONE
+from weft._lazy.form import Form
+from weft._lazy.infer import call_of, signature_of
+from weft._lazy.signature import structs_of
+from weft._lazy.trace import traced
 from weft.errors import DTypeError, ShapeError
+from weft.ops._jax import equations_of
 from weft.ops._kernels import library, product
 from weft.ops._native import serving
 from weft.ops._table import TABLE
@@ -157,6 +165,22 @@ def test_calls_that_rows_keep():
         ("linear", [x, x, jnp.zeros(())]),
     ]:
         assert serving(TABLE[name].native, "cpu", arrays, {}) is None
+
+
+def test_kernels_read_what_others_return():
+    """A barrier after a kernel would be a loop of its own over the array; after a sum it is needed."""
+    f32 = weft.float32
+    avals = (aval_of((4, 64, 256), f32), aval_of((256, 256), f32), aval_of((256,), f32))
+    layer = signature_of(call_of(TABLE["linear"], (ONE, ONE, ONE)), avals)
+    total = signature_of(call_of(TABLE["add"], (ONE, ONE, 1)), (layer.outputs[0].aval, avals[0]))
+    steps = ((layer, (0, 1, 2), [(3, 0)]), (layer, (3, 1, 2), [(4, 0)]))
+    assert "select_n" not in _primitives(Form(steps, (0, 1, 2), (4,)), avals)
+    between = (total, (3, 0), [(4, 0)]), (layer, (4, 1, 2), [(5, 0)])
+    assert _primitives(Form((*steps[:1], *between), (0, 1, 2), (5,)), avals).count("select_n") == 1
+
+
+def _primitives(form, avals):
+    return [eqn.primitive.name for eqn in equations_of(traced(form.function(), structs_of(avals)).closed)]
 
 
 def test_refused():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
 from weft._lazy.precision import rewrite_barrier
-from weft._lazy.signature import Arrays, Signature
+from weft._lazy.signature import Arrays, Signature, structs_of
+from weft._lazy.trace import traced
 from weft.ops._jax import custom_vjp
 
 Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
@@ -62,21 +64,40 @@ def _run(
     stored: Mapping[int, jax.Array] | None = None,
 ) -> list[jax.Array]:
     entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
-    equal: dict[Any, Arrays] = {}
+    equal: dict[Any, tuple[Sequence[jax.Array], Container[int]]] = {}
     for application in form.applications:
         signature, inputs, values = application
         results = equal.get((signature, inputs))
         if results is None:
             with jax.named_scope(signature.name.replace(" ", "_")):
-                results = equal[signature, inputs] = body(application)(*[entries[i] for i in inputs])
+                results = equal[signature, inputs] = _results(
+                    body(application), signature, [entries[i] for i in inputs]
+                )
+        arrays, exact = results
         for number, index in values:
-            entry = results[index]
+            entry = arrays[index]
             if stored is not None and number in stored:
                 entry = _as_if_computed(entry, stored[number])
-            if signature.rounds and number in operands:
+            if number in operands and index not in exact:
                 entry = rewrite_barrier(entry)
             entries[number] = jax.lax.stop_gradient(entry) if number in stops else entry
     return [entries[number] for number in form.wanted]
+
+
+def _results(
+    function: Callable[..., Arrays], signature: Signature, operands: Sequence[jax.Array]
+) -> tuple[Sequence[jax.Array], Container[int]]:
+    """The results of an application, and positions of those that nothing can rewrite.
+
+    A barrier after a kernel would be a loop of its own over what the kernel returns.
+    """
+    if not signature.rounds:
+        return function(*operands), range(len(signature.outputs))
+    if function is not signature.native:
+        return function(*operands), ()
+    trace = traced(function, structs_of(signature.avals))
+    results: Sequence[jax.Array] = jaxpr_as_fun(trace.closed)(*operands)
+    return results, trace.kernel_results()
 
 
 @custom_vjp

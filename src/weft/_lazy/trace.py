@@ -22,6 +22,7 @@ SymbolicSize = Any
 """A number, or an expression of symbols."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
+_RESHAPING = ("reshape", "squeeze", "transpose")
 _FUNCTIONS: dict[str, Any] = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
 """The functions in expressions, in the notation in which they print and which `symbolic_shape` reads."""
 
@@ -102,6 +103,18 @@ class Trace:
         """(shape, dtype) of each result."""
         shape = tuple if self.sizes is None else self.sizes.shape
         return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
+
+    def kernel_results(self) -> set[int]:
+        """Positions of the results that a kernel outside of XLA computes; at most their shape is changed after it."""
+        makers = {id(var): eqn for eqn in self.closed.jaxpr.eqns for var in eqn.outvars}
+        positions: set[int] = set()
+        for at in self.results:
+            eqn = makers.get(id(self.closed.jaxpr.outvars[at]))
+            while eqn is not None and eqn.primitive.name in _RESHAPING:
+                eqn = makers.get(id(eqn.invars[0]))
+            if eqn is not None and eqn.primitive.name == "ffi_call":
+                positions.add(at)
+        return positions
 
     def result_avals(self) -> list[Any]:
         """jax's types of the results, with symbols in a general trace."""
