@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
 
 from weft._lazy.precision import rewrite_barrier
 from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import traced
-from weft.ops._jax import custom_vjp
+from weft.ops._jax import custom_vjp, jaxpr_as_fun
 
 Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
 """(signature, numbers of its inputs, (number, output) of each of its values)."""
@@ -96,8 +95,7 @@ def _results(
     if function is not signature.native:
         return function(*operands), ()
     trace = traced(function, structs_of(signature.avals))
-    results: Sequence[jax.Array] = jaxpr_as_fun(trace.closed)(*operands)
-    return results, trace.kernel_results()
+    return jaxpr_as_fun(trace.closed)(*operands), trace.kernel_results()
 
 
 @custom_vjp

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from weft._tensor.convert import from_jax_array
 from weft._tensor.convert import tensor as new_tensor
@@ -17,6 +16,7 @@ from weft.export._program import CONSTANTS, ArrayType
 from weft.export._record import GENERATOR, Recording
 from weft.export._sizes import Sizes
 from weft.export._state import NamedState
+from weft.ops._jax import jaxpr_as_fun
 
 PREFIXES = {"parameter": "p", "buffer": "b", "constant": "c"}
 """The first letters of the names of state in a graph, by its kind; other kinds have s."""
@@ -106,7 +106,7 @@ def computed(
             seed, draw = arrays[GENERATOR]
             operands.append((seed if source.kind == "seed" else draw + source.key).astype(dtype))
     if len(recordings) == 1:
-        results: Sequence[Any] = jaxpr_as_fun(first.closed)(*operands)
+        results = jaxpr_as_fun(first.closed)(*operands)
     else:
         results = sizes.evaluate([one.closed for one in recordings], operands)
     changed = dict(zip(first.changed, results[first.count :], strict=True))

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 from jax import lax
+from jax.extend import core
 from jax.extend.core import ClosedJaxpr
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
 device_put: _DevicePut = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape
+jaxpr_as_fun: Callable[[ClosedJaxpr], Callable[..., list[jax.Array]]] = core.jaxpr_as_fun
 jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp
 live_arrays: _LiveArrays = jax.live_arrays
