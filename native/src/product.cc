@@ -45,6 +45,14 @@ void copy_strip(int64_t width, int64_t depth, const T* from, int64_t ld, T* to) 
     for (int64_t r = 0; r < depth; r++) copy(to + r * width, from + r * ld, width);
 }
 
+// Rows on their way to the first-level cache, to be read (0) or written (1).
+template <int WRITE, class T>
+INLINE void fetch_rows(const T* p, int64_t ld, int64_t rows, int64_t count) {
+  constexpr int64_t line = 64 / sizeof(T);
+  for (int64_t r = 0; r < rows; r++, p += ld)
+    for (int64_t i = 0; i < count; i += line) __builtin_prefetch(p + i, WRITE);
+}
+
 template <class T>
 void block(const Block<T>& x) {
   const bool copied = x.m > kRowsUncopied, by_columns = x.a.cs != 1;
@@ -66,10 +74,15 @@ void block(const Block<T>& x) {
         copy_strip(w, depth, b, x.ldb, copies);
         b = copies, ldb = w;
       }
-      if (by_columns && !j)  // later strips find `a` in the second-level cache
-        strip<T, kAhead>(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds);
+      // Later strips find `a` in the second-level cache, and later depths the result.
+      const auto prefetch = [&](int64_t i, int64_t rows) {
+        if (!p) fetch_rows<1>(x.c + i * x.ldc + j, x.ldc, rows, w);
+        if (!j && !by_columns) fetch_rows<0>(a.p + (i + rows) * a.rs, a.rs, least(rows, x.m - i - rows), depth);
+      };
+      if (by_columns && !j)
+        strip<T, kAhead>(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds, prefetch);
       else
-        strip(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds);
+        strip(w, x.m, depth, a, b, ldb, x.c + j, x.ldc, start, lds, prefetch);
     }
   }
 }

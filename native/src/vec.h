@@ -260,11 +260,16 @@ struct View {
   int64_t rs, cs;
 };
 
-template <class T, int ROWS, int VECTORS, bool PART, int AHEAD>
-void strip_rows(int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
-                int64_t lds, Mask mask) {
-  int64_t i = 0;
+struct NoPrefetch {
+  INLINE void operator()(int64_t, int64_t) const {}
+};
+
+template <class T, int ROWS, int VECTORS, bool PART, int AHEAD, class F>
+void strip_rows(int64_t first, int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc,
+                const T* start, int64_t lds, Mask mask, const F& prefetch) {
+  int64_t i = first;
   for (; i + ROWS <= m; i += ROWS) {
+    prefetch(i, ROWS);
     Vec<T> acc[ROWS][VECTORS];
     const T* rows[ROWS];
     UNROLL for (int r = 0; r < ROWS; r++) {
@@ -279,26 +284,26 @@ void strip_rows(int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, 
   }
   if constexpr (ROWS > 1) {
     if (i < m)
-      strip_rows<T, (ROWS + 1) / 2, VECTORS, PART, AHEAD>(m - i, k, {a.p + i * a.rs, a.rs, a.cs}, b, ldb, c + i * ldc,
-                                                          ldc, start ? start + i * lds : start, lds, mask);
+      strip_rows<T, (ROWS + 1) / 2, VECTORS, PART, AHEAD>(i, m, k, a, b, ldb, c, ldc, start, lds, mask, prefetch);
   }
 }
 
 // One strip of columns, `width` as strip_width says: c (m, width) = start + a (m, k) b (k, width). `start` is null for
-// zeros, `c` itself to add to it, or a row with lds = 0.
-template <class T, int AHEAD = 0>
+// zeros, `c` itself to add to it, or a row with lds = 0. Before each tile, prefetch(first row, rows) may fetch what is
+// not in cache.
+template <class T, int AHEAD = 0, class F = NoPrefetch>
 void strip(int64_t width, int64_t m, int64_t k, View<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, const T* start,
-           int64_t lds) {
+           int64_t lds, const F& prefetch = {}) {
   constexpr int64_t w = kLanes<T>;
   const Mask mask(width < w ? width : 0);
   if (width < w)
-    strip_rows<T, rows_for(1), 1, true, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(1), 1, true, AHEAD>(0, m, k, a, b, ldb, c, ldc, start, lds, mask, prefetch);
   else if (width == w)
-    strip_rows<T, rows_for(1), 1, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(1), 1, false, AHEAD>(0, m, k, a, b, ldb, c, ldc, start, lds, mask, prefetch);
   else if (width == 2 * w)
-    strip_rows<T, rows_for(2), 2, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(2), 2, false, AHEAD>(0, m, k, a, b, ldb, c, ldc, start, lds, mask, prefetch);
   else if constexpr (kMostVectors == 3)
-    strip_rows<T, rows_for(3), 3, false, AHEAD>(m, k, a, b, ldb, c, ldc, start, lds, mask);
+    strip_rows<T, rows_for(3), 3, false, AHEAD>(0, m, k, a, b, ldb, c, ldc, start, lds, mask, prefetch);
 }
 
 // c (m, n) = start + a (m, k) b (k, n) on this thread, with `b` as it lies in memory: for what is in cache.
