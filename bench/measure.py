@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 REPEATS = 9
 _SETTLE = 0.4  # seconds in which the other side's worker threads stop spinning
-_SETTLE_OF_SEVERAL = 0.05  # the same, where there are many samples
+_SETTLE_OF_SEVERAL = 0.25  # the same, where there are many samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,6 +273,31 @@ void write(const Sums& sums, const Block& b, const Out& out, const float* from, 
     }
 }
 
+// The parts of images that blocks read, in cache. Blocks are counted through the bundles of groups.
+struct Copies {
+  const Sums& sums;
+  const Cut& cut;
+  const Stack& stack;
+  int64_t most;  // elements of a block, at most
+
+  Copies(const Sums& sums, const Cut& cut, const Stack& stack) : sums(sums), cut(cut), stack(stack) {
+    most = cut.images * sums.down.positions(cut.rows) * sums.across.positions(cut.cols) * sums.deep * sums.together();
+  }
+  int64_t group(int64_t block) const { return block / cut.count() * sums.together(); }
+  int64_t lanes(int64_t group) const { return least(sums.together(), sums.s.groups - group); }
+
+  const float* copy(int64_t block, float* to) const {
+    const Axis &down = sums.down, &across = sums.across;
+    const Block b(cut, block % cut.count());
+    const int64_t first = group(block), channels = sums.read * lanes(first);
+    const int64_t rows = down.positions(b.rows), cols = across.positions(b.cols);
+    for (int64_t i = 0; i < b.images; i++)
+      stack.copy_to(to + i * rows * cols * channels * sums.s.d.kernel, b.image + i, first * sums.read, channels, down,
+                    b.row * down.pitch, rows, across, b.col * across.pitch, cols);
+    return to;
+  }
+};
+
 void compute(const Pool& pool, const Sums& sums, const float* x, const float* weight, float* y) {
   const Axis &down = sums.down, &across = sums.across;
   const Conv& s = sums.s;
@@ -292,16 +317,17 @@ void compute(const Pool& pool, const Sums& sums, const float* x, const float* we
   const Cut cut = cut_in(pixels);
   const int64_t blocks = cut.count() * sums.bundles(), split = least(chunks, ceil_div(tasks, blocks));
   const float* packed = packed_weight(pool, sums, weight);
+  const Copies copies(sums, cut, stack);
+  // Blocks that several tasks read are copied before, once.
+  float* shared = split > 1 ? scratch_of<float>(6, blocks * copies.most) : nullptr;
+  if (shared) parallel(pool, blocks, [&](int64_t block) { copies.copy(block, shared + block * copies.most); });
   parallel(pool, blocks * split, [&](int64_t task) {
-    const int64_t bundle = task / split / cut.count(), group = bundle * sums.together();
-    const int64_t lanes = least(sums.together(), s.groups - group), read = sums.deep * lanes;
-    const Block b(cut, task / split % cut.count());
+    const int64_t block = task / split, group = copies.group(block), lanes = copies.lanes(group);
+    const int64_t read = sums.deep * lanes;
+    const Block b(cut, block % cut.count());
     const Out out(down, across, b);
-    const int64_t rows = down.positions(b.rows), cols = across.positions(b.cols), each = rows * cols * read;
-    float* in = scratch_of<float>(0, b.images * each);
-    for (int64_t i = 0; i < b.images; i++)
-      stack.copy_to(in + i * each, b.image + i, group * sums.read, sums.read * lanes, down, b.row * down.pitch, rows,
-                    across, b.col * across.pitch, cols);
+    const int64_t cols = across.positions(b.cols), each = down.positions(b.rows) * cols * read;
+    const float* in = shared ? shared + block * copies.most : copies.copy(block, scratch_of<float>(0, copies.most));
     const int64_t begin = task % split * chunks / split, end = (task % split + 1) * chunks / split;
     for (int64_t chunk = begin; chunk < end; chunk++) {
       const int64_t first = chunk * kChunk, width = sums.depthwise ? lanes : least(kChunk, sums.written - first);

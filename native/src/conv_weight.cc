@@ -11,6 +11,7 @@ constexpr int64_t kRows = 512;     // of a block of the result, about
 constexpr int64_t kChunk = 192;    // columns of a block
 constexpr int64_t kTasks = 12;     // at least, where each has kTask operations
 constexpr double kTask = 1e6;
+constexpr int64_t kReused = 3;  // blocks of channels, from which on the gradient is copied before them
 
 constexpr int tile_of(int vectors) { return vectors == 1 ? 12 : rows_for(vectors); }
 
@@ -147,7 +148,18 @@ struct Sums {
                         b.col, b.cols);
   }
 
-  void add_block(const Piece& piece, const Block& b, float* dw) const {
+  // The gradient's channels [first, first + count), in strips of (pixels, width).
+  const float* copied_strips(const Block& b, int64_t first, int64_t count, float* to) const {
+    const int64_t pixels = b.images * b.rows * b.cols;
+    for (int64_t j = 0, w; j < count; j += w) {
+      w = strip_width<float>(count - j);
+      copy_gradient(b, first + j, w, to + j * pixels);
+    }
+    return to;
+  }
+
+  // `strips` of the block's gradient for the piece's columns; null if they have to be copied.
+  void add_block(const Piece& piece, const Block& b, const float* strips, float* dw) const {
     const int64_t pixels = b.images * b.rows * b.cols;
     int64_t each, in_row;
     Lines lines;
@@ -163,11 +175,8 @@ struct Sums {
         add_each<true>(lines, taps, in, dy, piece.groups, dw);
       return;
     }
-    float* dy = scratch_of<float>(1, pixels * piece.cols);
-    for (int64_t j = 0, w; j < piece.cols; j += w) {
-      w = strip_width<float>(piece.cols - j);
-      copy_gradient(b, piece.group * p.s.o + piece.col + j, w, dy + j * pixels);
-    }
+    const float* dy = strips;
+    if (!dy) dy = copied_strips(b, piece.group * p.s.o + piece.col, piece.cols, scratch_of<float>(1, pixels * kChunk));
     for (int64_t c = 0; c < piece.channels; c += p.at_once) {
       const int64_t count = least(p.at_once, piece.channels - c), deep = count * p.planes;
       const float* in = copied_images(b, piece.group * p.s.c + piece.channel + c, count, each, in_row);
@@ -218,13 +227,28 @@ void conv_weight_gradient(const Pool& pool, const Conv& conv, const float* x, co
   const int64_t tasks =
       most<int64_t>(1, operations < kTasks * kTask ? static_cast<int64_t>(operations / kTask) : kTasks);
   const int64_t blocks = p.blocks(), parts = least(cut.count(), ceil_div(tasks, blocks)), each = p.size();
+  // A gradient that many blocks of channels read is copied before, once.
+  const int64_t of_cut = p.by_channel >= kReused && !p.depthwise ? cut.images * cut.rows * cut.cols * s.o : 0;
+  float* shared = of_cut ? scratch_of<float>(6, s.groups * cut.count() * of_cut) : nullptr;
+  if (shared)
+    parallel(pool, s.groups * cut.count(), [&](int64_t i) {
+      const Block b(cut, i % cut.count());
+      for (int64_t col = 0; col < s.o; col += kChunk)
+        sums.copied_strips(b, i / cut.count() * s.o + col, least(kChunk, s.o - col),
+                           shared + i * of_cut + col * (b.images * b.rows * b.cols));
+    });
   float* partial = scratch_of<float>(2, blocks * parts * each);
   parallel(pool, blocks * parts, [&](int64_t task) {
     const int64_t part = task % parts;
+    const Piece piece(p, task / parts);
     float* own = partial + task * each;
     clear(own, each);
-    for (int64_t b = part * cut.count() / parts; b < (part + 1) * cut.count() / parts; b++)
-      sums.add_block(Piece(p, task / parts), Block(cut, b), own);
+    for (int64_t i = part * cut.count() / parts; i < (part + 1) * cut.count() / parts; i++) {
+      const Block b(cut, i);
+      const float* strips =
+          shared + (piece.group * cut.count() + i) * of_cut + piece.col * (b.images * b.rows * b.cols);
+      sums.add_block(piece, b, shared ? strips : nullptr, own);
+    }
   });
   parallel(pool, blocks, [&](int64_t block) {
     float* total = partial + block * parts * each;

@@ -104,7 +104,7 @@ void* scratch(int slot, size_t bytes) {
     struct Slot {
       void* memory = nullptr;
       size_t bytes = 0;
-    } slots[6];
+    } slots[7];
     ~Slots() {
       for (auto& s : slots) std::free(s.memory);
     }
