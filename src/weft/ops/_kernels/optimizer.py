@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._native import Native
+from weft.ops._native import LEAST_DONATION, Native
 from weft.ops._table import Arrays, Scalar
 from weft.ops._updates import bias_left, double, older
 
@@ -66,7 +66,10 @@ def _step(
     age: Sequence[int],
     **flags: bool,
 ) -> list[Array]:
-    """A kernel's results, which overwrite the parameters and their states."""
+    """A kernel's results, which overwrite the parameters and their states.
+
+    XLA would first copy what the program may not overwrite, so small arrays have results of their own.
+    """
     count = len(params)
     for name, arrays in (("gradients", grads), *(("arrays of a state", arrays) for arrays in states), ("ages", age)):
         if len(arrays) != count:
@@ -82,9 +85,11 @@ def _step(
         return []
     kept = [array for column in (params, *states) for array in column]
     require_floats(operation, factors, *kept, *grads)
-    aliases = {at + (1 if at < count else 1 + count): at for at in range(len(kept))}  # of what comes to what goes
+    in_place = [at for at, array in enumerate(kept) if array.size * array.dtype.itemsize >= LEAST_DONATION]
     call = jax.ffi.ffi_call(
-        f"weft_{operation}", [struct_like(array.shape, array) for array in kept], input_output_aliases=aliases
+        f"weft_{operation}",
+        [struct_like(array.shape, array) for array in kept],
+        input_output_aliases={at + (1 if at < count else 1 + count): at for at in in_place},  # gradients are not kept
     )
     return list(call(factors, *params, *grads, *kept[count:], age=np.array(age, np.int64), **flags))
 
