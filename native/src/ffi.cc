@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kernels.h"
 #include "xla/ffi/api/ffi.h"
@@ -359,6 +360,60 @@ ffi::Error rnn_backward(ffi::ThreadPool threads, bool reverse, bool relu, Intege
   });
 }
 
+// The arrays of an optimizer's step: all parameters, all gradients, then all arrays of each state are the arguments;
+// the new ones, in this order but without gradients, are the results. age[i] is the row of the factors for parameter i.
+struct Step {
+  Floats factors;
+  Ints age;
+  const ffi::RemainingArgs& args;
+  const ffi::RemainingRets& rets;
+};
+ffi::Error read_step(const Step& s, int64_t width, size_t least, size_t most, std::vector<Updated>& arrays) {
+  const size_t n = s.age.size(), columns = n ? s.rets.size() / n : 0;
+  if (columns < least || columns > most || s.rets.size() != n * columns || s.args.size() != n * (columns + 1))
+    return wrong("a step needs parameters, as many gradients, and as many arrays of each of the optimizer's states");
+  const Ints sizes = s.factors.dimensions();
+  if (sizes.size() != 2 || sizes[1] != width)
+    return wrong("a step needs rows of " + std::to_string(width) + " factors");
+  arrays.reserve(n);
+  for (size_t i = 0; i < n; i++) {
+    if (s.age[i] < 0 || s.age[i] >= sizes[0]) return wrong("a parameter's age is not that of any row of factors");
+    const auto gradient = s.args.get<Floats>(n + i);
+    if (!gradient) return wrong("a gradient is not float32");
+    Updated a{static_cast<int64_t>(gradient->element_count()),
+              s.factors.typed_data() + s.age[i] * width,
+              gradient->typed_data(),
+              {},
+              {}};
+    for (size_t c = 0; c < columns; c++) {
+      const auto old = s.args.get<Floats>((c ? c + 1 : 0) * n + i);
+      auto now = s.rets.get<Floats>(c * n + i);
+      if (!old || !now) return wrong("a parameter or its state is not float32");
+      if (old->element_count() != gradient->element_count() || (*now)->element_count() != gradient->element_count())
+        return wrong("a gradient has not as many elements as its parameter and its states");
+      a.old[c] = old->typed_data(), a.now[c] = (*now)->typed_data();
+    }
+    arrays.push_back(a);
+  }
+  return ffi::Error::Success();
+}
+ffi::Error sgd_step(ffi::ThreadPool threads, Ints age, bool maximize, bool nesterov, Floats factors,
+                    ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  std::vector<Updated> arrays;
+  if (ffi::Error error = read_step({factors, age, args, rets}, 4, 1, 2, arrays); error.failure()) return error;
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(sgd_step)(pool, {static_cast<int64_t>(arrays.size()), arrays.data(), maximize}, nesterov);
+  });
+}
+ffi::Error adam_step(ffi::ThreadPool threads, Ints age, bool maximize, bool decoupled, Floats factors,
+                     ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  std::vector<Updated> arrays;
+  if (ffi::Error error = read_step({factors, age, args, rets}, 7, 3, 4, arrays); error.failure()) return error;
+  return with_threads(threads, [&](const Pool& pool) {
+    KERNEL(adam_step)(pool, {static_cast<int64_t>(arrays.size()), arrays.data(), maximize}, decoupled);
+  });
+}
+
 // A binding with more arguments and results that are arrays of float32.
 template <int ARGS, int RESULTS, class B>
 auto with(B binding) {
@@ -394,6 +449,7 @@ auto bind_attention() {
       .Arg<ffi::AnyBuffer>()
       .Arg<ffi::Buffer<ffi::PRED>>();
 }
+auto bind_step() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<Ints>("age").Attr<bool>("maximize"); }
 auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
 
 }  // namespace
@@ -442,6 +498,10 @@ TARGET(weft_gru_backward, weft::gru_backward, (weft::with<6, 3>(weft::bind_recur
 TARGET(weft_rnn, weft::rnn, (weft::with<3, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Integers>())));
 TARGET(weft_rnn_backward, weft::rnn_backward,
        (weft::with<4, 2>(weft::bind_recurrent().Attr<bool>("relu").Arg<Integers>())));
+TARGET(weft_sgd_step, weft::sgd_step,
+       weft::bind_step().Attr<bool>("nesterov").Arg<Floats>().RemainingArgs().RemainingRets());
+TARGET(weft_adam_step, weft::adam_step,
+       weft::bind_step().Attr<bool>("decoupled").Arg<Floats>().RemainingArgs().RemainingRets());
 
 EXPORT int weft_native_version() { return weft::kVersion; }
 EXPORT int weft_native_ffi_major() { return XLA_FFI_API_MAJOR; }

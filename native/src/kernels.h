@@ -76,6 +76,20 @@ struct Rows {
   int64_t count, width;
 };
 
+// An array that an optimizer updates with its gradient: old[0] and its states of before, and where the new ones go,
+// which may be the same memory. States that the optimizer does not keep are null. `factors` are numbers of the step.
+struct Updated {
+  int64_t size;
+  const float *factors, *gradient;
+  const float* old[4];
+  float* now[4];
+};
+struct Updates {
+  int64_t count;
+  const Updated* arrays;
+  bool maximize;
+};
+
 #define WEFT_KERNELS                                                                                                   \
   void product_f32(const Pool&, const Product&);                                                                       \
   void product_f64(const Pool&, const Product&);                                                                       \
@@ -111,7 +125,9 @@ struct Rows {
   void rnn(const Pool&, const Recurrent&, bool relu, const float* z, const float* h0, const float* weight, float* ys,  \
            float* h);                                                                                                  \
   void rnn_backward(const Pool&, const Recurrent&, bool relu, const float* g_ys, const float* g_h, const float* ys,    \
-                    const float* weight, float* dz, float* dh);
+                    const float* weight, float* dz, float* dh);                                                        \
+  void sgd_step(const Pool&, const Updates&, bool nesterov);                                                           \
+  void adam_step(const Pool&, const Updates&, bool decoupled);
 
 namespace avx2 {
 WEFT_KERNELS

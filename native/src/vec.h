@@ -172,6 +172,13 @@ INLINE float maximum(VecF v) {
   return m;
 }
 
+INLINE VecF sqrt(VecF x) {
+#ifdef __AVX512F__
+  return (VecF)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);  // g++ 12 warns of what _mm512_sqrt_ps reads
+#else
+  return (VecF)_mm256_sqrt_ps((__m256)x);
+#endif
+}
 // e^x = 2^n p(r), 2 ulp (Cephes' polynomial). 0 below the normal numbers, so that -inf gives 0; NaN stays NaN.
 INLINE VecF exp(VecF x) {
   const VecF lowest = splat(-87.33f), highest = splat(88.3f), magic = splat(12582912.f);  // 1.5 * 2^23: rounds

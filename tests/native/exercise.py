@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops._kernels import attention, channels, conv, library, product, recurrent, rows
+from weft.ops._kernels import attention, channels, conv, library, optimizer, product, recurrent, rows
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -45,6 +45,7 @@ ATTENTIONS = [
     (2, 2, 2, 3, 0, 5),
 ]
 ROWS = [(0, 3), (3, 1), (1, 40), (700, 33), (5, 20000)]
+STEPS = [[(1,)], [(0,), (3, 5), (), (17,)], [(130, 257), (15,), (2, 0), (3, 5000), (1,), (40001,)]]
 LAYERS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
 
 
@@ -101,6 +102,16 @@ def results() -> Iterator[np.ndarray]:
             for relu in (False, True):
                 yield from recurrent.rnn(ys, h, draw(8, hidden, hidden), *rest, relu)
                 yield from recurrent.rnn_backward(ys, h, -ys, draw(8, hidden, hidden), *rest, relu)
+    for shapes in STEPS:
+        columns = [[np.abs(draw(seed, *shape)) for shape in shapes] for seed in range(5)]
+        factors, age = np.abs(draw(5, 3, 7)), np.arange(len(shapes)) % 3
+        for flag in (False, True):
+            for buffers in (columns[2], []):
+                yield from optimizer.sgd_step(*columns[:2], buffers, factors[0, :4], nesterov=flag, maximize=flag)
+            for peaks in (columns[4], []):
+                yield from optimizer.adam_step(
+                    *columns[:4], peaks, factors, age.tolist(), decoupled=flag, maximize=not flag
+                )
 
 
 def digest() -> str:

@@ -233,3 +233,23 @@ def rnn_backward(g_ys, dh, ys, wh, lengths, reverse, relu):
         dz[t] = np.where(live, (dh + g_ys[t]) * (ys[t] > 0 if relu else 1 - ys[t] ** 2), 0)
         dh = np.where(live, dz[t] @ wh, dh)
     return dz, dh
+
+
+def sgd_step(p, g, buffer, factors, nesterov, maximize):
+    """The new parameter and, where there is one, its new buffer."""
+    rate, momentum, share, decay = factors
+    g = (-g if maximize else g) + decay * p
+    if buffer is None:
+        return [p - rate * g]
+    buffer = momentum * buffer + share * g
+    return [p - rate * (g + momentum * buffer if nesterov else buffer), buffer]
+
+
+def adam_step(p, g, mean, square, peak, factors, decoupled, maximize):
+    """The new parameter, mean, mean of squares and, where there is one, the largest of these."""
+    decay, mean_share, keep, square_share, eps, rate, scale = factors
+    g = -g if maximize else g
+    p, g = (decay * p, g) if decoupled else (p, g + decay * p)
+    mean, square = mean + mean_share * (g - mean), keep * square + square_share * g * g
+    top = square if peak is None else np.maximum(peak, square)
+    return [p - rate * mean / (np.sqrt(top) / scale + eps), mean, square, *([] if peak is None else [top])]

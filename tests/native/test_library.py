@@ -89,7 +89,8 @@ def test_bfloat16_without_tiles():
 @pytest.mark.soak
 def test_avx2():
     """The variant for CPUs without AVX-512 passes the same tests."""
-    tests = [f"tests/native/test_{name}.py" for name in ("products", "convolutions", "attention", "recurrent", "rows")]
+    names = ("products", "convolutions", "attention", "recurrent", "rows", "optimizer")
+    tests = [f"tests/native/test_{name}.py" for name in names]
     options = ["-p", "no:cacheprovider", *tests]
     assert any(" passed" in line for line in run("-m", "pytest", *options, WEFT_NATIVE_VARIANT="avx2"))
     assert run("-c", "from weft.ops._kernels import library; print(library.status())", WEFT_NATIVE_VARIANT="avx2") == [

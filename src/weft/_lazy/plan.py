@@ -21,8 +21,7 @@ from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
 from weft._lazy.tape import FREED
 from weft._lazy.value import Absent, Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
-
-_LEAST_DONATION = 4096  # bytes; a smaller buffer is not worth a program of its own
+from weft.ops._native import LEAST_DONATION
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
@@ -301,7 +300,7 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
     """Positions of array leaves to which nobody else refers and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
-        if value.aval.nbytes >= _LEAST_DONATION:
+        if value.aval.nbytes >= LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
     donated: list[int] = []
     position = -1

@@ -13,6 +13,9 @@ from typing import Any
 
 from weft._base import config
 
+LEAST_DONATION = 4096
+"""Bytes of an array from which on a program may overwrite it; a smaller one is not worth a program of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Native:

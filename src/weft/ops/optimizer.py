@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._kernels.optimizer import SGD
 from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
 from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, whole_steps, wide
 
 
-@step_op()
+@step_op(native=[SGD])
 def sgd_step(
     params: Arrays,
     grads: Arrays,

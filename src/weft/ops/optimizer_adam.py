@@ -6,11 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from weft.ops._kernels.optimizer import ADAM
 from weft.ops._table import Array, Arrays, Scalar
 from weft.ops._updates import bias_left, decayed, double, each, older, rounded, row_steps, step_op, towards
 
 
-@step_op()
+@step_op(native=[ADAM])
 def adam_step(
     params: Arrays,
     grads: Arrays,

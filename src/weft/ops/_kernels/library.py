@@ -52,6 +52,8 @@ _TARGETS = (
     "weft_gru_backward",
     "weft_rnn",
     "weft_rnn_backward",
+    "weft_sgd_step",
+    "weft_adam_step",
 )
 _INSTRUCTIONS = {2: "AVX2", 512: "AVX-512"}
 _FOR_BFLOAT16 = ("", ", also for bfloat16", ", and AMX for bfloat16")
