@@ -65,6 +65,7 @@ void tiles(const Pixels& pixels, const Taps& taps, int64_t first, int64_t last, 
 // One strip of the result's channels, `width` as strip_width says.
 void sum_strip(const Pixels& pixels, const Taps& taps, const float* in, float* out, int64_t ld, const float* weight,
                int64_t width) {
+  if (!pixels.count) return;  // the last cells of a plane may lack a phase
   const auto go = [&](int64_t first, int64_t last, int64_t skip, int64_t run) {
     const float* b = weight + (first * taps.run + skip) * width;
     const auto with = [&](auto f) {

@@ -57,6 +57,14 @@ def test_convolution(case):
     check(*case)
 
 
+@given(st.data())
+def test_planes_of_several_blocks(data):
+    """Strides make phases, which the last block of a plane may lack."""
+    size, kernel, stride, pad = (data.draw(st.integers(*r)) for r in ((13, 90), (1, 8), (2, 6), (0, 2)))
+    batch, c, o = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2), (1, 3, 17), (3, 16, 64)))
+    check((batch, c, size, size + data.draw(st.integers(0, 3))), (o, c, kernel, kernel), plain(2, stride, pad))
+
+
 @pytest.mark.parametrize(
     ("n", "c", "h", "w", "o", "k", "stride", "pad", "groups"),
     [
@@ -70,6 +78,8 @@ def test_convolution(case):
         (1, 5, 3, 1100, 8, 3, 1, 1, 1),  # a row in several blocks
         (2, 72, 9, 10, 72, 3, 2, 1, 72),  # depthwise, not a multiple of a vector
         (2, 64, 9, 10, 96, 3, 1, 1, 4),
+        (1, 3, 299, 299, 32, 3, 2, 0, 1),
+        (1, 3, 227, 227, 16, 11, 4, 0, 1),
     ],
 )
 def test_shapes_of_training(n, c, h, w, o, k, stride, pad, groups):
