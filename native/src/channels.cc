@@ -39,7 +39,10 @@ void batch_norm(const Pool& pool, const Channels& s, float eps, const float* x, 
   parallel(pool, s.channels, [&](int64_t c) {
     const float* in = x + c * s.plane;
     float* out = y + c * s.plane;
-    const float centre = share * sum_planes(s, [&](int64_t i, auto lanes) { return load(in + i, lanes); });
+    // Sums of differences: channels of equal numbers have exactly that mean.
+    const float first = s.images && s.plane ? in[0] : 0.f;
+    const float centre =
+        first + share * sum_planes(s, [&](int64_t i, auto lanes) { return load(in + i, lanes) - first; });
     const float spread = share * sum_planes(s, [&](int64_t i, auto lanes) {
                            const VecF d = load(in + i, lanes) - centre;
                            return d * d;

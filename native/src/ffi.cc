@@ -19,7 +19,7 @@ namespace ffi = xla::ffi;
 namespace weft {
 namespace {
 
-constexpr int kVersion = 2;  // of the targets; weft.ops._kernels asks for the one that it knows
+constexpr int kVersion = 3;  // of the targets; weft.ops._kernels asks for the one that it knows
 
 // --- CPU ------------------------------------------------------------------------------------------------------
 
@@ -291,17 +291,17 @@ ffi::Error layer_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floa
                                 weight.typed_data(), dx->typed_data(), dweight->typed_data(), dbias->typed_data());
   });
 }
-ffi::Error cross_entropy(ffi::ThreadPool threads, Floats x, Integers classes, FloatsOut losses, FloatsOut spread) {
+ffi::Error cross_entropy(ffi::ThreadPool threads, Floats x, Integers classes, FloatsOut losses, FloatsOut norms) {
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(cross_entropy)(pool, rows_of(x, x.dimensions()[1]), x.typed_data(), classes.typed_data(),
-                          losses->typed_data(), spread->typed_data());
+                          losses->typed_data(), norms->typed_data());
   });
 }
-ffi::Error cross_entropy_backward(ffi::ThreadPool threads, Floats g, Floats x, Integers classes, Floats spread,
+ffi::Error cross_entropy_backward(ffi::ThreadPool threads, Floats g, Floats x, Integers classes, Floats norms,
                                   FloatsOut dx) {
   return with_threads(threads, [&](const Pool& pool) {
     KERNEL(cross_entropy_backward)(pool, rows_of(x, x.dimensions()[1]), g.typed_data(), x.typed_data(),
-                                   classes.typed_data(), spread.typed_data(), dx->typed_data());
+                                   classes.typed_data(), norms.typed_data(), dx->typed_data());
   });
 }
 

@@ -71,7 +71,8 @@ struct Channels {
 };
 
 // A matrix of so many rows. Layer normalisation has weights for the elements of a row, and cross entropy a class for
-// each row, negative for none, whose loss and gradient are 0.
+// each row, negative for none, whose loss and gradient are 0; a row's norms are its maximum and the logarithm of the
+// sum of e^(x - maximum).
 struct Rows {
   int64_t count, width;
 };
@@ -105,9 +106,9 @@ struct Updates {
                   float* y, float* mean, float* rstd);                                                                 \
   void layer_norm_backward(const Pool&, const Rows&, const float* g, const float* x, const float* mean,                \
                            const float* rstd, const float* weight, float* dx, float* dweight, float* dbias);           \
-  void cross_entropy(const Pool&, const Rows&, const float* x, const int64_t* classes, float* losses, float* spread);  \
+  void cross_entropy(const Pool&, const Rows&, const float* x, const int64_t* classes, float* losses, float* norms);   \
   void cross_entropy_backward(const Pool&, const Rows&, const float* g, const float* x, const int64_t* classes,        \
-                              const float* spread, float* dx);                                                         \
+                              const float* norms, float* dx);                                                          \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,            \
                  float* lse);                                                                                          \
   void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,              \

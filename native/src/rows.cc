@@ -23,7 +23,10 @@ void layer_norm(const Pool& pool, const Rows& s, float eps, const float* x, cons
   const float share = 1.f / static_cast<float>(s.width);
   each_row(pool, s, [&](int64_t r) {
     const float* row = x + r * s.width;
-    const float centre = share * sum_each(s.width, [&](int64_t i, auto lanes) { return load(row + i, lanes); });
+    // Sums of differences: rows of equal numbers have exactly that mean.
+    const float first = row[0];
+    const float centre =
+        first + share * sum_each(s.width, [&](int64_t i, auto lanes) { return load(row + i, lanes) - first; });
     const float spread = share * sum_each(s.width, [&](int64_t i, auto lanes) {
                            const VecF d = load(row + i, lanes) - centre;
                            return d * d;
@@ -74,7 +77,7 @@ void layer_norm_backward(const Pool& pool, const Rows& s, const float* g, const 
 }
 
 void cross_entropy(const Pool& pool, const Rows& s, const float* x, const int64_t* classes, float* losses,
-                   float* spread) {
+                   float* norms) {
   each_row(pool, s, [&](int64_t r) {
     const float* row = x + r * s.width;
     VecF tops = splat(-__builtin_inff());
@@ -82,21 +85,22 @@ void cross_entropy(const Pool& pool, const Rows& s, const float* x, const int64_
       const VecF v = only(load(row + i, lanes), lanes, -__builtin_inff());
       tops = v > tops ? v : tops;
     });
-    const float highest = maximum(tops), top = __builtin_isfinite(highest) ? highest : 0.f;
+    const float top = maximum(tops);
     const float total = sum_each(s.width, [&](int64_t i, auto lanes) { return exp(load(row + i, lanes) - top); });
-    spread[r] = top + __builtin_logf(total);
-    losses[r] = classes[r] < 0 ? 0.f : spread[r] - row[classes[r]];
+    norms[2 * r] = top, norms[2 * r + 1] = __builtin_logf(total);
+    losses[r] = classes[r] < 0 ? 0.f : norms[2 * r + 1] - (row[classes[r]] - top);
   });
 }
 
 void cross_entropy_backward(const Pool& pool, const Rows& s, const float* g, const float* x, const int64_t* classes,
-                            const float* spread, float* dx) {
+                            const float* norms, float* dx) {
   each_row(pool, s, [&](int64_t r) {
-    const float *row = x + r * s.width, shift = spread[r], scale = g[r];
+    const float *row = x + r * s.width, top = norms[2 * r], total = norms[2 * r + 1], scale = g[r];
     float* out = dx + r * s.width;
     if (classes[r] < 0) return clear(out, s.width);
-    each_vector<float>(
-        s.width, [&](int64_t i, auto lanes) { store(out + i, exp(load(row + i, lanes) - shift) * scale, lanes); });
+    each_vector<float>(s.width, [&](int64_t i, auto lanes) {
+      store(out + i, exp(load(row + i, lanes) - top - total) * scale, lanes);
+    });
     out[classes[r]] -= scale;
   });
 }

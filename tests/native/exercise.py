@@ -86,9 +86,9 @@ def results() -> Iterator[np.ndarray]:
         yield from (y, mean, rstd)
         yield from rows.layer_norm_backward(g, x, mean, rstd, weight)
         classes = np.arange(-1, count - 1) % width - (np.arange(count) % 3 == 0) * width
-        losses, spread = rows.cross_entropy(x, classes)
-        yield from (losses, spread)
-        yield rows.cross_entropy_backward(g[:, 0], x, classes, spread)
+        losses, norms = rows.cross_entropy(x, classes)
+        yield from (losses, norms)
+        yield rows.cross_entropy_backward(g[:, 0], x, classes, norms)
     for steps, batch, hidden in LAYERS:
         h, lengths = draw(1, batch, hidden), np.arange(batch) % (steps + 2)
         ys = draw(2, steps, batch, hidden)

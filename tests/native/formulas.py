@@ -106,16 +106,16 @@ def _one_hot(classes, count):
 
 
 def cross_entropy(x, classes):
-    """The losses, and log(sum(exp(x)))."""
+    """The losses, and each row's maximum and log(sum(exp(x - maximum)))."""
     top = x.max(-1, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):
-        spread = (np.log(np.exp(x - top).sum(-1, keepdims=True)) + top)[:, 0]
-    return np.array([spread[r] - x[r, c] if c >= 0 else 0.0 for r, c in enumerate(classes)]), spread
+        total = np.log(np.exp(x - top).sum(-1, keepdims=True))
+    losses = [total[r, 0] - (x[r, c] - top[r, 0]) if c >= 0 else 0.0 for r, c in enumerate(classes)]
+    return np.array(losses), np.concatenate([top, total], -1)
 
 
-def cross_entropy_backward(g, x, classes, spread):
-    p = np.exp(x - spread[:, None]) - _one_hot(classes, x.shape[1])
+def cross_entropy_backward(g, x, classes, norms):
+    p = np.exp(x - norms[:, :1] - norms[:, 1:]) - _one_hot(classes, x.shape[1])
     return np.where(classes[:, None] < 0, 0, g[:, None] * p)
 
 

@@ -133,17 +133,17 @@ def _cross_entropy_vjp(
     label_smoothing: float = 0.0,
 ) -> tuple[Array | None, ...]:
     dim = _class_dim(input)
-    spread = jnp.expand_dims(out[1], dim)
-    x, g = wide(input), wide(g)
+    peak, log_sum = (jnp.expand_dims(out[1][..., i], dim) for i in range(2))
+    x, g = wide(input) - peak, wide(g)
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
     if reduction == "mean":
         g = g / _mean_divisor(share, input)
     g = jnp.expand_dims(g, dim) if reduction == "none" else g
-    pull = jnp.exp(x - spread) * jnp.sum(targets, axis=dim, keepdims=True) - targets
+    pull = jnp.exp(x - log_sum) * jnp.sum(targets, axis=dim, keepdims=True) - targets
     g_input = jnp.where(pull == 0, 0, pull * g)  # a mean over no sample gives no gradient
     g_target = None
     if jnp.issubdtype(target.dtype, jnp.inexact):
-        g_target = (spread - x) * g * (1 - label_smoothing)
+        g_target = (log_sum - x) * g * (1 - label_smoothing)
         g_target = g_target if weight is None else g_target * _over_classes(wide(weight), input)
         g_target = g_target.astype(target.dtype)
     return g_input.astype(input.dtype), g_target, None if weight is None else jnp.zeros_like(weight)
@@ -205,22 +205,25 @@ def cross_entropy_loss(
 ) -> tuple[Array, Array]:
     """Negative log-likelihood of `target` under the softmax of `input` over dim 1.
 
-    `target` holds class numbers, or probabilities in the shape of the input. The second output is the
-    logarithm of the summed exponentials.
+    `target` holds class numbers, or probabilities in the shape of the input. The second output has, along its last dim,
+    the largest input of a sample and the logarithm of the summed exponentials of what the inputs are below it: their
+    sum would lose digits.
     """
     _check_cross_entropy(input, target, weight, ignore_index, label_smoothing)
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not a valid value for reduction")
     dim = _class_dim(input)
-    x = wide(input)
-    spread = jax.nn.logsumexp(x, axis=dim)
+    peak = jax.lax.stop_gradient(jnp.max(wide(input), axis=dim, keepdims=True, initial=-jnp.inf))
+    x = wide(input) - peak
+    log_sum = jnp.log(jnp.sum(jnp.exp(x), axis=dim, keepdims=True))
+    norms = jnp.stack([jnp.squeeze(peak, dim), jnp.squeeze(log_sum, dim)], axis=-1)
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
-    surprise = jnp.where(targets != 0, targets * (jnp.expand_dims(spread, dim) - x), 0)
+    surprise = jnp.where(targets != 0, targets * (log_sum - x), 0)
     if reduction == "none":
-        return jnp.sum(surprise, axis=dim).astype(input.dtype), spread
+        return jnp.sum(surprise, axis=dim).astype(input.dtype), norms
     total = jnp.sum(surprise)
     total = total / _mean_divisor(share, input) if reduction == "mean" else total
-    return total.astype(input.dtype), spread
+    return total.astype(input.dtype), norms
 
 
 def _bad_nll(

@@ -61,24 +61,26 @@ def _require_classes(operation: str, x: Array, classes: Array) -> None:
 
 
 def cross_entropy(x: Array, classes: Array) -> tuple[Array, Array]:
-    """The negative logarithm of the softmax of (rows, classes) at each row's class, and log(sum(exp(x))); float32.
+    """The negative logarithm of the softmax of (rows, classes) at each row's class, and norms (rows, 2); float32.
+
+    These are each row's maximum and log(sum(exp(x - maximum))), which together would lose digits.
 
     `classes` are int64, and less than the number of classes, or negative for no class: such losses are 0.
     """
     _require_classes("cross_entropy", x, classes)
-    vector = struct_like(x.shape[:1], x)
-    losses, spread = jax.ffi.ffi_call("weft_cross_entropy", (vector, vector))(x, classes)
-    return losses, spread
+    outs = (struct_like(x.shape[:1], x), struct_like((x.shape[0], 2), x))
+    losses, norms = jax.ffi.ffi_call("weft_cross_entropy", outs)(x, classes)
+    return losses, norms
 
 
-def cross_entropy_backward(g: Array, x: Array, classes: Array, spread: Array) -> Array:
-    """The gradient of `cross_entropy`'s x, from those of its losses; `spread` is its second result."""
+def cross_entropy_backward(g: Array, x: Array, classes: Array, norms: Array) -> Array:
+    """The gradient of `cross_entropy`'s x, from those of its losses; `norms` is its second result."""
     _require_classes("cross_entropy_backward", x, classes)
     require_shape("cross_entropy_backward", "the gradient", g, x.shape[:1])
-    require_shape("cross_entropy_backward", "spread", spread, x.shape[:1])
-    require_floats("cross_entropy_backward", g, spread)
+    require_shape("cross_entropy_backward", "what norms holds", norms, (x.shape[0], 2))
+    require_floats("cross_entropy_backward", g, norms)
     call = jax.ffi.ffi_call("weft_cross_entropy_backward", struct_like(x.shape, x))
-    return call(g, x, classes, spread)
+    return call(g, x, classes, norms)
 
 
 # --- bodies of rows of the table ------------------------------------------------------------------------------
@@ -139,12 +141,12 @@ def _cross_entropy(
 ) -> tuple[Array, Array]:
     del label_smoothing
     classes, share = _classes(input, target, weight, ignore_index)
-    losses, spread = cross_entropy(input, classes)
+    losses, norms = cross_entropy(input, classes)
     losses = jnp.where(share == 0, 0, share * losses)
     if reduction == "none":
-        return losses, spread
+        return losses, norms
     total = jnp.sum(losses)
-    return total / jnp.sum(share) if reduction == "mean" else total, spread
+    return total / jnp.sum(share) if reduction == "mean" else total, norms
 
 
 def _cross_entropy_vjp(
