@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 
+from weft._base.device import CPU
+from weft._lazy.runtime import tier_of
 from weft._switches import get_num_interop_threads, get_num_threads
 from weft.backends.cpu import get_cpu_capability
 from weft.ops._kernels.library import status
@@ -17,7 +19,8 @@ def show() -> str:
     """The versions of Weft, jax and NumPy, the CPU's instructions that are used, and whether native kernels are."""
     packages = [f"  - {name} {version(name)}" for name in ("jax", "jaxlib", "numpy", "scipy")]
     title = f"Weft {weft}, which follows PyTorch {__version__}, with:"
-    used = [f"  - CPU capability usage: {get_cpu_capability()}", f"  - native kernels: {status()}"]
+    kernels = "not used, since this process interprets all values" if tier_of(CPU) == "interpreted" else status()
+    used = [f"  - CPU capability usage: {get_cpu_capability()}", f"  - native kernels: {kernels}"]
     return "\n".join([title, *packages, *used, ""])
 
 

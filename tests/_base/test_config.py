@@ -66,6 +66,18 @@ def test_the_allocator_is_tuned_unless_told_otherwise():
     assert left == "0"
 
 
+def test_a_flag_is_on_or_off():
+    script = """
+import weft
+try:
+    weft.zeros(1)
+except weft.errors.SettingError as error:
+    print(error)
+"""
+    assert run(script, WEFT_NATIVE="maybe") == "WEFT_NATIVE=maybe: expected one of 1, true, on, yes, 0, false, off, no"
+    assert not run(script, WEFT_NATIVE="Off")
+
+
 @pytest.mark.compiled
 def test_a_second_process_takes_compiled_programs_from_the_cache(tmp_path):
     first, hits = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)

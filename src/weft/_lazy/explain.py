@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import jax
 
 from weft._lazy.interpreter import Costs
-from weft._lazy.signature import Output
+from weft._lazy.signature import Output, operators_of
 from weft.ops._table import Many
 
 
@@ -130,17 +130,22 @@ def explain() -> Explanation:
 
 def note_interpreted(site: str, program: _Program, steps: _Steps) -> None:
     """Record that a program is interpreted."""
-    _interpreted[program] = site, len(steps)
+    _interpreted[program] = site, _operators(steps)[0]
 
 
 def note(site: str, seconds: float, program: _Program, steps: _Steps) -> None:
     """Record a compilation."""
     segments, programs = program.parts
-    native = sum([output.signature.native is not None for output, _ in steps])
-    entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs, native)
+    operators, native = _operators(steps)
+    entry = Compilation(site, seconds, operators, _cause(site, steps), program.runs, segments, programs, native)
     if len(_log) >= _MOST:
         del _log[0]
     _log.append((entry, steps))
+
+
+def _operators(steps: _Steps) -> tuple[int, int]:
+    """The number of operators, those of captured functions included, and of those that native bodies compute."""
+    return operators_of([output.signature for output, inputs in steps if not (inputs and inputs[0] < 0)])
 
 
 def _times(count: int) -> str:
@@ -157,7 +162,7 @@ def _cause(site: str, steps: _Steps) -> str:
     if at == len(steps) == len(nearest):
         return f"other results are kept, or other buffers given away, than at {entry.site}"
     if at >= len(nearest) or at >= len(steps):
-        return f"{len(steps)} operators where {entry.site} had {len(nearest)}"
+        return f"{_operators(steps)[0]} operators where {entry.site} had {entry.operators}"
     return _difference(nearest[at], steps[at], entry.site)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from weft._base.device import CPU
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
-from weft._lazy.signature import Arrays, Signature
+from weft._lazy.signature import Arrays, Signature, operators_of
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
@@ -44,6 +44,7 @@ def outline(
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
+        operators, native = operators_of([signature for signature, _, _ in form.applications])
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
             name,
@@ -54,7 +55,8 @@ def outline(
             grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
             precondition=_precondition(form, stops),
             names=names,
-            native=_function(form, compiled_body, stops, barrier) if _has_native(form) else None,
+            native=_function(form, compiled_body, stops, barrier) if native else None,
+            operators=(operators, native),
         )
     return signature, leaves
 
@@ -92,10 +94,6 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
     tapes = (value.tape for value in region)
     own = any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
-
-
-def _has_native(form: Form) -> bool:
-    return any(signature.native is not None for signature, _, _ in form.applications)
 
 
 def _function(

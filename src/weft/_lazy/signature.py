@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -60,6 +60,7 @@ class Signature:
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
     native_grads   the same instead of `grads`
+    operators      how many operators it consists of, and how many of these native bodies compute
     run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
@@ -80,6 +81,7 @@ class Signature:
         "name",
         "native",
         "native_grads",
+        "operators",
         "outputs",
         "precondition",
         "rounds",
@@ -105,8 +107,10 @@ class Signature:
         general: tuple[General, SizeValues] | None = None,
         names: Sequence[Names | None] = (),
         native: Callable[..., Arrays] | None = None,
+        operators: tuple[int, int] | None = None,
     ) -> None:
         self.native = native
+        self.operators = operators or (1, int(native is not None))
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
         self.general = general
         self.name = name
@@ -167,3 +171,9 @@ class Signature:
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:
             output.alone = len(self.outputs) == 1 and not self.doubtful
+
+
+def operators_of(signatures: Iterable[Signature]) -> tuple[int, int]:
+    """The number of operators of some applications, and of those that native bodies compute."""
+    counts = [signature.operators for signature in signatures]
+    return sum([count for count, _ in counts]), sum([native for _, native in counts])
