@@ -14,6 +14,7 @@ import weft
 from weft import nn, optim
 from weft._base.state import ambient
 from weft.errors import StateDictError
+from weft.optim._fused import by_device
 
 
 def two():
@@ -519,3 +520,62 @@ def test_a_parameter_that_comes_twice_is_updated_twice(name, expected):
             each.step()
     assert x.item() == pytest.approx(expected, abs=1e-6)
     assert y.item() == other.item()
+
+
+PARTS = {
+    "ranges": lambda base: [base[:4], base[2:6], base[5:]],
+    "another order": lambda base: [base, base.view(2, 4).t(), base[3:5]],
+    "columns": lambda base: [base.view(4, 2)[:, 0], base.view(4, 2)[:, 1]],
+}
+OPTIONS = {
+    "SGD": {"momentum": 0.9, "weight_decay": 0.1},
+    "Adam": {},
+    "Adafactor": {},  # updates vectors and matrices separately
+}
+OVERLAPS = [  # the numbers are PyTorch's
+    ("ranges", "SGD", [-0.024319, -0.018239, 0.286762, 0.143381, 0.0, -0.143381, 0.01216, 0.018239]),
+    ("ranges", "Adam", [-0.701586, -0.452457, 0.060417, 0.173593, 0.0, -0.173593, 0.204871, 0.452457]),
+    ("ranges", "Adafactor", [-0.818789, -0.570681, -0.272066, -0.05181, 0.0, 0.07464, 0.360033, 0.607639]),
+    ("another order", "SGD", [0.573525, 0.430144, 0.286762, 0.215007, 0.0, -0.143381, -0.286762, -0.430144]),
+    ("another order", "Adam", [-0.409743, -0.166788, 0.060417, 0.17637, 0.0, -0.173593, -0.060417, 0.166788]),
+    ("another order", "Adafactor", [-0.704251, -0.466193, -0.259429, -0.067363, 0.0, 0.068044, 0.215925, 0.399297]),
+    ("columns", "SGD", [-0.024319, -0.018239, -0.01216, -0.00608, 0.0, 0.00608, 0.01216, 0.018239]),
+    ("columns", "Adam", [-0.701586, -0.452457, -0.204871, 0.030208, 0.0, -0.030208, 0.204871, 0.452457]),
+    ("columns", "Adafactor", [-0.834798, -0.601048, -0.339636, -0.113006, 0.0, 0.113006, 0.339636, 0.601048]),
+]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("parts", "name", "expected"), OVERLAPS)
+def test_parameters_that_share_elements_are_updated_one_after_the_other(parts, name, expected, compiled):
+    base = weft.arange(8.0) / 4 - 1
+    params = [nn.Parameter(part) for part in PARTS[parts](base)]
+    optimizer = getattr(optim, name)(params, lr=0.1, **OPTIONS[name])
+
+    def step():
+        optimizer.zero_grad()
+        sum(param.square().sum() for param in params).backward()
+        optimizer.step()
+
+    run = weft.compile(step) if compiled else step
+    for _ in range(3):
+        run()
+    assert base.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def together(*params):
+    """The places of parameters that one application updates."""
+    places = {id(param): at for at, param in enumerate(params)}
+    return [[places[id(param)] for param in group] for group in by_device(params, lambda param: None)]
+
+
+def test_parts_of_one_buffer_that_share_no_elements_are_updated_together():
+    first, second, third = [nn.Parameter(part) for part in weft.ones(8).split(3)]
+    assert together(third, first, second) == [[0, 1, 2]]
+    assert together(third, second, nn.Parameter(second.data), first) == [[0, 1, 3], [2]]
+
+
+def test_a_parameter_whose_place_depends_on_an_index_tensor_may_share_any_element():
+    base = weft.ones(4)
+    params = [nn.Parameter(base[:1]), nn.Parameter(base[weft.tensor(2)]), nn.Parameter(base[1:])]
+    assert together(*params) == [[0], [1], [2]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
+from math import inf, isnan
 from typing import Any, ClassVar
 
 from weft._base.dtype import DType, float32, float64
@@ -14,6 +16,7 @@ from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
+from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -201,23 +204,51 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
+def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
     """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind.
 
-    A parameter that comes several times is in several groups, since each update starts from the one before.
+    A parameter that comes several times is in several groups, since each update starts from the one before. So are
+    parameters that share elements.
     """
-    marks: list[tuple[Any, Any, Any, int]] = []
+    marks: list[tuple[int, Any, Any, Any]] = []
     groups: list[list[Any]] = []
-    times: dict[int, int] = {}
-    for param in params:
+    for param, turn in zip(params, _turns(params), strict=True):
         aval = param._read().aval
-        before = times[id(param)] = times.get(id(param), -1) + 1
-        mark = (aval.device, aval.mesh, kind(param), before)
+        mark = (turn, aval.device, aval.mesh, kind(param))
         if mark not in marks:
             marks.append(mark)
             groups.append([])
         groups[marks.index(mark)].append(param)
-    return groups
+    order = sorted(range(len(marks)), key=lambda at: marks[at][0])
+    return [groups[at] for at in order]
+
+
+def _turns(params: Sequence[Any]) -> list[int]:
+    """For each parameter, a number greater than those of earlier parameters that may share elements with it."""
+    turns = [0] * len(params)
+    owners = [id(owner_of(param)) for param in params]
+    if len(set(owners)) == len(params):  # the usual case
+        return turns
+    sharing: dict[int, list[int]] = {}
+    for at, owner in enumerate(owners):
+        sharing.setdefault(owner, []).append(at)
+    for places in (places for places in sharing.values() if len(places) > 1):
+        spans = [_span(params[at]) for at in places]
+        if all(end <= start for (_, end), (start, _) in pairwise(sorted(spans))):  # parts of one buffer, as a rule
+            continue
+        for n, (start, end) in enumerate(spans):
+            earlier = zip(places[:n], spans[:n], strict=True)
+            before = [turns[at] for at, (first, last) in earlier if first < end and start < last]
+            turns[places[n]] = max(before, default=-1) + 1
+    return turns
+
+
+def _span(param: Tensor) -> tuple[float, float]:
+    """The bytes of a storage between which a parameter lies: the first, and one past the last."""
+    layout = layout_of(param)
+    size = layout.dtype.itemsize
+    start = layout.offset * size
+    return (0, inf) if isnan(start) else (start, start + max(layout.extent, 1) * size)
 
 
 def _checked(group: Group, name: str, at: int | None) -> float:

@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from tests._tensor.compile.programs import agree, captures, row
+from weft import nn, optim
 
 
 def test_arguments_that_alias_each_other_in_another_way_are_another_kind_of_call():
@@ -300,3 +301,176 @@ def test_an_argument_keeps_its_storage_where_others_come_to_share_it(share):
             x = weft.ones(2)
             assert function(x).tolist() == [5, 1]
             assert x.tolist() == [5, 1]
+
+
+LEAVES = {
+    "of its own storage": lambda: nn.Parameter(weft.ones(2, 2)),
+    "transposed": lambda: nn.Parameter(weft.ones(2, 2).t()),
+    "a part": lambda: nn.Parameter(weft.ones(4, 2).chunk(2)[1]),
+    "not a parameter": lambda: weft.ones(4, 2)[:2].requires_grad_(),
+}
+leaves = pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES)
+
+
+def as_lists(*tensors):
+    return [None if x is None else x.tolist() for x in tensors]
+
+
+@leaves
+@pytest.mark.parametrize("cleared", ["inside", "outside"])
+def test_a_step_leaves_its_own_gradient_in_a_leaf_that_is_a_view(leaf, cleared):
+    def make():
+        p = leaf()
+        optimizer = optim.SGD([p], lr=0.25)
+
+        def function():
+            if cleared == "inside":
+                optimizer.zero_grad()
+            p.square().sum().backward()
+            optimizer.step()
+            return p.grad
+
+        def program(f):
+            grads, seen = [], []
+            for _ in range(4):
+                if cleared == "outside":
+                    optimizer.zero_grad()
+                grads.append(f())
+                seen.append((grads[-1] is p.grad, as_lists(p, *grads)))  # earlier gradients stay as they were
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+@leaves
+def test_an_argument_that_is_a_view_keeps_its_gradient_as_it_is_written(leaf):
+    def make():
+        def function(p):
+            p.grad = None
+            p.square().sum().backward()
+            p.data.sub_(p.grad / 4)
+
+        def program(f):
+            first, second = leaf(), leaf()
+            seen = []
+            for p in (first, second, first, second):
+                f(p)
+                seen.append(as_lists(first, first.grad, second, second.grad))
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_a_leaf_has_its_gradient_where_only_its_base_is_written():
+    def make():
+        base = weft.ones(4)
+        p = nn.Parameter(base[1:3])
+
+        def function():
+            base.mul_(2)
+            p.grad = None
+            p.square().sum().backward()
+            base.sub_(0.5)
+
+        def program(f):
+            return [(f(), as_lists(base, p, p.grad)) for _ in range(4)]
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+@leaves
+def test_the_gradient_of_a_written_leaf_is_read_and_set_anew(leaf):
+    def make():
+        p = leaf()
+
+        def function(x):
+            with weft.no_grad():
+                p.mul_(0.5)
+            before = p.grad * 2
+            p.grad = x * 3
+            return before
+
+        def program(f):
+            seen = []
+            for i in range(4):
+                p.grad = weft.full((2, 2), float(i))
+                seen.append(as_lists(f(weft.full((2, 2), i + 1.0)), p, p.grad))
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+@leaves
+def test_hooks_of_a_leaf_that_is_a_view_and_retained_gradients(leaf):
+    def make():
+        p = leaf()
+        p.register_hook(lambda grad: grad * 2)
+
+        def function():
+            p.grad = None
+            h = p.t()
+            h.retain_grad()
+            h.square().sum().backward()
+            with weft.no_grad():
+                p.sub_(p.grad / 4)
+            return h.grad
+
+        def program(f):
+            return [as_lists(f(), p, p.grad) for _ in range(4)]
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+@leaves
+@pytest.mark.parametrize("writes", ["before", "around"])
+def test_gradients_flow_to_what_a_written_leaf_has_become(leaf, writes):
+    """A replay passes gradients only to its inputs, so such a function is not replayed."""
+
+    def make():
+        p = leaf()
+
+        def function():
+            with weft.no_grad():
+                p.mul_(0.5)
+            loss = p.square().sum()
+            if writes == "around":
+                with weft.no_grad():
+                    p.mul_(3)
+            return loss
+
+        def program(f):
+            seen = []
+            for _ in range(3):
+                p.grad = None
+                loss = f()
+                loss.backward()
+                seen.append(as_lists(loss, p, p.grad))
+            return seen
+
+        return function, program
+
+    agree(make, runs=3)
+
+
+@leaves
+def test_a_written_leaf_that_no_longer_requires_a_gradient_is_not_captured(leaf):
+    p = leaf()
+
+    @weft.compile
+    def function():
+        with weft.no_grad():
+            p.mul_(0.5)
+        p.requires_grad_(False)
+
+    with pytest.warns(UserWarning, match="changes whether a tensor requires a gradient"):
+        function()

@@ -130,6 +130,13 @@ class Capture:
             return True
         return key in self.snapshot.tensors and key not in self._created
 
+    def _is_new(self, tensor: TensorBase) -> bool:
+        """Whether the function has created a tensor.
+
+        The value alone does not say so: a view from outside has a recorded value once its base has been written.
+        """
+        return self.is_inside(tensor._read()) and not self.is_outside(tensor)
+
     def wrote(self, tensor: TensorBase, old: Value) -> None:
         """Called when a tensor was written in place. Tensors that the function has created do not count."""
         if not self.is_inside(old):
@@ -137,7 +144,7 @@ class Capture:
 
     def changes(self, tensor: TensorBase, what: str) -> None:
         """Called when something of a tensor other than its elements will change."""
-        if id(tensor) in self.written or not self.is_inside(tensor._read()):
+        if not self._is_new(tensor):
             self.prevent(f"changes {what} at {user_site()}")
 
     # --- gradients ----------------------------------------------------------------------------------------------
@@ -244,13 +251,13 @@ class Capture:
         if tape.owner is None:
             return False
         owner = tape.owner()
-        return owner is None or (self.is_inside(owner._read()) and id(owner) not in self.written)
+        return owner is None or self._is_new(owner)
 
     def trains_what_it_wrote(self) -> bool:
-        """Whether gradients still flow to the new value of a written leaf. A replay passes them to its inputs only."""
-        values = [tensor._read() for tensor in self.written.values()]
-        new = {id(value) for value in values if value.tape is not None and value.tape.leaf}
-        return any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
+        """Whether gradients still flow to a new value of a written leaf. A replay passes them to its inputs only."""
+        tapes = {id(v): v.tape for v in self.region if v.tape is not None and v.tape.leaf}
+        new = {key for key, tape in tapes.items() if not self._is_inner_leaf(tape)}
+        return bool(new) and any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
 
 
 def _tape_of(tensor: TensorBase) -> Tape:
