@@ -38,7 +38,8 @@ def test_shapes_of_training(shape):
 def test_channels_of_equal_numbers():
     one = np.ones(3, np.float32)
     y, mean, variance, _ = channels.batch_norm(np.full((5, 3, 7, 11), 3.1, np.float32), one, 0 * one, 1e-5)
-    assert (np.asarray(y) == 0).all() and (np.asarray(variance) == 0).all()
+    assert (np.asarray(y) == 0).all()
+    assert (np.asarray(variance) == 0).all()
     assert (np.asarray(mean) == np.float32(3.1)).all()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from weft.errors import SettingError
 
-
 _OFF, _ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
 
 
