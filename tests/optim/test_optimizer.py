@@ -563,6 +563,23 @@ def test_parameters_that_share_elements_are_updated_one_after_the_other(parts, n
     assert base.tolist() == pytest.approx(expected, abs=1e-5)
 
 
+def test_lbfgs_moves_shared_elements_by_the_sum_of_their_parts():
+    base = weft.arange(8.0) / 4 - 1
+    params = [nn.Parameter(base[:5]), nn.Parameter(base[3:])]
+    optimizer = optim.LBFGS(params, lr=0.1, max_iter=4)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = sum(((param - 0.3) ** 4).sum() for param in params)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    expected = [-0.56836, -0.41331, -0.26065, -0.08701, 0.05977, 0.25026, 0.48597, 0.65506]
+    assert base.tolist() == pytest.approx(expected, abs=1e-4)
+
+
 def together(*params):
     """The places of parameters that one application updates."""
     places = {id(param): at for at, param in enumerate(params)}

@@ -155,12 +155,14 @@ class _Line:
 
     def move(self, t: float) -> None:
         """Move the parameters to the point at `t`."""
-        offset = 0
         for param, start in zip(self._objective.params, self._start, strict=True):
-            base = _real(start)
-            part = self.direction[offset : offset + base.numel()].reshape(base.shape)
-            _real(param.detach()).copy_(base + part.to(base.dtype) * t)
-            offset += base.numel()
+            param.detach().copy_(start)
+        offset = 0
+        for param in self._objective.params:  # which may share elements: those move by the sum of their parts
+            moved = _real(param.detach())
+            part = self.direction[offset : offset + moved.numel()].reshape(moved.shape)
+            moved.add_(part.to(moved.dtype) * t)
+            offset += moved.numel()
 
     def __call__(self, t: float) -> Point:
         """Loss and gradient at `t`; the parameters stay there."""
