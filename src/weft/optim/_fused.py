@@ -212,9 +212,9 @@ def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[An
     """
     marks: list[tuple[int, Any, Any, Any]] = []
     groups: list[list[Any]] = []
-    for param, turn in zip(params, _turns(params), strict=True):
+    for param, level in zip(params, _levels(params), strict=True):
         aval = param._read().aval
-        mark = (turn, aval.device, aval.mesh, kind(param))
+        mark = (level, aval.device, aval.mesh, kind(param))
         if mark not in marks:
             marks.append(mark)
             groups.append([])
@@ -223,12 +223,12 @@ def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[An
     return [groups[at] for at in order]
 
 
-def _turns(params: Sequence[Any]) -> list[int]:
+def _levels(params: Sequence[Any]) -> list[int]:
     """For each parameter, a number greater than those of earlier parameters that may share elements with it."""
-    turns = [0] * len(params)
+    levels = [0] * len(params)
     owners = [id(owner_of(param)) for param in params]
     if len(set(owners)) == len(params):  # the usual case
-        return turns
+        return levels
     sharing: dict[int, list[int]] = {}
     for at, owner in enumerate(owners):
         sharing.setdefault(owner, []).append(at)
@@ -238,9 +238,9 @@ def _turns(params: Sequence[Any]) -> list[int]:
             continue
         for n, (start, end) in enumerate(spans):
             earlier = zip(places[:n], spans[:n], strict=True)
-            before = [turns[at] for at, (first, last) in earlier if first < end and start < last]
-            turns[places[n]] = max(before, default=-1) + 1
-    return turns
+            before = [levels[at] for at, (first, last) in earlier if first < end and start < last]
+            levels[places[n]] = max(before, default=-1) + 1
+    return levels
 
 
 def _span(param: Tensor) -> tuple[float, float]:
