@@ -68,7 +68,9 @@ class Capture:
         self._counted = 0
         self._created: set[int] = set()  # identities of tensors in the snapshot that the function has made
         for key, tensor in snapshot.tensors.items():
-            self.kinds[key] = kind_of(tensor)
+            kind = self.kinds[key] = kind_of(tensor)
+            if isinstance(kind, type):  # a parameter that has no elements before the function makes them
+                self._created.add(key)
         for at, tensor in enumerate(arguments):
             self._find_anew(tensor, itemgetter(at))
 
