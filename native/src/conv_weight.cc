@@ -245,9 +245,9 @@ void conv_weight_gradient(const Pool& pool, const Conv& conv, const float* x, co
     clear(own, each);
     for (int64_t i = part * cut.count() / parts; i < (part + 1) * cut.count() / parts; i++) {
       const Block b(cut, i);
-      const float* strips =
-          shared + (piece.group * cut.count() + i) * of_cut + piece.col * (b.images * b.rows * b.cols);
-      sums.add_block(piece, b, shared ? strips : nullptr, own);
+      const float* strips = shared;
+      if (shared) strips += (piece.group * cut.count() + i) * of_cut + piece.col * (b.images * b.rows * b.cols);
+      sums.add_block(piece, b, strips, own);
     }
   });
   parallel(pool, blocks, [&](int64_t block) {

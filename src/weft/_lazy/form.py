@@ -69,8 +69,9 @@ def _run(
         results = equal.get((signature, inputs))
         if results is None:
             with jax.named_scope(signature.name.replace(" ", "_")):
+                is_read = any(number in operands for number, _ in values)
                 results = equal[signature, inputs] = _results(
-                    body(application), signature, [entries[i] for i in inputs]
+                    body(application), signature, [entries[i] for i in inputs], is_read
                 )
         arrays, exact = results
         for number, index in values:
@@ -84,15 +85,16 @@ def _run(
 
 
 def _results(
-    function: Callable[..., Arrays], signature: Signature, operands: Sequence[jax.Array]
+    function: Callable[..., Arrays], signature: Signature, operands: Sequence[jax.Array], is_read: bool
 ) -> tuple[Sequence[jax.Array], Container[int]]:
     """The results of an application, and positions of those that nothing can rewrite.
 
-    A barrier after a kernel would be a loop of its own over what the kernel returns.
+    A barrier after a kernel would be a loop of its own over what the kernel returns. Where no other application reads
+    them (`is_read`), as after a whole captured function, there is no barrier to save.
     """
     if not signature.rounds:
         return function(*operands), range(len(signature.outputs))
-    if function is not signature.native:
+    if function is not signature.native or not is_read:
         return function(*operands), ()
     trace = traced(function, structs_of(signature.avals))
     return jaxpr_as_fun(trace.closed)(*operands), trace.kernel_results()

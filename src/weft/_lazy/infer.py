@@ -160,7 +160,6 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
         signature.native, signature.native_grads = native
-        signature.operators = (1, 1)
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:

@@ -60,13 +60,13 @@ class Signature:
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
     native_grads   the same instead of `grads`
-    operators      how many operators it consists of, and how many of these native bodies compute
     run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
     __slots__ = (
+        "_operators",
         "avals",
         "call",
         "check",
@@ -81,7 +81,6 @@ class Signature:
         "name",
         "native",
         "native_grads",
-        "operators",
         "outputs",
         "precondition",
         "rounds",
@@ -110,7 +109,7 @@ class Signature:
         operators: tuple[int, int] | None = None,
     ) -> None:
         self.native = native
-        self.operators = operators or (1, int(native is not None))
+        self._operators = operators
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
         self.general = general
         self.name = name
@@ -144,6 +143,11 @@ class Signature:
     def compiled_fn(self) -> Callable[..., Arrays]:
         """What computes it in a compiled program on its device."""
         return self.fn if self.native is None else self.native
+
+    @property
+    def operators(self) -> tuple[int, int]:
+        """How many operators it consists of, and how many of these native bodies compute."""
+        return self._operators or (1, int(self.native is not None))
 
     def with_names(self, names: Sequence[Names]) -> Signature:
         """The signature with these names of the dims of its main outputs."""

@@ -213,8 +213,9 @@ def cross_entropy_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not a valid value for reduction")
     dim = _class_dim(input)
-    peak = jax.lax.stop_gradient(jnp.max(wide(input), axis=dim, keepdims=True, initial=-jnp.inf))
-    x = wide(input) - peak
+    x = wide(input)
+    peak = jax.lax.stop_gradient(jnp.max(x, axis=dim, keepdims=True, initial=-jnp.inf))
+    x = x - peak
     log_sum = jnp.log(jnp.sum(jnp.exp(x), axis=dim, keepdims=True))
     norms = jnp.stack([jnp.squeeze(peak, dim), jnp.squeeze(log_sum, dim)], axis=-1)
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)

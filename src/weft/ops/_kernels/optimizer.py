@@ -9,6 +9,7 @@ pass, so no parameter has to be copied before it is overwritten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
@@ -109,20 +110,9 @@ def _factors(*numbers: Scalar) -> Array:
     return jnp.stack([double(number).reshape(()) for number in numbers]).astype(jnp.float32)
 
 
-def _serves_sgd(
-    params: Arrays,
-    grads: Arrays,
-    momentum_buffer: Arrays,
-    lr: Scalar,
-    momentum: Scalar,
-    dampening: Scalar,
-    weight_decay: Scalar,
-    *,
-    nesterov: bool,
-    maximize: bool,
-) -> bool:
-    del nesterov, maximize
-    return _serves((params, grads, momentum_buffer), (lr, momentum, dampening, weight_decay))
+def _serves_sgd(params: Arrays, grads: Arrays, momentum_buffer: Arrays, *numbers: Scalar, **flags: Any) -> bool:
+    del flags
+    return _serves((params, grads, momentum_buffer), numbers)
 
 
 def _sgd(
@@ -148,19 +138,11 @@ def _serves_adam(
     exp_avg_sq: Arrays,
     max_exp_avg_sq: Arrays,
     step: Arrays,
-    lr: Scalar,
-    beta1: Scalar,
-    beta2: Scalar,
-    eps: Scalar,
-    weight_decay: Scalar,
-    *,
-    decoupled_weight_decay: bool,
-    maximize: bool,
-    age: tuple[int, ...],
+    *numbers: Scalar,
+    **flags: Any,
 ) -> bool:
-    del step, decoupled_weight_decay, maximize, age
-    arrays = (params, grads, exp_avg, exp_avg_sq, max_exp_avg_sq)
-    return _serves(arrays, (lr, beta1, beta2, eps, weight_decay))
+    del step, flags
+    return _serves((params, grads, exp_avg, exp_avg_sq, max_exp_avg_sq), numbers)
 
 
 def _adam(
