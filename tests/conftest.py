@@ -66,7 +66,7 @@ def own_environment():
 
 @pytest.fixture(autouse=True)
 def fresh_state():
-    """Fixed seeds, no mode and no pending value of another test; the default type is put back."""
+    """Fixed seeds, no mode and no pending value of another test; the switches are put back."""
     random.seed(0)
     np.random.seed(0)
     weft.manual_seed(0)
@@ -74,6 +74,8 @@ def fresh_state():
         yield
     if default_dtype() is not weft.float32:
         weft.set_default_dtype(weft.float32)
+    if weft.are_deterministic_algorithms_enabled():
+        weft.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)

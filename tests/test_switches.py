@@ -14,12 +14,10 @@ import weft.backends.cudnn
 
 @pytest.fixture(autouse=True)
 def restored():
-    precision, dtype = weft.get_float32_matmul_precision(), weft.get_default_dtype()
+    precision = weft.get_float32_matmul_precision()
     yield
     weft.set_float32_matmul_precision(precision)
-    weft.set_default_dtype(dtype)
     weft.set_default_device(None)
-    weft.use_deterministic_algorithms(False)
     weft.set_anomaly_enabled(False)
 
 
