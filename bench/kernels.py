@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from bench.workloads import Run, sync
+from bench.workloads import Run, sync_all
 
 LAYERS = [
     # rows, inputs, outputs of linear layers
@@ -63,8 +63,9 @@ def _differentiated(
     whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
 
     def run() -> None:
-        for tensor in whole(cotangents, *inputs):
-            sync(torch, tensor)
+        results = whole(cotangents, *inputs)
+        sync_all(torch)
+        del results
 
     return run
 
@@ -97,8 +98,9 @@ def gemm(torch: Any, *, compiled: bool = False) -> dict[str, Run]:
 
         def run() -> None:
             with torch.no_grad():
-                for result in call():
-                    sync(torch, result)
+                results = call()
+                sync_all(torch)
+                del results
 
         return run
 

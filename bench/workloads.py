@@ -21,6 +21,12 @@ def sync(framework: Any, tensor: Any) -> None:
         tensor.detach().cpu().numpy()
 
 
+def sync_all(framework: Any) -> None:
+    """Wait until all that was recorded is computed."""
+    if framework.__name__ == "weft":
+        framework.cpu.synchronize()
+
+
 def earning() -> int:
     """How often Weft has run interpreted programs that will be compiled when they have run more often."""
     return sum(graph.runs for graph in importlib.import_module("weft").explain().interpreted if graph.each)

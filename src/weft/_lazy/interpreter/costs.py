@@ -51,11 +51,11 @@ _NUMBER = {  # for each element of the equation's largest input or result
     "cos": 1e-8, "tan": 1e-8, "pow": 2e-8, "erf": 1e-8, "erfc": 1e-8, "erf_inv": 2e-8, "logistic": 1e-8, "rem": 1e-8,
     "reduce_window": 2e-8, "reduce_window_sum": 2e-8, "reduce_window_max": 2e-8, "reduce_window_min": 2e-8,
     "select_and_scatter_add": 4e-8, "select_and_gather_add": 4e-8, "lgamma": 5e-8, "digamma": 5e-8, "atan2": 2e-8,
-    "while": 0.0, "scan": 0.0, "cond": 0.0, "dot_general": 0.0, "lu": 0.0, "qr": 0.0, "eigh": 0.0, "svd": 0.0,
+    "while": 0.0, "scan": 0.0, "cond": 0.0, "lu": 0.0, "qr": 0.0, "eigh": 0.0, "svd": 0.0,
     "cholesky": 0.0, "triangular_solve": 0.0,
 }  # fmt: skip
 _NUMBER_ANY = 1e-9
-_PRODUCT = 3e-11  # for each multiply-add of a convolution, beyond the time that XLA takes
+_PRODUCT = {"conv_general_dilated": 3e-11, "dot_general": 1e-11}  # for each multiply-add
 _ROUNDS = 8  # iterations that are assumed for a loop of unknown length
 
 
@@ -65,7 +65,7 @@ def costs_of(flat: FlatTrace) -> Costs:
 
 
 def _equation(flat: FlatTrace, equation: Equation) -> Costs:
-    name, params = equation.name, equation.params
+    name = equation.name
     if name in _LOOPS:
         return _loop(equation)
     entry = PRIMITIVES.get(name)
@@ -74,11 +74,18 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
         return Costs(compiling, _VIEW)
     numbers = max(prod(flat.types[number].shape) for number in (*equation.ins, *equation.outs))
     interpreting = _STEP + _NUMBER.get(name, _NUMBER_ANY) * numbers
-    if name == "conv_general_dilated":
-        out, kernel = (flat.types[number].shape for number in (equation.outs[0], equation.ins[1]))
-        features: int = params["dimension_numbers"].rhs_spec[0]
-        interpreting += _PRODUCT * prod(out) * prod(kernel) / kernel[features]
+    if name in _PRODUCT:
+        interpreting += _PRODUCT[name] * prod(flat.types[equation.outs[0]].shape) * _terms(flat, equation)
     return Costs(compiling, interpreting)
+
+
+def _terms(flat: FlatTrace, equation: Equation) -> int:
+    """How many products are added for an element of a product or a convolution."""
+    left, right = (flat.types[number].shape for number in equation.ins)
+    numbers = equation.params["dimension_numbers"]
+    if equation.name == "dot_general":
+        return prod([left[dim] for dim in numbers[0][0]])
+    return prod(right) // max(1, right[numbers.rhs_spec[0]])
 
 
 _LOOPS = {"while", "scan", "cond"}
