@@ -30,6 +30,7 @@ from weft._autograd.node import backward_name
 from weft._autograd.saving import SavingTape
 from weft._base.device import META
 from weft._base.state import Ambient, ambient, using
+from weft._base.timeline import Phase, spanned
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.realize import array_of
@@ -43,6 +44,7 @@ Deliver = Callable[[Tape, Value], None]
 _FIRST = (0,)
 
 
+@spanned(Phase.RECORDING)
 def backward(
     roots: Sequence[tuple[Value | Tape, Value]],
     *,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from weft._autograd.engine import output_of
 from weft._autograd.graph import second_backward_error
 from weft._base.state import Ambient, ambient
+from weft._base.timeline import Phase, spanned
 from weft._lazy.record import record
 from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.tape import Tape
@@ -112,6 +113,7 @@ def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -
     return result
 
 
+@spanned(Phase.INFERENCE, lambda signature, *_: f"tangents of {signature.name}")
 def _pushforward(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.avals[i] for i in active)]
     n, m, structs = len(signature.avals), len(signature.outputs), structs_of(avals)

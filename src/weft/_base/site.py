@@ -22,6 +22,17 @@ def user_site() -> str:
     return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
 
 
+def user_stack() -> tuple[str, ...]:
+    """The frames outside of this package (and of jax), the innermost first, as `file(line): function`."""
+    lines: list[str] = []
+    frame = _user_frame()
+    while frame is not None and frame.f_code is not _EntryPoint.entry:
+        if not _is_ours(frame.f_code):
+            lines.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(lines)
+
+
 class _EntryPoint:
     """For a process without a user's program: the code of its outermost frame, and the site to report."""
 

@@ -12,6 +12,7 @@ from weft._base import state
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.site import warn_user
+from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, marked, named
 from weft._lazy.body import Unflattener, body_of, entries_of, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
@@ -120,6 +121,7 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return result
 
 
+@spanned(Phase.INFERENCE, "signature")
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     device = call.device or common_device(op.name, avals)

@@ -44,7 +44,7 @@ def outline(
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
-        operators, native = operators_of([signature for signature, _, _ in form.applications])
+        parts = tuple([signature for signature, _, _ in form.applications])
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
             name,
@@ -55,8 +55,8 @@ def outline(
             grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
             precondition=_precondition(form, stops),
             names=names,
-            native=_function(form, compiled_body, stops, barrier) if native else None,
-            operators=(operators, native),
+            native=_function(form, compiled_body, stops, barrier) if operators_of(parts)[1] else None,
+            parts=parts,
         )
     return signature, leaves
 

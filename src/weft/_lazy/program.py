@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from jax.sharding import SingleDeviceSharding
 from weft._base import config
 from weft._base.device import CPU, device
 from weft._base.site import user_site
+from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import explain, metrics
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
@@ -25,7 +26,7 @@ from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
 from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
-from weft._lazy.signature import Output
+from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
 Step = tuple[Output, tuple[int, ...]]
@@ -90,6 +91,7 @@ def place(value: Value) -> None:
     value.array = placed(value.array, value.aval.device)
 
 
+@spanned(Phase.TRANSFER, "to device")
 def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
     """A NumPy array on a device."""
     # Twice as fast as `device_put`.
@@ -178,8 +180,28 @@ def program_of(graph: Graph) -> Program:
     return entry
 
 
+class Run(NamedTuple):
+    """What a program has computed: each application with the number of its recording, and the results."""
+
+    applications: Sequence[tuple[Signature, int]]
+    results: Sequence[Any]
+
+
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
+    if not Listeners.all:
+        return _measured(program, graph, arrays)
+    recorded = zip(graph.steps, graph.nodes, strict=True)
+    applications = [(o.signature, v.time) for (o, inputs), v in recorded if not (inputs and inputs[0] < 0)]
+    start = time.perf_counter_ns()
+    results = _measured(program, graph, arrays)
+    phase = Phase.INTERPRETING if program.run is None else Phase.RUNNING
+    tell(phase, f"program of {len(applications)} operators", start, Run(applications, results))
+    return results
+
+
+def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+    """`_execute`, with the metrics of devices."""
     if program.device is CPU:
         return _execute(program, graph, arrays)
     start, before = time.perf_counter_ns(), program.run

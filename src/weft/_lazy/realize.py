@@ -6,6 +6,7 @@ A pending value to which only the list of pending values refers is dead. `plan` 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -17,11 +18,12 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU, META
 from weft._base.state import LEAST_LIMIT, Pending, ambient
+from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
-from weft._lazy.program import execute, place
+from weft._lazy.program import Run, execute, place
 from weft._lazy.runtime import memory_error, telling_of_memory, tier_of
 from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
 
@@ -67,6 +69,12 @@ def raw_array(value: Value) -> Any:
 def host_array(value: Value) -> np.ndarray[Any, Any]:
     """A value's elements as a NumPy array."""
     array = raw_array(value)
+    return _on_host(value, array)
+
+
+@spanned(Phase.WAITING, "for a value")
+def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
+    """An array on the host, once it is computed."""
     if value.aval.device is CPU:
         return np.asarray(array)
     with metrics.from_device(array), telling_of_memory(value.aval.device):
@@ -80,6 +88,7 @@ def confirm(check: Check, *, at_the_call: bool = False) -> None:
         raise check.error(at_the_call=at_the_call)
 
 
+@spanned(Phase.WAITING, "for a check")
 def _wait_for(check: Check) -> None:
     """Read a check's codes, once they are computed."""
     code = check.code
@@ -108,6 +117,7 @@ def report(pending: Pending, most: int = 0) -> None:
     pending.checks += checks
 
 
+@spanned(Phase.PLANNING)
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     """Compute all living values of a list, and `wanted`, which any thread may have recorded."""
     pending.limit = LEAST_LIMIT
@@ -239,6 +249,17 @@ def _compute_at_once(values: list[Value]) -> bool:
             array = x.array
             if not (type(array) is np.ndarray or x.aval.weak) and isinstance(array, jax.Array):
                 np.asarray(array)  # waits for what may run code of the user's, which no lock must be held for
+    if not Listeners.all:
+        return _evaluate(values)
+    applications = [(value.origin.signature, value.time) for value in values if value.origin is not None]
+    start = time.perf_counter_ns()
+    is_computed = _evaluate(values)
+    tell(Phase.INTERPRETING, f"{len(values)} operators", start, Run(applications if is_computed else (), ()))
+    return is_computed
+
+
+def _evaluate(values: Sequence[Value]) -> bool:
+    """Compute applications one by one; False if the input of one is not in memory."""
     with _planning, quiet():
         for value in values:
             if value.array is None:  # another thread may have computed it since it was taken

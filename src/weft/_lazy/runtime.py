@@ -20,6 +20,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.device import CPU, META, device
+from weft._base.timeline import Phase, spanned
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
 from weft._lazy.value import NO_DATA
@@ -191,6 +192,7 @@ def memory_of(held: Any) -> tuple[int, int]:
     return used, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+@spanned(Phase.WAITING, "for a device")
 def finish(held: Any) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
     with telling_of_memory(device("cuda" if held.platform == "gpu" else held.platform)):

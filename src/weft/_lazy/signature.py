@@ -10,6 +10,7 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
+from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import General
@@ -59,6 +60,7 @@ class Signature:
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
+    parts     of a function that was captured as one application: its own
     native_grads   the same instead of `grads`
     run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
@@ -66,7 +68,6 @@ class Signature:
     """
 
     __slots__ = (
-        "_operators",
         "avals",
         "call",
         "check",
@@ -82,6 +83,7 @@ class Signature:
         "native",
         "native_grads",
         "outputs",
+        "parts",
         "precondition",
         "rounds",
         "run",
@@ -89,6 +91,7 @@ class Signature:
     )
     check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
+    @spanned(Phase.INFERENCE, "signature")
     def __init__(
         self,
         name: str,
@@ -106,10 +109,10 @@ class Signature:
         general: tuple[General, SizeValues] | None = None,
         names: Sequence[Names | None] = (),
         native: Callable[..., Arrays] | None = None,
-        operators: tuple[int, int] | None = None,
+        parts: tuple[Signature, ...] = (),
     ) -> None:
         self.native = native
-        self._operators = operators
+        self.parts = parts
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
         self.general = general
         self.name = name
@@ -147,7 +150,7 @@ class Signature:
     @property
     def operators(self) -> tuple[int, int]:
         """How many operators it consists of, and how many of these native bodies compute."""
-        return self._operators or (1, int(self.native is not None))
+        return operators_of(self.parts) if self.parts else (1, int(self.native is not None))
 
     def with_names(self, names: Sequence[Names]) -> Signature:
         """The signature with these names of the dims of its main outputs."""

@@ -1,43 +1,151 @@
-"""The names of PyTorch's old profiler. What programs do is seen with `weft.profiler`."""
+"""PyTorch's older profiler: the same notes as `weft.profiler`, in one block."""
 
 from __future__ import annotations
 
 from contextlib import ContextDecorator
+from time import perf_counter_ns
 from typing import Any, Self
 
 import jax
 
-from weft.autograd._events import EventList as EventList
-from weft.autograd._events import FunctionEvent as FunctionEvent
-from weft.errors import UnsupportedError
+from weft._base.timeline import Listeners, Phase, tell
+from weft._lazy.realize import flush_pending
+from weft._profile.chrome import chrome_events, write_trace
+from weft._profile.collector import Collector
+from weft._profile.event import FunctionEvent as FunctionEvent
+from weft._profile.events import EventList as EventList
+from weft._profile.events import events_of
+from weft._profile.phases import Phases, phases_of
+from weft.errors import OptionError
+
+FunctionEventAvg = FunctionEvent
 
 
 class record_function(ContextDecorator):
-    """A block, or a function, that has a name in the traces of `jax.profiler`."""
+    """A block, or a function, that has a name in profiles, and in the traces of `jax.profiler`."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
         self.args = args
-        self._blocks: list[Any] = []
+        self._blocks: list[tuple[Any, int]] = []
 
     def __enter__(self) -> Self:
-        self._blocks.append(jax.profiler.TraceAnnotation(self.name))
-        self._blocks[-1].__enter__()
+        block = jax.profiler.TraceAnnotation(self.name)
+        block.__enter__()
+        self._blocks.append((block, perf_counter_ns()))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._blocks.pop().__exit__(*error)
+        block, start = self._blocks.pop()
+        block.__exit__(*error)
+        if Listeners.all:
+            tell(Phase.BLOCK, self.name, start)
 
 
 class profile:
-    """Accepted with `enabled=False`; `NotImplementedError` otherwise, which says what to use."""
+    """A block whose time is told apart: `key_averages().table()` by operator, `phases()` by what Weft did.
 
-    def __init__(self, enabled: bool = True, **_: Any) -> None:
-        if enabled:
-            raise UnsupportedError(
-                f"autograd.profiler.{type(self).__name__}: operators are recorded and compiled together, so there are "
-                "no times for single ones. Use torch.profiler.profile, which traces what XLA does, or weft.explain()"
-            )
+    `RuntimeError` if its figures are asked for before the end of the block. `use_cuda` and `use_device` are accepted:
+    what programs take on any device is noted. The block ends when everything in it is computed.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        use_cuda: bool = False,
+        use_device: str | None = None,
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
+        **options: Any,
+    ) -> None:
+        del use_cuda, use_device, options
+        self.enabled = enabled
+        self.record_shapes, self.with_flops, self.profile_memory = record_shapes, with_flops, profile_memory
+        self.with_stack, self.with_modules = with_stack, with_modules
+        self._notes: Collector | None = None
+        self._is_running = False
+
+    def __enter__(self) -> Self:
+        if self.enabled:
+            if self._is_running or self._notes is not None:
+                raise OptionError("autograd.profiler.profile: a profile can be entered once; make another one")
+            flush_pending()  # what was recorded before
+            self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
+            self._is_running = True
+            self._notes.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.enabled and self._notes is not None:
+            flush_pending()
+            self._is_running = False
+            self._notes.stop()
+
+    @property
+    def notes(self) -> Collector:
+        """What was noted."""
+        if self._notes is None or self._is_running:
+            raise OptionError("autograd.profiler.profile: there are no figures yet; read them after the block")
+        return self._notes
+
+    @property
+    def function_events(self) -> EventList:
+        """All events, in order of their start."""
+        return events_of(
+            self.notes,
+            shapes=self.record_shapes,
+            stack=self.with_stack,
+            memory=self.profile_memory,
+            flops=self.with_flops,
+        )
+
+    events = function_events
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds of all events, without counting any twice."""
+        return self.function_events.self_cpu_time_total
+
+    def phases(self) -> Phases:
+        """Seconds of the block by what they went to; their sum is the time of the block."""
+        return phases_of(self.notes)
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+    ) -> EventList:
+        """The sums of the events of each name."""
+        return self.function_events.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+
+    def total_average(self) -> FunctionEvent:
+        """The sum of all events."""
+        return self.function_events.total_average()
+
+    def table(self, sort_by: str | None = None, row_limit: int = 100, **options: Any) -> str:
+        """The events as text."""
+        return self.function_events.table(sort_by, row_limit, **options)
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write a trace as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
+        write_trace(path, chrome_events(self.notes), {})
+
+    def __str__(self) -> str:
+        return "<unfinished profile>" if self._notes is None or self._is_running else self.table()
+
+    __repr__ = __str__
+
+
+class _Ranges:
+    """A block in which programs and the blocks of `record_function` are named in the device's own tools.
+
+    They always are: XLA gives every operator of a program its name, and jax marks the blocks.
+    """
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled, self.record_shapes = enabled, record_shapes
 
     def __enter__(self) -> Self:
         return self
@@ -46,9 +154,9 @@ class profile:
         return None
 
 
-class emit_nvtx(profile):
-    """As `profile`."""
+class emit_nvtx(_Ranges):
+    """A block that is seen in NVIDIA's Nsight Systems: its programs, and the blocks of `record_function`."""
 
 
-class emit_itt(profile):
-    """As `profile`."""
+class emit_itt(_Ranges):
+    """A block that is seen in Intel's VTune: its programs, and the blocks of `record_function`."""

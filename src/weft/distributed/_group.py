@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.state import ambient
+from weft._base.timeline import Phase, spanned
 from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, raw_array
 from weft._lazy.replicated import replication
@@ -266,6 +267,7 @@ class ProcessGroup(GroupCollectives):
                 f"Global rank {rank} is not part of group {self.group_name!r}, which has the ranks {list(self.ranks)}"
             ) from None
 
+    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
     def run(
         self,
         operation: str,

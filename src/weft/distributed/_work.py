@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any
 
+from weft._base.timeline import Phase, spanned
 from weft.errors import DistBackendError
 from weft.futures import Future
 
@@ -31,6 +32,7 @@ class Work:
         self._result: Any = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
+    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: work._operation)
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error. `timeout` is only for this wait."""
         if timeout is not None and not self._arrived_within(timeout.total_seconds()):

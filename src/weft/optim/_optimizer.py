@@ -13,6 +13,7 @@ from typing import Any
 from weft._base.handles import Handle
 from weft._base.site import warn_user
 from weft._base.state import ambient
+from weft._base.timeline import Phase, spanned
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._tensor.compile import ByIdentity
 from weft._tensor.tensor import Tensor, wrap
@@ -310,6 +311,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@spanned(Phase.RECORDING, lambda optimizer, *_: f"Optimizer.step#{type(optimizer).__name__}.step")
 def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     state = ambient()
     if state.capture is not None:

@@ -1,27 +1,24 @@
-"""`profile`: traces by jax's profiler, step by step.
-
-A trace has what XLA does, its compilations, and the blocks of `record_function`. Operators are recorded and computed
-together, so there is no time for a single one.
-"""
+"""`profile`: what a program's steps took, told apart."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import shutil
-import tempfile
-import weakref
+import socket
+import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
-import jax
-
 from weft._lazy.realize import flush_pending
-from weft.autograd._events import EventList, events_of
-from weft.errors import OptionError, PreconditionError, UnsupportedCallError
+from weft._profile.chrome import chrome_events, write_trace
+from weft._profile.collector import Collector
+from weft._profile.events import EventList, events_of
+from weft._profile.phases import Phases, phases_of
+from weft._profile.xla_trace import XlaTrace
+from weft.autograd.profiler import record_function
+from weft.errors import OptionError, PreconditionError, ValueRangeError
 
 
 class ProfilerAction(Enum):
@@ -34,7 +31,7 @@ class ProfilerAction(Enum):
 
 
 class ProfilerActivity(Enum):
-    """What PyTorch's profiler looks at. Traces always have all that jax's profiler sees."""
+    """What a profile looks at: the program in this process, and with any other activity what XLA does."""
 
     CPU = 0
     XPU = 1
@@ -91,11 +88,16 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 class profile:
-    """A block whose execution is traced; `step()` says where a step of the program ends.
+    """A block whose steps are profiled; `step()` says where a step of the program ends.
 
-    `schedule` says which steps are traced, by default all. At the end of traced steps, `on_trace_ready(self)` is
-    called; without a schedule, that is at the end of the block. `with_stack` adds calls of Python functions.
-    `RuntimeError` if another trace is running. The other options are accepted: shapes and memory are not traced.
+    `schedule` says which steps, by default all. At the end of profiled steps, `on_trace_ready(self)` is called; without
+    a schedule, that is at the end of the block. `phases()` tells what Weft did in that time, `key_averages()` which
+    operators were recorded and computed, `export_chrome_trace` writes all of it. `record_shapes` adds the shapes of
+    inputs, `profile_memory` the bytes of results, `with_stack` the user's lines, `with_modules` calls of modules,
+    `with_flops` floating-point operations.
+
+    With other activities than `ProfilerActivity.CPU`, which is the default, jax's profiler runs as well, and its events
+    are in the trace. `RuntimeError` if it runs already.
     """
 
     def __init__(
@@ -111,17 +113,19 @@ class profile:
         with_modules: bool = False,
         **options: Any,
     ) -> None:
+        del options
         self.activities = set(activities) if activities else supported_activities()
         self.schedule = schedule or _default_schedule_fn
         self.on_trace_ready = on_trace_ready
-        self.with_stack = with_stack
+        self.record_shapes, self.profile_memory = record_shapes, profile_memory
+        self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules
         self.step_num = 0
         self.current_action = self.schedule(0)
-        self._folder: Path | None = None  # of the current or the last trace
-        self._remove: Callable[[], object] = lambda: None
+        self._notes: Collector | None = None  # of the current or the last steps
+        self._xla = XlaTrace() if self.activities - {ProfilerActivity.CPU} else None
         self._is_tracing = False
-        self._metadata: dict[str, str] = {}
-        self._step_block: Any = None
+        self._metadata: dict[str, Any] = {}
+        self._step_block = record_function("")
 
     def __enter__(self) -> Self:
         self.start()
@@ -148,62 +152,81 @@ class profile:
     def _begin_step(self) -> None:
         if self.current_action in _RECORDING and not self._is_tracing:
             flush_pending()  # what was recorded before
-            self._remove()
-            self._folder = Path(tempfile.mkdtemp(prefix="weft_profile"))
-            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            options = jax.profiler.ProfileOptions()
-            options.python_tracer_level = int(self.with_stack)
-            try:
-                jax.profiler.start_trace(str(self._folder), profiler_options=options)
-            except RuntimeError as error:
-                raise OptionError(f"profiler.profile: a trace cannot be started: {error}") from error
+            if self._xla is not None:
+                self._xla.start(with_stack=self.with_stack)
+            self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
+            self._notes.start()
             self._is_tracing = True
         if self._is_tracing:
-            self._step_block = jax.profiler.TraceAnnotation(f"ProfilerStep#{self.step_num}")
+            self._step_block = record_function(f"ProfilerStep#{self.step_num}")
             self._step_block.__enter__()
 
     def _end_step(self, *, is_last: bool) -> None:
-        if not self._is_tracing:
+        if not self._is_tracing or self._notes is None:
             return
         flush_pending()
         self._step_block.__exit__(None, None, None)
         if is_last or self.current_action is ProfilerAction.RECORD_AND_SAVE:
-            jax.profiler.stop_trace()
+            self._notes.stop()
             self._is_tracing = False
+            if self._xla is not None:
+                self._xla.stop()
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
 
     # --- the last trace -----------------------------------------------------------------------------------------
 
-    def _files(self, ending: str) -> list[Path]:
-        if self._folder is None or self._is_tracing:
+    @property
+    def notes(self) -> Collector:
+        """What was noted of the last steps."""
+        if self._notes is None or self._is_tracing:
             raise OptionError(
                 "profiler.profile: there is no complete trace yet; read it in on_trace_ready or after the block"
             )
-        return sorted(self._folder.rglob(f"*{ending}"))
+        return self._notes
 
-    def _trace(self) -> dict[str, Any]:
-        with gzip.open(self._files(".trace.json.gz")[0], "rt") as file:
-            return json.load(file)
+    def phases(self) -> Phases:
+        """Seconds of the last steps by what they went to; their sum is the time of these steps."""
+        return phases_of(self.notes)
 
     def events(self) -> EventList:
-        """The blocks of time of the last trace."""
-        return events_of(self._trace()["traceEvents"])
+        """The operators and blocks of time of the last steps."""
+        return events_of(
+            self.notes,
+            shapes=self.record_shapes,
+            stack=self.with_stack,
+            memory=self.profile_memory,
+            flops=self.with_flops,
+        )
 
-    def key_averages(self, *args: Any, **kwargs: Any) -> EventList:
-        """The same, one entry for each name."""
-        return self.events().key_averages()
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+    ) -> EventList:
+        """The same, one entry for each name; with the options, for each name and input shapes, or lines."""
+        return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last trace as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
-        content = json.dumps(self._trace() | {"metadata": self._metadata}).encode()
-        Path(path).write_bytes(gzip.compress(content) if os.fspath(path).endswith(".gz") else content)
+        entries = chrome_events(self.notes)
+        if self._xla is not None:
+            entries += self._xla.events()
+        write_trace(path, entries, {"metadata": self._metadata, **self._metadata})
 
-    def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
-        """Raises `NotImplementedError`, which says what to use instead."""
-        raise UnsupportedCallError(
-            "profile.export_stacks: traces are not kept as stacks; use with_stack=True and export_chrome_trace"
-        )
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.
+
+        `ValueError` without `with_stack`, or for another metric than "self_cpu_time_total" or "self_cuda_time_total".
+        """
+        if not self.with_stack:
+            raise ValueRangeError("export_stacks() requires with_stack=True")
+        if metric not in _METRICS:
+            raise ValueRangeError(f"metric should be one of: {_METRICS}, got {metric!r}")
+        sums: dict[str, float] = {}
+        for event in self.events():
+            if event.stack:
+                line = ";".join(frame.replace(" ", "_") for frame in (*reversed(event.stack), event.key))
+                sums[line] = sums.get(line, 0.0) + getattr(event, metric)
+        Path(path).write_text("".join(f"{line} {round(value)}\n" for line, value in sums.items() if round(value)))
 
     def add_metadata(self, key: str, value: str) -> None:
         """Add an entry to the traces that are written by `export_chrome_trace`."""
@@ -214,17 +237,24 @@ class profile:
         self._metadata[key] = json.loads(value)
 
 
+_METRICS = ("self_cpu_time_total", "self_cuda_time_total")
+
+
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """For `on_trace_ready`: writes each trace to this folder, as TensorBoard's plugin `profile` reads it."""
+    """For `on_trace_ready`: writes each trace to this folder, where TensorBoard's plugins read it.
+
+    That is a Chrome trace, as PyTorch's plugin reads it, and what jax's profiler has noted, for the plugin `profile`.
+    """
 
     def write(prof: profile) -> None:
-        for file in prof._files(""):
-            if file.is_file():
-                name = file.name if worker_name is None else worker_name + file.name[file.name.index(".") :]
-                folder = Path(dir_name, "plugins", "profile", f"{file.parent.name}_step{prof.step_num}")
-                folder.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, folder / name)
+        folder = Path(dir_name)
+        folder.mkdir(parents=True, exist_ok=True)
+        worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+        ending = ".pt.trace.json.gz" if use_gzip else ".pt.trace.json"
+        prof.export_chrome_trace(folder / f"{worker}.{time.time_ns()}{ending}")
+        if prof._xla is not None:
+            prof._xla.copy_to(folder, worker, prof.step_num)
 
     return write

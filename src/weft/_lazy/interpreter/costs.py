@@ -8,7 +8,7 @@ two of what XLA takes. Only the ratio of the two costs matters.
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES
@@ -56,12 +56,38 @@ _NUMBER = {  # for each element of the equation's largest input or result
 }  # fmt: skip
 _NUMBER_ANY = 1e-9
 _PRODUCT = {"conv_general_dilated": 3e-11, "dot_general": 1e-11}  # for each multiply-add
+_RUNNING_PRODUCT = 1.2e-11  # for each multiply-add, in a compiled program
+_FUSED = 0.1  # what remains of the time for each element in a compiled program
 _ROUNDS = 8  # iterations that are assumed for a loop of unknown length
 
 
 def costs_of(flat: FlatTrace) -> Costs:
     """The estimated costs of all equations."""
     return sum((_equation(flat, equation) for equation in flat.equations), NOTHING)
+
+
+def running_of(flat: FlatTrace) -> float:
+    """The estimated seconds of all equations in a compiled program, where what is no product is fused."""
+    return sum(_running(flat, equation) for equation in flat.equations)
+
+
+def _running(flat: FlatTrace, equation: Equation) -> float:
+    name = equation.name
+    if name == "cond":
+        return max(running_of(flattened(branch)) for branch in equation.params["branches"])
+    if name in _LOOPS:
+        return equation.params.get("length", _ROUNDS) * sum(running_of(flattened(body)) for body in _bodies(equation))
+    entry = PRIMITIVES.get(name)
+    if entry is not None and entry.view:
+        return 0.0
+    if name in _PRODUCT:
+        return _RUNNING_PRODUCT * prod(flat.types[equation.outs[0]].shape) * _terms(flat, equation)
+    return _FUSED * _NUMBER.get(name, _NUMBER_ANY) * _size(flat, equation)
+
+
+def _size(flat: FlatTrace, equation: Equation) -> int:
+    """The elements of an equation's largest input or result."""
+    return max(prod(flat.types[number].shape) for number in (*equation.ins, *equation.outs))
 
 
 def _equation(flat: FlatTrace, equation: Equation) -> Costs:
@@ -72,8 +98,7 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
     compiling = _COMPILING.get(name, _COMPILING_REDUCTION if name.startswith(("reduce_", "arg")) else _COMPILING_ANY)
     if entry is not None and entry.view:
         return Costs(compiling, _VIEW)
-    numbers = max(prod(flat.types[number].shape) for number in (*equation.ins, *equation.outs))
-    interpreting = _STEP + _NUMBER.get(name, _NUMBER_ANY) * numbers
+    interpreting = _STEP + _NUMBER.get(name, _NUMBER_ANY) * _size(flat, equation)
     if name in _PRODUCT:
         interpreting += _PRODUCT[name] * prod(flat.types[equation.outs[0]].shape) * _terms(flat, equation)
     return Costs(compiling, interpreting)
@@ -82,10 +107,11 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
 def _terms(flat: FlatTrace, equation: Equation) -> int:
     """How many products are added for an element of a product or a convolution."""
     left, right = (flat.types[number].shape for number in equation.ins)
-    numbers = equation.params["dimension_numbers"]
     if equation.name == "dot_general":
-        return prod([left[dim] for dim in numbers[0][0]])
-    return prod(right) // max(1, right[numbers.rhs_spec[0]])
+        contracted: tuple[int, ...] = equation.params["dimension_numbers"][0][0]
+        return prod(left[dim] for dim in contracted)
+    features: int = equation.params["dimension_numbers"].rhs_spec[0]
+    return prod(right) // max(1, right[features])
 
 
 _LOOPS = {"while", "scan", "cond"}
@@ -97,7 +123,12 @@ def _loop(equation: Equation) -> Costs:
         branches = [costs_of(flattened(branch)) for branch in params["branches"]]
         body = Costs(sum(b.compiling for b in branches), max(b.interpreting for b in branches))
         return Costs(_COMPILING["cond"] + body.compiling, _STEP + body.interpreting)
-    bodies = ("jaxpr",) if equation.name == "scan" else ("cond_jaxpr", "body_jaxpr")
-    body = sum((costs_of(flattened(params[key])) for key in bodies), NOTHING)
+    body = sum((costs_of(flattened(body)) for body in _bodies(equation)), NOTHING)
     rounds = params.get("length", _ROUNDS)
     return Costs(_COMPILING[equation.name] + body.compiling, _STEP + rounds * (_STEP + body.interpreting))
+
+
+def _bodies(equation: Equation) -> list[Any]:
+    """The jaxprs that a loop repeats."""
+    keys = ("jaxpr",) if equation.name == "scan" else ("cond_jaxpr", "body_jaxpr")
+    return [equation.params[key] for key in keys]

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, TypeVarTuple
 
 from weft._base.state import ambient
+from weft._base.timeline import Phase, spanned
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
@@ -132,6 +133,7 @@ class Agent:
         if pipe is not sending:
             self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
+    @spanned(Phase.CALL)
     def wait(self, future: Future[Any], limit: float | None) -> Any:
         """The value of any future, waited for at most `limit` seconds (None: the default, 0: no limit)."""
         limit = self.seconds if limit is None else limit

@@ -9,6 +9,7 @@ from itertools import count
 from time import monotonic, perf_counter
 from typing import Any, Self
 
+from weft._base.timeline import Phase, spanned
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._contexts import Context, current_context, use_context
@@ -63,6 +64,7 @@ class PendingCall(Future[Any]):
         context = current_context()
         super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
 
+    @spanned(Phase.CALL, "wait")
     def _await(self) -> None:
         if self.pipe is None:
             self._calls.reactor.yield_leadership()

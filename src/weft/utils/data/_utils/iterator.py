@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from weft._base.timeline import Phase, spanned
 from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
 from weft.utils.data._utils.pool import WorkerPool
@@ -39,6 +40,7 @@ class LoaderIterator(Iterator[Any]):
         )  # the length of an iterable dataset, if somebody has asked for it
         self._yielded = 0
 
+    @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{type(iterator).__name__}.__next__")
     def __next__(self) -> Any:
         try:
             batch = self._next_batch()
@@ -64,7 +66,7 @@ class LoaderIterator(Iterator[Any]):
                 "For multiprocessing data-loading, this could be caused by not properly configuring the "
                 "IterableDataset replica at each worker: see weft.utils.data.get_worker_info."
             )
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
 
     def __len__(self) -> int:
         return len(self._sampler)

@@ -1,0 +1,214 @@
+"""What a profile notes while it runs: spans of the timeline, recorded operators, and when programs were complete."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import jax
+
+from weft._base.site import user_stack
+from weft._base.state import ambient, set_field, using
+from weft._base.timeline import Phase, Span, add_listener, remove_listener, tell
+from weft._lazy.program import Run
+from weft._lazy.runtime import is_ready
+from weft._lazy.signature import Signature
+from weft._tensor.composite.create import ones
+from weft.nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
+
+COMPILATION = frozenset({Phase.TRACING, Phase.LOWERING, Phase.COMPILING, Phase.LOADING})
+
+
+class Operator(NamedTuple):
+    """One recorded operator.
+
+    number    of the recording
+    at        when it was recorded, in nanoseconds
+    stack     the user's lines, the innermost first; of an operator of a backward pass, those that began the pass
+    modules   the modules whose `forward` it was recorded in, the outermost first
+    """
+
+    signature: Signature
+    number: int
+    thread: int
+    at: int
+    stack: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+class Computed(NamedTuple):
+    """A program that is complete: nanoseconds of its begin and end, its applications and their recordings."""
+
+    start: int
+    end: int
+    applications: Sequence[tuple[Signature, int]]
+
+
+class Collector:
+    """Notes what happens between `start` and `stop`.
+
+    Spans are those of all threads, operators those of the thread that starts it.
+    """
+
+    def __init__(self, *, stacks: bool = False, modules: bool = False) -> None:
+        self.spans: list[Span] = []
+        self.operators: list[Operator] = []
+        self.computed: list[Computed] = []
+        self.thread = 0
+        self.start_ns = self.end_ns = 0
+        self.recording_ns = 0.0  # to record one small operator while the profile runs
+        self._with_stacks, self._with_modules = stacks, modules
+        self._modules: list[tuple[str, int]] = []
+        self._undo: list[Callable[[], object]] = []
+
+    def start(self) -> None:
+        """Begin, with a measurement of what it costs to record an operator."""
+        self._note_operators()
+        self.recording_ns = self._cost_of_recording()
+        watch = _Watch(self.computed)
+        jax.monitoring.register_event_duration_secs_listener(_compilation)
+        self._undo.append(lambda: jax.monitoring.unregister_event_duration_listener(_compilation))
+        self._undo.append(watch.stop)
+
+        def listen(span: Span) -> None:
+            if isinstance(span.work, Run):
+                self._note_program(span, span.work, watch)
+            self.spans.append(span._replace(start=max(span.start, self.start_ns), work=None))
+
+        add_listener(listen)
+        self._undo.append(lambda: remove_listener(listen))
+        if self._with_modules:
+            self._note_modules()
+        self.thread = threading.get_ident()
+        self.start_ns = perf_counter_ns()
+
+    def stop(self) -> None:
+        """End, and wait for the programs that still run."""
+        self.end_ns = perf_counter_ns()
+        while self._undo:
+            self._undo.pop()()
+
+    def _note_program(self, span: Span, run: Run, watch: _Watch) -> None:
+        """Note what a program has computed, or let the watch wait for it."""
+        start = span.start
+        for inner in reversed(self.spans):
+            if inner.thread == span.thread:
+                if inner.end < start:
+                    break
+                if inner.phase in COMPILATION:
+                    start = inner.end
+                    break
+        if all(not isinstance(array, jax.Array) or is_ready(array) for array in run.results):
+            self.computed.append(Computed(start, span.end, run.applications))
+        else:
+            watch.add(start, span.end, run)
+
+    def _note_operators(self) -> None:
+        def observe(values: tuple[Any, ...]) -> None:
+            begin = perf_counter_ns()
+            value = values[0]
+            names = tuple([name for name, _ in self._modules])
+            stack = user_stack() if self._with_stacks else ()
+            self.operators.append(
+                Operator(value.origin.signature, value.time, threading.get_ident(), begin, stack, names)
+            )
+            self.spans.append(Span(Phase.PROFILING, "note", threading.get_ident(), begin, perf_counter_ns()))
+
+        set_field(observers=(*ambient().observers, observe))
+        self._undo.append(lambda: set_field(observers=tuple(o for o in ambient().observers if o is not observe)))
+
+    def _cost_of_recording(self) -> float:
+        """Nanoseconds of recording one operator, the notes of the profile not counted."""
+        with using(pending=type(ambient().pending)(), capture=None):
+            times: list[float] = []
+            for _ in range(_ROUNDS):
+                self.spans.clear()
+                begin = perf_counter_ns()
+                _record_some()
+                noted = sum(span.end - span.start for span in self.spans)
+                times.append((perf_counter_ns() - begin - noted) / _OPERATORS)
+        self.spans.clear()
+        self.operators.clear()
+        return min(times)
+
+    def _note_modules(self) -> None:
+        def enter(module: Module, _: Any) -> None:
+            self._modules.append((type(module).__name__, perf_counter_ns()))
+
+        def leave(module: Module, *_: Any) -> None:
+            name, start = self._modules.pop()
+            tell(Phase.BLOCK, f"nn.Module: {name}", start)
+
+        handles = [
+            register_module_forward_pre_hook(enter),
+            register_module_forward_hook(leave, always_call=True),
+        ]
+        self._undo.append(lambda: [handle.remove() for handle in handles])
+
+
+_ROUNDS, _OPERATORS = 5, 64
+
+
+def _record_some() -> None:
+    """Record operators that nobody needs."""
+    x = ones(1)
+    for _ in range(_OPERATORS):
+        x + x  # pyright: ignore[reportUnusedExpression]
+
+
+class _Watch:
+    """A thread that waits for the results of programs, to know when they are complete."""
+
+    def __init__(self, computed: list[Computed]) -> None:
+        self._computed = computed
+        self._programs: queue.SimpleQueue[tuple[int, int, Run] | None] = queue.SimpleQueue()
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH)  # so that the thread notes the time when it is over, not when Python lets it
+        self._thread = threading.Thread(target=self._wait, name="weft profile", daemon=True)
+        self._thread.start()
+
+    def add(self, start: int, end: int, run: Run) -> None:
+        """Note when a program is complete: it began at `start`, and has not been complete at `end`."""
+        self._programs.put((start, end, run))
+
+    def stop(self) -> None:
+        """End when all programs are complete."""
+        self._programs.put(None)
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+
+    def _wait(self) -> None:
+        before = 0
+        while (program := self._programs.get()) is not None:
+            start, end, run = program
+            for result in run.results:
+                with suppress(RuntimeError):  # a later program has overwritten it
+                    result.block_until_ready()
+                    end = perf_counter_ns()
+            self._computed.append(Computed(min(max(start, before), end), end, run.applications))
+            before = end
+            result = None
+            del program, run  # so that results can be overwritten
+
+
+_SWITCH = 5e-4  # seconds
+
+
+_EVENTS = {
+    "/jax/core/compile/jaxpr_trace_duration": Phase.TRACING,
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": Phase.LOWERING,
+    "/jax/core/compile/backend_compile_duration": Phase.COMPILING,
+    "/jax/compilation_cache/cache_retrieval_time_sec": Phase.LOADING,
+}
+
+
+def _compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    """Tell of what jax says of a compilation."""
+    phase = _EVENTS.get(event)
+    if phase is not None:
+        tell(phase, str(kwargs.get("fun_name", phase)), perf_counter_ns() - round(1e9 * duration_secs))

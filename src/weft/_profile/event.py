@@ -1,0 +1,101 @@
+"""An event of a profile: a stretch of time, an operator, or the sum of all of one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft._profile.units import time_text
+
+
+@dataclass(slots=True)
+class FunctionEvent:
+    """A stretch of a thread's time, an operator, or the sum of all of one name; times in microseconds.
+
+    Of an operator on the CPU, `cpu_time_total` has the time to record it, and its share of the programs that computed
+    it, which is an estimate; on other devices the share is `device_time_total`. `computed_time_total` is the share in
+    both cases. Without spans within, it is `self_cpu_time_total`. `flops` counts floating-point operations.
+    """
+
+    key: str
+    thread: int
+    start: float
+    cpu_time_total: float
+    self_cpu_time_total: float
+    count: int = 1
+    device_time_total: float = 0.0
+    computed_time_total: float = 0.0
+    cpu_memory_usage: int = 0
+    device_memory_usage: int = 0
+    flops: int = 0
+    input_shapes: list[Any] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+    modules: tuple[str, ...] = ()
+    is_user_annotation: bool = False
+    is_operator: bool = False
+
+    @property
+    def name(self) -> str:
+        """The same as `key`."""
+        return self.key
+
+    @property
+    def cpu_time(self) -> float:
+        """The time of one, on average."""
+        return self.cpu_time_total / max(1, self.count)
+
+    @property
+    def device_time(self) -> float:
+        """The time on the device of one, on average."""
+        return self.device_time_total / max(1, self.count)
+
+    @property
+    def self_device_time_total(self) -> float:
+        """The same as `device_time_total`: operators have none within."""
+        return self.device_time_total
+
+    @property
+    def self_cpu_memory_usage(self) -> int:
+        """The same as `cpu_memory_usage`."""
+        return self.cpu_memory_usage
+
+    @property
+    def self_device_memory_usage(self) -> int:
+        """The same as `device_memory_usage`."""
+        return self.device_memory_usage
+
+    @property
+    def cpu_time_str(self) -> str:
+        """`cpu_time` with its unit."""
+        return time_text(self.cpu_time)
+
+    @property
+    def cpu_time_total_str(self) -> str:
+        """`cpu_time_total` with its unit."""
+        return time_text(self.cpu_time_total)
+
+    @property
+    def self_cpu_time_total_str(self) -> str:
+        """`self_cpu_time_total` with its unit."""
+        return time_text(self.self_cpu_time_total)
+
+    cuda_time = device_time
+    self_cuda_time_total = self_device_time_total
+    self_cuda_memory_usage = self_device_memory_usage
+
+    @property
+    def cuda_time_total(self) -> float:
+        """The same as `device_time_total`."""
+        return self.device_time_total
+
+    def add(self, other: FunctionEvent) -> FunctionEvent:
+        """Add the times, counts, bytes and operations of another one to this one."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+_SUMS = (
+    *("cpu_time_total", "self_cpu_time_total", "count", "device_time_total", "computed_time_total"),
+    *("cpu_memory_usage", "device_memory_usage", "flops"),
+)

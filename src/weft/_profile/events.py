@@ -1,0 +1,152 @@
+"""The events of a profile, and their sums by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from weft._base.device import CPU
+from weft._base.timeline import Phase
+from weft._lazy.signature import Signature
+from weft._profile.chrome import write_trace
+from weft._profile.collector import Collector, Operator
+from weft._profile.event import FunctionEvent
+from weft._profile.nesting import nested
+from weft._profile.shares import shared, shares_of
+from weft._profile.table import table
+
+_NAMED = frozenset({Phase.RECORDING, Phase.BLOCK, Phase.COLLECTIVE, Phase.CALL, Phase.DATA})
+_SHARED_OUT = frozenset({Phase.INTERPRETING, Phase.PROFILING})
+
+
+class EventList(list[FunctionEvent]):
+    """Events in order of their start, or their sums by name."""
+
+    def __init__(self, events: Iterable[FunctionEvent] = (), *, memory: bool = False, stack: bool = False) -> None:
+        super().__init__(events)
+        self.with_memory, self.with_stack = memory, stack
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of all events, without counting any twice."""
+        return sum(event.self_cpu_time_total for event in self)
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+    ) -> EventList:
+        """The sums of the events of each name; with the options, of each name and input shapes, or lines."""
+        del group_by_overload_name
+        sums: dict[Any, FunctionEvent] = {}
+        for event in self:
+            stack = event.stack[:group_by_stack_n]
+            key = event.key, str(event.input_shapes) if group_by_input_shape else "", tuple(stack)
+            if key in sums:
+                sums[key].add(event)
+            else:
+                shapes = event.input_shapes if group_by_input_shape else []
+                sums[key] = replace(event, input_shapes=shapes, stack=stack, modules=())
+        return EventList(sums.values(), memory=self.with_memory, stack=bool(group_by_stack_n))
+
+    def total_average(self) -> FunctionEvent:
+        """The sum of all events."""
+        whole = FunctionEvent("Total", 0, 0.0, 0.0, 0.0, 0)
+        for event in self:
+            whole.add(event)
+        whole.cpu_time_total = whole.self_cpu_time_total
+        return whole
+
+    def table(
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int = 75,
+        max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
+    ) -> str:
+        """The events as text, sorted by one of their numbers, such as "cpu_time_total"."""
+        del top_level_events_only
+        widths = max_name_column_width, max_shapes_column_width, max_src_column_width
+        return table(self, sort_by, row_limit, widths, header=header or "", memory=self.with_memory)
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write the events as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
+        entries = [
+            {"ph": "X", "name": e.key, "pid": 0, "tid": e.thread, "ts": e.start, "dur": e.cpu_time_total} for e in self
+        ]
+        write_trace(path, entries, {})
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
+    """The events of a profile, in order of their start."""
+    events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread)]
+    shares = shares_of(notes.computed)
+    for operator in notes.operators:
+        for event, signature in _operator_events(operator, notes, shares.get(operator.number, 0.0)):
+            if shapes:
+                event.input_shapes = [list(aval.shape) for aval in signature.avals]
+            if stack:
+                event.stack = list(operator.stack)
+            if memory:
+                _add_memory(event, signature)
+            events.append(event)
+    return EventList(sorted(events, key=lambda event: event.start), memory=memory, stack=stack)
+
+
+def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
+    """The spans of a thread as events; what is shared out among operators is left out."""
+    entries = nested(notes.spans, thread)
+    for span, phase, own, outer in entries:
+        if phase in _SHARED_OUT:
+            continue
+        is_part = outer >= 0 and phase is entries[outer].phase and phase not in _NAMED
+        yield FunctionEvent(
+            span.name if phase in _NAMED and phase is span.phase else f"[{phase}]",
+            thread,
+            1e-3 * (span.start - notes.start_ns),
+            0.0 if is_part else 1e-3 * (span.end - span.start),
+            1e-3 * own,
+            count=int(not is_part),
+            is_user_annotation=phase is Phase.BLOCK,
+        )
+
+
+def _operator_events(operator: Operator, notes: Collector, share: float) -> list[tuple[FunctionEvent, Signature]]:
+    """The event of an operator and, if it is a captured function, those of its parts, which have its share."""
+    recording = 1e-3 * notes.recording_ns
+    begin = 1e-3 * (operator.at - notes.start_ns) - recording
+
+    def event(signature: Signature, time: float, own: float, computed: float) -> tuple[FunctionEvent, Signature]:
+        on_cpu = all(output.aval.device is CPU for output in signature.outputs)
+        return FunctionEvent(
+            f"aten::{signature.name}",
+            operator.thread,
+            begin,
+            time if on_cpu else own - computed,
+            own if on_cpu else own - computed,
+            device_time_total=0.0 if on_cpu else computed,
+            computed_time_total=computed,
+            modules=operator.modules,
+            is_operator=True,
+        ), signature
+
+    computed, parts = 1e-3 * share, operator.signature.parts
+    if not parts:
+        return [event(operator.signature, recording + computed, recording + computed, computed)]
+    whole = event(operator.signature, recording + computed, recording, 0.0)
+    return [whole, *[event(part, time, time, time) for part, time in zip(parts, shared(computed, parts), strict=True)]]
+
+
+def _add_memory(event: FunctionEvent, signature: Signature) -> None:
+    for output in signature.outputs:
+        size = prod(output.aval.shape) * output.aval.dtype.itemsize
+        if output.aval.device is CPU:
+            event.cpu_memory_usage += size
+        else:
+            event.device_memory_usage += size

@@ -1,0 +1,113 @@
+"""The table of a profile's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from weft._profile.event import FunctionEvent
+from weft._profile.units import bytes_text, time_text
+from weft.errors import NameKeyError
+
+
+class Column(NamedTuple):
+    """A column: its title, the text of an event, and whether it stands on the left."""
+
+    title: str
+    text: Callable[[FunctionEvent], str]
+    left: bool = False
+
+
+_SORTABLE = (
+    *("count", "cpu_time", "cpu_time_total", "self_cpu_time_total", "computed_time_total", "flops"),
+    *("device_time", "device_time_total", "self_device_time_total", "cuda_time", "cuda_time_total"),
+    *("self_cuda_time_total", "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage"),
+    *("self_device_memory_usage", "cuda_memory_usage", "self_cuda_memory_usage"),
+)
+
+
+def _sort_key(name: str) -> Callable[[FunctionEvent], float]:
+    if name not in _SORTABLE:
+        raise NameKeyError(f"sort_by must be one of {', '.join(_SORTABLE)}, got {name!r}")
+    attribute = name.replace("cuda_memory", "device_memory")
+    return lambda event: -getattr(event, attribute)
+
+
+def table(
+    events: Sequence[FunctionEvent],
+    sort_by: str | None,
+    row_limit: int,
+    widths: tuple[int, int, int],
+    *,
+    header: str,
+    memory: bool,
+) -> str:
+    """The events as text: a line for each of the first `row_limit`, with sums and shares of the whole."""
+    rows = sorted(events, key=_sort_key(sort_by)) if sort_by else list(events)
+    rows = rows[: row_limit if row_limit >= 0 else None]
+    columns = _columns(events, widths, memory)
+    cells = [[column.title for column in columns], *[[column.text(event) for column in columns] for event in rows]]
+    sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = "  ".join("-" * size for size in sizes)
+    lines = [
+        "  ".join(
+            cell.ljust(n) if column.left else cell.rjust(n) for cell, n, column in zip(row, sizes, columns, strict=True)
+        )
+        for row in cells
+    ]
+    totals = [f"Self CPU time total: {time_text(sum(event.self_cpu_time_total for event in events))}"]
+    device = sum(event.device_time_total for event in events)
+    if device:
+        totals.append(f"Self device time total: {time_text(device)}")
+    if any(event.computed_time_total for event in events):
+        totals.append("Computed: the operator's share of the programs that computed it, by estimated costs")
+    head = [header] if header else []
+    return "\n".join([*head, rule, lines[0], rule, *[line.rstrip() for line in lines[1:]], rule, *totals])
+
+
+def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memory: bool) -> list[Column]:
+    whole = sum(event.self_cpu_time_total for event in events)
+    computed = sum(event.computed_time_total for event in events)
+    device = sum(event.device_time_total for event in events)
+    columns = [
+        Column("Name", lambda e: _cut(e.key, widths[0]), left=True),
+        Column("Self CPU %", lambda e: _share(e.self_cpu_time_total, whole)),
+        Column("Self CPU", lambda e: time_text(e.self_cpu_time_total)),
+        Column("CPU total %", lambda e: _share(e.cpu_time_total, whole)),
+        Column("CPU total", lambda e: time_text(e.cpu_time_total)),
+        Column("CPU time avg", lambda e: time_text(e.cpu_time)),
+    ]
+    if computed:
+        columns += [
+            Column("Computed", lambda e: time_text(e.computed_time_total) if e.computed_time_total else "--"),
+            Column("Computed %", lambda e: _share(e.computed_time_total, computed)),
+        ]
+    if device:
+        columns += [
+            Column("Device total", lambda e: time_text(e.device_time_total)),
+            Column("Device time avg", lambda e: time_text(e.device_time)),
+        ]
+    if memory:
+        columns.append(Column("CPU Mem", lambda e: bytes_text(e.cpu_memory_usage)))
+        if any(event.device_memory_usage for event in events):
+            columns.append(Column("Device Mem", lambda e: bytes_text(e.device_memory_usage)))
+    columns.append(Column("# of Calls", lambda e: str(e.count)))
+    if any(event.input_shapes for event in events):
+        columns.append(Column("Input Shapes", lambda e: _cut(str(e.input_shapes), widths[1]), left=True))
+    if any(event.stack for event in events):
+        columns.append(Column("Source Location", lambda e: _end(e.stack[0] if e.stack else "", widths[2]), left=True))
+    if any(event.flops for event in events):
+        columns.append(Column("Total MFLOPs", lambda e: f"{1e-6 * e.flops:.3f}" if e.flops else "--"))
+    return columns
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2f}%" if whole else "--"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _end(text: str, width: int) -> str:
+    return text if len(text) <= width else "..." + text[3 - width :]
