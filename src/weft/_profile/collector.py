@@ -5,8 +5,9 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -162,7 +163,10 @@ def _record_some() -> None:
 
 
 class _Watch:
-    """A thread that waits for the results of programs, to know when they are complete."""
+    """A thread that notes when programs are complete.
+
+    It holds no results, since a program may overwrite only what nobody else refers to: it looks at them, briefly.
+    """
 
     def __init__(self, computed: list[Computed]) -> None:
         self._computed = computed
@@ -173,8 +177,9 @@ class _Watch:
         self._thread.start()
 
     def add(self, start: int, end: int, run: Run) -> None:
-        """Note when a program is complete: it began at `start`, and has not been complete at `end`."""
-        self._programs.put((start, end, run))
+        """Note when a program is complete: it began at `start`, and was not complete at `end`."""
+        results = [weakref.ref(array) for array in run.results if isinstance(array, jax.Array)]
+        self._programs.put((start, end, run._replace(results=results)))
 
     def stop(self) -> None:
         """End when all programs are complete."""
@@ -186,16 +191,23 @@ class _Watch:
         before = 0
         while (program := self._programs.get()) is not None:
             start, end, run = program
-            for result in run.results:
-                with suppress(RuntimeError):  # a later program has overwritten it
-                    result.block_until_ready()
-                    end = perf_counter_ns()
+            while not all(map(_is_complete, run.results)):
+                time.sleep(_PAUSE)
+            end = max(end, perf_counter_ns())
             self._computed.append(Computed(min(max(start, before), end), end, run.applications))
             before = end
-            result = None
-            del program, run  # so that results can be overwritten
 
 
+def _is_complete(result: weakref.ref[jax.Array]) -> bool:
+    """Whether a result is computed, or nobody needs it any longer."""
+    array = result()
+    try:
+        return array is None or is_ready(array)
+    except RuntimeError:  # a later program has overwritten it
+        return True
+
+
+_PAUSE = 1e-4  # seconds
 _SWITCH = 5e-4  # seconds
 
 
