@@ -25,6 +25,6 @@ def shares_of(computed: Iterable[Computed]) -> dict[int, float]:
 
 def shared(time: float, signatures: Sequence[Signature]) -> list[float]:
     """The parts of a time that some applications have."""
-    costs = {s: running_of(flattened(s.trace.closed)) for s in dict.fromkeys(signatures)}
+    costs = {s: running_of(flattened(s.trace)) for s in dict.fromkeys(signatures)}
     whole = sum(costs[signature] for signature in signatures)
     return [time * costs[signature] / whole if whole else 0.0 for signature in signatures]

@@ -1,0 +1,74 @@
+"""The figures of one process, from which a report is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from weft._lazy import explain
+from weft._profile.collector import Collector
+from weft._profile.events import events_of
+from weft._profile.phases import PYTHON, Phases, phases_of
+
+_ROWS = 5
+
+
+@dataclass
+class Figures:
+    """What a report says of one process; all of it can be written as JSON.
+
+    seconds        by phase (`Phases`), of which the sum is `wall`
+    computing      seconds in which programs were computed
+    operators      how many were recorded
+    compilations   how many programs were compiled
+    compiled_at    the lines that compiled most often: (line, how often, why the last time)
+    computed       the operators with the largest shares of the time of programs: (name, milliseconds, how often)
+    recorded_at    the lines that recorded most operators: (line, how many)
+    devices        the types of devices that programs ran on
+    """
+
+    rank: int
+    wall: float
+    seconds: dict[str, float]
+    computing: float
+    operators: int
+    compilations: int
+    compiled_at: list[tuple[str, int, str]] = field(default_factory=list)
+    computed: list[tuple[str, float, int]] = field(default_factory=list)
+    recorded_at: list[tuple[str, int]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, notes: Collector, rank: int, compilations: Sequence[explain.Compilation]) -> Self:
+        """The figures of a profile, and of the compilations during it."""
+        phases = phases_of(notes)
+        events = events_of(notes, shapes=False, stack=True, memory=False, flops=False)
+        sums = events.key_averages()
+        sums.sort(key=lambda event: -event.computed_time_total)
+        lines = Counter(operator.stack[0] for operator in notes.operators if operator.stack)
+        sites = Counter(entry.site for entry in compilations)
+        causes = {entry.site: entry.cause for entry in compilations}
+        devices = {str(output.aval.device) for o in notes.operators for output in o.signature.outputs}
+        return cls(
+            rank,
+            phases.wall,
+            dict(phases),
+            phases.computing,
+            phases.operators,
+            len(compilations),
+            [(site, count, causes[site]) for site, count in sites.most_common(_ROWS)],
+            [(e.key, 1e-3 * e.computed_time_total, e.count) for e in sums[:_ROWS] if e.computed_time_total],
+            lines.most_common(_ROWS),
+            sorted(devices),
+        )
+
+    @property
+    def phases(self) -> Phases:
+        """The times by phase."""
+        return Phases({PYTHON: 0.0, **self.seconds}, self.wall, self.computing, self.operators)
