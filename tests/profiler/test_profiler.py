@@ -159,6 +159,17 @@ def test_a_captured_function_shows_its_operators_and_is_not_compiled_again(compi
     )
 
 
+@pytest.mark.compiled
+def test_modules_are_noted_where_a_function_is_captured():
+    step = weft.compile(network())
+    with light(with_modules=True) as trace:
+        for _ in range(3):
+            step().item()
+    sums = {event.key: event.count for event in trace.key_averages()}
+    assert sums.get("nn.Module: Linear", 0) < 6
+    assert sums["aten::compiled step"] > 0
+
+
 def test_modules_and_stacks(tmp_path):
     step = network()
     with light(with_modules=True, with_stack=True) as trace:

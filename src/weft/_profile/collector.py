@@ -56,6 +56,8 @@ class Collector:
     Spans are those of all threads, operators those of the thread that starts it.
     """
 
+    _read_by_calls = ()  # a captured function whose modules have these hooks does not depend on what they note
+
     def __init__(self, *, stacks: bool = False, modules: bool = False) -> None:
         self.spans: list[Span] = []
         self.operators: list[Operator] = []
@@ -138,18 +140,20 @@ class Collector:
         return min(times)
 
     def _note_modules(self) -> None:
-        def enter(module: Module, _: Any) -> None:
-            self._modules.append((type(module).__name__, perf_counter_ns()))
-
-        def leave(module: Module, *_: Any) -> None:
-            name, start = self._modules.pop()
-            tell(Phase.BLOCK, f"nn.Module: {name}", start)
-
         handles = [
-            register_module_forward_pre_hook(enter),
-            register_module_forward_hook(leave, always_call=True),
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
         ]
         self._undo.append(lambda: [handle.remove() for handle in handles])
+
+    def _enter(self, module: Module, _: Any) -> None:
+        if ambient().capture is None:
+            self._modules.append((type(module).__name__, perf_counter_ns()))
+
+    def _leave(self, module: Module, *_: Any) -> None:
+        if ambient().capture is None and self._modules:  # it may have been entered before the profile began
+            name, start = self._modules.pop()
+            tell(Phase.BLOCK, f"nn.Module: {name}", start)
 
 
 _ROUNDS, _OPERATORS = 5, 64
