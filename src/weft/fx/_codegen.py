@@ -149,7 +149,9 @@ class _Writer:
             own = self._trace_comment(node) if self.verbose else []
             if statement := self._statement(node):
                 unused = last_uses[node]
-                own.append(statement + (f";  {' = '.join([self.variables[n] for n in unused])} = None" if unused else ""))
+                own.append(
+                    statement + (f";  {' = '.join([self.variables[n] for n in unused])} = None" if unused else "")
+                )
             lines += own
             indices += [index] * len(own)
         if not lines:

@@ -17,9 +17,7 @@ from weft.fx.graph_module import GraphModule
 from weft.nn._module import Module
 
 
-def symbolic_trace(
-    root: Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None
-) -> GraphModule:
+def symbolic_trace(root: Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None) -> GraphModule:
     """A `GraphModule` that does what a module or function does, for any values of its inputs.
 
     The program runs once, on proxies. What depends on values raises `TraceError`; `concrete_args` gives arguments by

@@ -115,9 +115,7 @@ class Tracer(TracerBase):
             )
         return paths[mod]
 
-    def call_module(
-        self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call of a module: a node if it is a leaf, or what `forward(*args, **kwargs)` returns."""
         path = self.path_of_module(m)
         key = path if path not in self.module_stack else f"{path}@{len(self.module_stack)}"
@@ -212,7 +210,7 @@ class Tracer(TracerBase):
                 fn, args = self.create_args_for_root(function, is_module, concrete_args)
                 self._patches.search(inspect.unwrap(function).__globals__)
                 result = fn(*args)
-                annotation = fn.__annotations__.get("return")
+                annotation = _annotation(fn, "return")
                 self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=annotation)
         finally:
             _TRACING.reset(token)
@@ -235,7 +233,9 @@ class Tracer(TracerBase):
             fixed, names = [self.root], names[1:]
         if isinstance(concrete_args, tuple):
             if len(names) != len(concrete_args):
-                raise PreconditionError(f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments")
+                raise PreconditionError(
+                    f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
+                )
             concrete_args = dict(zip(names, concrete_args, strict=True))
         args = [self._placeholder(name, concrete_args, signature, function) for name in names]
         rest = code.co_varnames[count:]
@@ -255,7 +255,7 @@ class Tracer(TracerBase):
         default = signature.parameters[name].default
         args = () if default is inspect.Parameter.empty else (default,)
         if concrete is None or name not in concrete:
-            return self.create_proxy("placeholder", name, args, {}, type_expr=function.__annotations__.get(name))
+            return self.create_proxy("placeholder", name, args, {}, type_expr=_annotation(function, name))
         number = 0
 
         def input_or_value(value: Any) -> Any:
@@ -310,6 +310,14 @@ class _Interception:
     def attribute_read(self, module: Module, name: str, value: Any) -> Any:
         del module
         return self._tracer.getattr(name, value, self._tracer._proxies)
+
+
+def _annotation(function: Any, name: str) -> Any:
+    """The annotation of a parameter or of the result. This package's own are texts, and only that of tensors is told."""
+    annotation = getattr(function, "__annotations__", {}).get(name)
+    if isinstance(annotation, str) and function.__module__.startswith("weft."):
+        return Tensor if annotation == "Tensor" else None
+    return annotation
 
 
 def _tensor_attributes(module: Module, prefix: str) -> dict[Any, str]:

@@ -234,7 +234,6 @@ class Graph:
         val_map: dict[Node, Node] = {}
         for node in self.nodes:
             copied = val_map[node] = new.node_copy(node, lambda n: val_map[n])
-            copied.args, copied.kwargs = map_arg(copy.deepcopy((copied.args, copied.kwargs), memo), lambda n: n)
             memo[id(node)] = copied
         return new
 

@@ -241,7 +241,8 @@ def _construction(child: Module, name: str, folder: Path) -> str:
     file = f"{name}.pt"
     save(child, folder / file)
     warnings.warn(
-        f"the submodule {name} is saved whole, in {file}: no code is known that makes a {type(child).__name__}", stacklevel=3
+        f"the submodule {name} is saved whole, in {file}: no code is known that makes a {type(child).__name__}",
+        stacklevel=3,
     )
     return f'torch.load(Path(__file__).parent / "{file}", weights_only=False)'
 

@@ -40,9 +40,7 @@ class Interpreter:
                         seen.add(node)
                         self.user_to_last_uses.setdefault(user, []).append(node)
 
-    def run(
-        self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True
-    ) -> Any:
+    def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
         """The result of the graph for these arguments, one for each placeholder.
 
         `initial_env` has results of nodes that are then not run. Without `enable_io_processing`, arguments and result

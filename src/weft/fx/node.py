@@ -97,7 +97,9 @@ class Node:
         is_function = op == "call_function"
         if not (callable(target) if is_function else isinstance(target, str)):
             wanted = "a Callable" if is_function else "a str"
-            raise ValueRangeError(f"Node '{name}' ({op}): target {target!r} has type {type(target)} but {wanted} is expected")
+            raise ValueRangeError(
+                f"Node '{name}' ({op}): target {target!r} has type {type(target)} but {wanted} is expected"
+            )
         self.graph = graph
         self.name = name
         self.op = op
@@ -136,12 +138,12 @@ class Node:
         self._set_arguments(self._args, k)
 
     def _set_arguments(self, args: Any, kwargs: Any) -> None:
-        if not isinstance(args, tuple):
+        if not isinstance(args, tuple | list):
             raise PreconditionError(f"Node '{self.name}': expected args to be a tuple, got {type(args)}")
         if not isinstance(kwargs, dict):
             raise PreconditionError(f"Node '{self.name}': expected kwargs to be a dict, got {type(kwargs)}")
         inputs: dict[Node, None] = {}
-        new_args, new_kwargs = map_arg((args, kwargs), lambda node: inputs.setdefault(node) or node)
+        new_args, new_kwargs = map_arg((tuple(args), kwargs), lambda node: inputs.setdefault(node) or node)
         for node in self._input_nodes:
             node.users.pop(self, None)
         for node in inputs:
