@@ -120,13 +120,13 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     in_full = _is_passed_in_full(handler.public)
     written = None if in_full or has_rest else written_arguments(frame.f_back)
     positional, keywords = (0, ()) if written is None else written
+    first = count if has_rest else max(positional, code.co_posonlyargcount)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for at, name in enumerate(names[:count]):
         value = values[name]
-        if name not in defaults or at < max(positional, code.co_posonlyargcount) or has_rest:
-            args.append(value)
-        elif written is None and not in_full and len(args) == at and _has_tensor(value):
+        is_operand = written is None and not in_full and len(args) == at and _has_tensor(value)
+        if at < first or name not in defaults or is_operand:
             args.append(value)
         elif value is not defaults[name] or name in keywords or (in_full and name not in _OWN_NAMES):
             kwargs[name] = value

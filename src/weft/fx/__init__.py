@@ -1,4 +1,4 @@
-"""Programs as graphs that can be read and changed: `symbolic_trace` makes a `Graph` of a module, `GraphModule` runs it."""
+"""Programs as graphs to read and change: `symbolic_trace` makes a `Graph` of a module, `GraphModule` runs it."""
 
 from weft.fx._symbolic_trace import PH as PH
 from weft.fx._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta

@@ -98,11 +98,13 @@ class PyTreeCodeGen(CodeGen):
         """The leaves of the arguments."""
         return fx_pytree.tree_flatten_spec(list(inputs), self.pytree_info.in_spec)
 
-    def process_outputs(self, out: Any) -> Any:
+    def process_outputs(self, outputs: Any) -> Any:
         """The tree of the results."""
         if self.pytree_info.out_spec is None:
-            return out
-        return pytree.tree_unflatten(out if isinstance(out, list | tuple) else [out], self.pytree_info.out_spec)
+            return outputs
+        return pytree.tree_unflatten(
+            outputs if isinstance(outputs, list | tuple) else [outputs], self.pytree_info.out_spec
+        )
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str) -> str:
         """The head, with a second line that takes the arguments apart."""
@@ -176,8 +178,8 @@ class _Writer:
         self.last_trace = trace
         if not trace:
             return ["# No stacktrace found for following nodes"]
-        *_, where, source = ["", *trace.splitlines()]
-        return [f"# {where.strip()}, code: {source.strip()}" if source else f"# {where.strip()}"]
+        *_, position, source = ["", *trace.splitlines()]
+        return [f"# {position.strip()}, code: {source.strip()}" if source else f"# {position.strip()}"]
 
     # --- statements -------------------------------------------------------------------------------------------
 
@@ -212,7 +214,8 @@ class _Writer:
         function, name = node.target, getattr(node.target, "__name__", "")
         if getattr(function, "__module__", None) == "_operator" and not node.kwargs:
             if name in _INFIX and len(node.args) == _INFIX[name].count("{}"):
-                return f"{own} = {_INFIX[name].format(*map(self._operand, node.args))}"
+                texts = [self._operand(node.args[0]), *map(self.text, node.args[1:])]
+                return f"{own} = {_INFIX[name].format(*texts)}"
             if name in _IN_PLACE and len(node.args) == _IN_PLACE[name].count("{}"):
                 texts = [self.text(arg) for arg in node.args]
                 return f"{_IN_PLACE[name].format(*texts)};  {own} = {texts[0]}"
@@ -227,7 +230,7 @@ class _Writer:
         return ", ".join([*map(self.text, args), *[f"{name} = {self.text(x)}" for name, x in kwargs.items()]])
 
     def _operand(self, argument: Argument) -> str:
-        """An argument beside an operator or before a dot, where a negative number needs parentheses."""
+        """An argument before an operator or a dot, where a negative number needs parentheses."""
         text = self.text(argument)
         is_number = isinstance(argument, int | float) and not isinstance(argument, bool)
         return f"({text})" if is_number and text.startswith("-") else text

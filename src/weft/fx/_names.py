@@ -13,7 +13,7 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, ForwardRef, TypeVar, cast
+from typing import Any, ForwardRef, TypeVar
 
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft.overrides import resolve_name
@@ -77,10 +77,24 @@ def snake_case(text: str) -> str:
 
 def node_name(target: Any) -> str:
     """The name that a node gets for what it calls or reads."""
-    text = target if isinstance(target, str) else cast("str", getattr(target, "__name__", type(target).__name__))
+    text = target if isinstance(target, str) else _own_name(target)
     if re.fullmatch(r"__.+__", text):
         text = text[2:-2]
     return snake_case(text)
+
+
+def method_name(method: Any) -> str:
+    """The name of a method of tensors."""
+    return (resolve_name(method) or method.__name__).rpartition(".")[2]
+
+
+def _own_name(function: Any) -> str:
+    """The name of a function without that of its module, but with it where PyTorch's functions have it."""
+    path = resolve_name(function)
+    if path is None:
+        return getattr(function, "__name__", type(function).__name__)
+    *_, module, name = path.split(".")
+    return f"{module}_{name}" if module in ("fft", "linalg", "special") else name
 
 
 def public_name(obj: Any) -> str | None:

@@ -13,6 +13,8 @@ from weft.utils._pytree import tree_unflatten as tree_unflatten
 
 def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
     """The parts of a tree that stand where `spec` has leaves; `ValueError` if the tree is not like it."""
+    if spec.type is tuple and isinstance(pytree, list):
+        pytree = tuple(pytree)
     try:
         return spec.flatten_up_to(pytree)
     except ValueError as error:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from weft._base.torch_alias import own_name
 from weft.errors import PicklingError
 from weft.fx._codegen import BUILTINS
+from weft.fx._paths import attribute_at, has_attribute_at
 from weft.fx._wrapping import forget_with
 
 _numbers = itertools.count()
@@ -45,10 +46,8 @@ def _import_statement(name: str, obj: Any) -> str:
                 "device": "from torch import device"}[name]  # fmt: skip
     module = getattr(obj, "__module__", None)
     path = getattr(obj, "__qualname__", getattr(obj, "__name__", ""))
-    found: Any = importlib.import_module(module) if module else None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if found is not obj:
+    home: Any = importlib.import_module(module) if module else None
+    if module is None or not has_attribute_at(home, path) or attribute_at(home, path) is not obj:
         raise PicklingError(
             f"{obj!r} cannot be saved with its graph, because no import finds it: {module}.{path} is something else. "
             "Define it at the top level of a module"
@@ -74,15 +73,13 @@ def imported(block: str) -> dict[str, Any]:
         if match is None:
             continue  # `NoneType = type(None)` and the like, which all code has
         if match["module"]:
-            found = importlib.import_module(own_name(match["module"]))
+            module = importlib.import_module(own_name(match["module"]))
             alias = match["alias"] or match["module"].partition(".")[0]
-            names[alias] = found if match["alias"] else importlib.import_module(own_name(alias))
+            names[alias] = module if match["alias"] else importlib.import_module(own_name(alias))
         elif match["source"]:
             module = importlib.import_module(own_name(match["source"]))
             names[match["name"] or match["member"]] = getattr(module, match["member"])
         else:
-            found = importlib.import_module(match["path"])
-            for part in match["dotted"].removeprefix(f"{match['path']}.").split("."):
-                found = getattr(found, part)
-            names[match["own"]] = found
+            path = match["dotted"].removeprefix(f"{match['path']}.")
+            names[match["own"]] = attribute_at(importlib.import_module(match["path"]), path)
     return names

@@ -7,7 +7,7 @@ import inspect
 import math
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -185,7 +185,7 @@ class Tracer(TracerBase):
 
     # --- tracing ----------------------------------------------------------------------------------------------
 
-    def trace(self, root: Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None) -> Graph:
+    def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
         """The graph of what a module or function does.
 
         `concrete_args` gives values of arguments that the program may decide by. They, and trees of values and `PH`,
@@ -284,7 +284,7 @@ class Tracer(TracerBase):
     def _flat_function(self, function: Callable[..., Any], fixed: list[Any], names: list[str], spec: Any) -> Any:
         """The function of the leaves of arguments; the graph's code takes the arguments apart, and its result."""
 
-        def flat(*leaves: Any):
+        def flat(*leaves: Any) -> Any:
             result = function(*fixed, *pytree.tree_unflatten(list(leaves), spec))
             outputs, out_spec = pytree.tree_flatten(result)
             self.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(names, spec, out_spec)))
@@ -313,7 +313,7 @@ class _Interception:
 
 
 def _annotation(function: Any, name: str) -> Any:
-    """The annotation of a parameter or of the result. This package's own are texts, and only that of tensors is told."""
+    """The annotation of a parameter or of the result. Of those of this package, which are texts, only `Tensor`."""
     annotation = getattr(function, "__annotations__", {}).get(name)
     if isinstance(annotation, str) and function.__module__.startswith("weft."):
         return Tensor if annotation == "Tensor" else None

@@ -15,7 +15,7 @@ from weft.errors import OutOfRangeError, UnsupportedCallError
 from weft.fx.proxy import Proxy
 from weft.utils._pytree import tree_leaves
 
-F = TypeVar("F", bound=str | Callable[..., Any])
+F = TypeVar("F", str, Callable[..., Any])
 
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}
 """The globals of modules in which a name is wrapped, by their id and the name."""
@@ -27,17 +27,18 @@ def wrap(fn_or_name: F) -> F:
     Takes the function or its name, as `wrap("len")`, at the top level of the module that calls it; also as a
     decorator. Returns its argument.
     """
-    if not isinstance(fn_or_name, str) and not callable(fn_or_name):
+    function: Any = fn_or_name
+    if not isinstance(function, str) and not callable(function):
         raise OutOfRangeError(
             "Unsupported type for global function! Must be either a callable or string name, got "
-            f"{type(fn_or_name).__name__}"
+            f"{type(function).__name__}"
         )
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(1)
     if frame.f_code.co_name != "<module>":
         raise UnsupportedCallError(
             "wrap must be called at the top level of a module: it is this module's name of the function that changes"
         )
-    name = fn_or_name if isinstance(fn_or_name, str) else getattr(fn_or_name, "__name__", type(fn_or_name).__name__)
+    name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
     _WRAPPED[id(frame.f_globals), name] = frame.f_globals
     return fn_or_name
 
@@ -77,7 +78,7 @@ class Patches:
         of_modules = [value for module in self._modules for name, value in vars(module).items() if _is_public(name)]
         self._automatic = {id(value) for value in (*of_modules, *functions) if callable(value)}
         self._searched: set[int] = set()
-        self._former: list[tuple[dict[str, Any], str, Any]] = []
+        self._previous: list[tuple[dict[str, Any], str, Any]] = []
 
     def search(self, names: dict[str, Any]) -> None:
         """Replace the functions that are always wrapped, such as those of `math`, among the globals of a function."""
@@ -89,15 +90,15 @@ class Patches:
                 self._replace(names, name, value)
 
     def _replace(self, names: dict[str, Any], name: str, function: Any) -> None:
-        self._former.append((names, name, names.get(name, _ABSENT)))
+        self._previous.append((names, name, names.get(name, _ABSENT)))
         names[name] = _stand_in(function)
 
     def _revert(self) -> None:
-        for names, name, former in reversed(self._former):
-            if former is _ABSENT:
+        for names, name, previous in reversed(self._previous):
+            if previous is _ABSENT:
                 names.pop(name, None)
             else:
-                names[name] = former
+                names[name] = previous
 
     @contextmanager
     def applied(self) -> Iterator[None]:

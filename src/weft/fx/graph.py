@@ -11,9 +11,10 @@ from typing import Any
 from weft.errors import ArgumentError, LacksAttributeError, OutOfRangeError, PreconditionError
 from weft.fx import _names
 from weft.fx._codegen import CodeGen as CodeGen
+from weft.fx._codegen import PythonCode as PythonCode
 from weft.fx._codegen import PyTreeCodeGen as PyTreeCodeGen
 from weft.fx._codegen import PyTreeInfo as PyTreeInfo
-from weft.fx._codegen import PythonCode as PythonCode
+from weft.fx._paths import attribute_at, has_attribute_at
 from weft.fx.node import Argument, Node, Target, argument_text, map_arg
 
 _PyTreeCodeGen = PyTreeCodeGen
@@ -137,9 +138,9 @@ class Graph:
 
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
         """Add a use of the attribute at a dotted path of the module: a parameter, a buffer, a constant, a module."""
-        if self.owning_module is not None and not _has_path(self.owning_module, qualified_name):
+        if self.owning_module is not None and not has_attribute_at(self.owning_module, qualified_name):
             warnings.warn(
-                f"get_attr: the module of this graph has no attribute {qualified_name!r}: add it before the graph is run",
+                f"get_attr: the module of this graph has no attribute {qualified_name!r}: add it before it runs",
                 stacklevel=2,
             )
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
@@ -152,7 +153,7 @@ class Graph:
         type_expr: Any = None,
     ) -> Node:
         """Add a call of the module at a dotted path."""
-        if self.owning_module is not None and not _has_path(self.owning_module, module_name):
+        if self.owning_module is not None and not has_attribute_at(self.owning_module, module_name):
             raise LacksAttributeError(
                 f"call_module: the module of this graph has no submodule {module_name!r}; call add_submodule first"
             )
@@ -205,7 +206,7 @@ class Graph:
             self._insert_before = point
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda x: x) -> Node:
-        """Add a copy of a node of any graph; `arg_transform` gives the argument of this graph for each of its inputs."""
+        """Add a copy of a node of any graph; `arg_transform` gives this graph's argument for each of its inputs."""
         args, kwargs = map_arg((node.args, dict(node.kwargs)), arg_transform)
         result = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
         result.meta = copy.copy(node.meta)
@@ -263,7 +264,7 @@ class Graph:
         self._len -= 1
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Remove the nodes that nobody uses and that do nothing else (`Node.is_impure`); returns whether there were any.
+        """Remove the nodes that nobody uses and that do nothing else (`Node.is_impure`). Returns whether it did.
 
         What a program does to its arguments by other names than `Node.is_impure` knows is lost with such nodes.
         """
@@ -287,9 +288,9 @@ class Graph:
             for other in node.all_input_nodes:
                 if other.graph is not self:
                     raise OutOfRangeError(
-                        f"Argument '{other}' of Node '{node}' does not belong to this Graph, but was used as an argument! "
-                        "If you are copying nodes from another graph, make sure to use ``arg_transform`` on node_copy() "
-                        f"to remap values\n{self}"
+                        f"Argument '{other}' of Node '{node}' does not belong to this Graph, but was used as an "
+                        "argument! If you are copying nodes from another graph, make sure to use ``arg_transform`` on "
+                        f"node_copy() to remap values\n{self}"
                     )
                 if other not in defined:
                     raise OutOfRangeError(
@@ -304,17 +305,16 @@ class Graph:
                 self._lint_path(node)
 
     def _lint_path(self, node: Node) -> None:
-        holder: Any = self.owning_module
-        for name in node.target.split("."):
-            if not hasattr(holder, name):
-                raise OutOfRangeError(
-                    f"Node {node} target {node.target} references nonexistent attribute {name} of "
-                    f"{type(holder).__name__}: add it to the module, or erase the node"
-                )
-            holder = getattr(holder, name)
-        if node.op == "call_module" and not callable(holder):
+        try:
+            target = attribute_at(self.owning_module, node.target)
+        except AttributeError as error:
             raise OutOfRangeError(
-                f"Node {node} target {node.target} must be a module to be called, and is of {type(holder)}"
+                f"Node {node} target {node.target} references a nonexistent attribute: {error}; add it, or erase "
+                f"the node"
+            ) from error
+        if node.op == "call_module" and not callable(target):
+            raise OutOfRangeError(
+                f"Node {node} target {node.target} must be a module to be called, and is of {type(target)}"
             )
 
     def python_code(self, root_module: str = "self", *, verbose: bool = False) -> PythonCode:
@@ -370,11 +370,3 @@ class Graph:
         widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
         for row in (head, ["-" * width for width in widths], *rows):
             print("  ".join([text.ljust(width) for text, width in zip(row, widths, strict=True)]).rstrip())
-
-
-def _has_path(module: Any, path: str) -> bool:
-    for name in path.split("."):
-        if not hasattr(module, name):
-            return False
-        module = getattr(module, name)
-    return True

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, OutOfRangeError
+from weft.fx._paths import assign_at, attribute_at
 from weft.fx._source import function_from, import_block, imported
-from weft.fx._tracer import Tracer
-from weft.fx.graph import Graph, PyTreeCodeGen, PythonCode
+from weft.fx._tracer import PH, Tracer
+from weft.fx.graph import Graph, PythonCode, PyTreeCodeGen
 from weft.nn._module import Module
-from weft.nn._parameter import Parameter
 from weft.serialization import save
+from weft.utils._pytree import TreeSpec
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 _NOT_STATE = ("_graph", "_create_node_hooks", "_erase_node_hooks")
@@ -38,7 +38,7 @@ class GraphModule(Module):
         del args, kwargs
         base = next(kind for kind in cls.__mro__ if not kind.__dict__.get("_is_generated"))
         own = type("GraphModuleImpl", (base,), {"_is_generated": True, "__module__": base.__module__})
-        return object.__new__(own)  # a class of its own, whose `forward` is that of its graph
+        return cast("Any", object).__new__(own)  # a class of its own, whose `forward` is that of its graph
 
     def __init__(self, root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule") -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class GraphModule(Module):
                     )
                 targets[node.target] = None
         for target in sorted(targets, key=lambda path: path.count(".")):
-            _assign_attr(root[target], self, target)
+            assign_at(self, target, root[target])
 
     # --- the graph and its code -------------------------------------------------------------------------------
 
@@ -269,7 +269,9 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
     forward = function_from(state.get("_code") or state.pop("code"), imported(import_block))
     name = state.pop("_graphmodule_cls_name", "GraphModule")
     holder = type(name, (_CodeOnlyModule,), {"forward": forward})(state)
-    graph = _traced_again(holder, state)
+    spec: TreeSpec | None = state.get("_in_spec")
+    inputs = None if spec is None else spec.unflatten([PH] * spec.num_leaves)
+    graph = _KeepModules().trace(holder, inputs)
     new = GraphModule.__new__(GraphModule)
     new.__dict__.update(holder.__dict__)
     type(new).__name__ = type(new).__qualname__ = name
@@ -278,27 +280,6 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
     return new
 
 
-def _traced_again(holder: Module, state: dict[str, Any]) -> Graph:
-    """The graph of a module with generated code."""
-    del state
-    return _KeepModules().trace(holder)
-
-
 def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:
     """Give `to_module` the object that `from_module` has at a dotted path, with empty modules above it."""
-    value: Any = from_module
-    for name in target.split("."):
-        value = getattr(value, name)
-    _assign_attr(value, to_module, target)
-
-
-def _assign_attr(value: Any, to_module: Module, target: str) -> None:
-    *above, name = target.split(".")
-    for part in above:
-        if not isinstance(getattr(to_module, part, None), Module):
-            setattr(to_module, part, Module())
-        to_module = getattr(to_module, part)
-    if isinstance(value, Tensor) and not isinstance(value, Parameter):
-        to_module.register_buffer(name, value)
-    else:
-        setattr(to_module, name, value)
+    assign_at(to_module, target, attribute_at(from_module, target))

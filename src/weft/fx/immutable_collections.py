@@ -18,7 +18,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     del args, kwargs
     raise ArgumentError(
         f"'{type(self).__name__}' object does not support mutation: a graph must know of every change of the arguments "
-        "of its nodes. Assign new ones to the node: node.args = new_args, node.kwargs = new_kwargs, node.update_arg(...)"
+        "of its nodes. Assign new ones to the node: node.args = new_args, node.kwargs = new_kwargs"
     )
 
 

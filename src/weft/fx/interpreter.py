@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx import traceback as fx_traceback
+from weft.fx._paths import attribute_at
 from weft.fx._tracer import Tracer
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
@@ -55,7 +56,7 @@ class Interpreter:
                 self.env[node] = self.run_node(node)
             except Exception as error:
                 if self.extra_traceback:
-                    error.add_note(_where(node))
+                    error.add_note(_position_note(node))
                 raise
             for unused in self.user_to_last_uses.get(node, ()):
                 del self.env[unused]
@@ -120,15 +121,10 @@ class Interpreter:
 
     def fetch_attr(self, target: str) -> Any:
         """The object at a dotted path of the module; `RuntimeError` if there is none."""
-        found: Any = self.module
-        parts = target.split(".")
-        for at, name in enumerate(parts):
-            if not hasattr(found, name):
-                raise OutOfRangeError(
-                    f"Node referenced nonexistent target {'.'.join(parts[: at + 1])}; the module has no such attribute"
-                )
-            found = getattr(found, name)
-        return found
+        try:
+            return attribute_at(self.module, target)
+        except AttributeError as error:
+            raise OutOfRangeError(f"Node referenced nonexistent target {target}: {error}") from error
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a node, with results in place of nodes."""
@@ -147,7 +143,7 @@ class Interpreter:
         return map_arg(args, value_of)
 
 
-def _where(node: Node) -> str:
+def _position_note(node: Node) -> str:
     text = f"While executing {node.format_node()}"
     return text + (f"\nOriginal traceback:\n{node.stack_trace}" if node.stack_trace else "")
 

@@ -12,7 +12,7 @@ from weft._base.dtype import DType
 from weft._base.layout import layout, memory_format
 from weft._interop.operators import Tag
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, OutOfRangeError, PreconditionError, ValueRangeError
+from weft.errors import PreconditionError, ValueRangeError
 from weft.fx import _names
 from weft.fx.immutable_collections import immutable_dict, immutable_list
 from weft.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
@@ -57,13 +57,6 @@ def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
     if not callable(fn):
         raise PreconditionError("torch.fx.map_arg(a, fn): fn must be a callable")
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
-
-
-def nodes_in(*arguments: Argument) -> list[Node]:
-    """The nodes among arguments, each once, in the order in which they first occur."""
-    found: dict[Node, None] = {}
-    map_arg(arguments, lambda node: found.setdefault(node))
-    return list(found)
 
 
 class Node:
@@ -284,7 +277,7 @@ class Node:
         """Whether the node does more than compute its result, so that it is kept although nobody uses that.
 
         So are inputs and the output, functions of `has_side_effect` and assertions, functions and methods that write to
-        an argument (their names end with `_`, or they have `out=` or `inplace=True`), and modules that have an attribute
+        an argument (their names end with `_`, or they have `out=` or `inplace=True`), and modules with an attribute
         `_is_impure`; with `impure_random` also custom operators with the tag `nondeterministic_seeded`.
         """
         if self.op in ("placeholder", "output"):

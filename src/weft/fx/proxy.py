@@ -16,7 +16,7 @@ from weft._base.call_site import unpacked_count
 from weft._tensor.overriding import flat
 from weft.errors import OutOfRangeError, UnsupportedCallError, ValueRangeError
 from weft.fx import traceback as fx_traceback
-from weft.fx._names import node_name
+from weft.fx._names import method_name, node_name
 from weft.fx.graph import Graph
 from weft.fx.node import Argument, Node, Target, base_types, map_aggregate
 from weft.overrides import is_tensor_method_or_property
@@ -140,7 +140,7 @@ def _key(key: Any) -> Any:
 
 def _stack_trace() -> str:
     """The frames of the program, without those of this package."""
-    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame: FrameType | None = sys._getframe(1)
     frames = [entry for entry in traceback.extract_stack(frame) if not entry.filename.startswith((_PACKAGE, "<weft"))]
     return "".join(traceback.format_list(frames)).strip()
 
@@ -182,9 +182,9 @@ class Proxy:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
     def __iter__(self) -> Iterator[Any]:
-        count = unpacked_count(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        count = unpacked_count(sys._getframe(1))
         if count is not None:
-            return iter([self[at] for at in range(count)])
+            return iter([operator.getitem(cast("Any", self), at) for at in range(count)])
         return self.tracer.iter(self)
 
     def __abs__(self) -> Proxy:
@@ -220,15 +220,15 @@ class Proxy:
                 f"{orig_method.__name__}: proxies of two tracers meet, {proxies}; a graph has nodes of one"
             )
         if is_tensor_method_or_property(orig_method):
-            return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
+            return tracer.create_proxy("call_method", method_name(orig_method), args, kwargs)
         return tracer.create_proxy("call_function", orig_method, args, kwargs, name=node_name(orig_method))
 
 
 def _proxies_within(a: Any) -> list[Proxy]:
     """The proxies among arguments, at any depth."""
-    found: list[Proxy] = []
-    map_aggregate(a, lambda x: found.append(x) if isinstance(x, Proxy) else None)
-    return found
+    proxies: list[Proxy] = []
+    map_aggregate(a, lambda x: proxies.append(x) if isinstance(x, Proxy) else None)
+    return proxies
 
 
 class Attribute(Proxy):

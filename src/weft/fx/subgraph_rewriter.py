@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.errors import PreconditionError
+from weft.fx._paths import assign_at, attribute_at, has_attribute_at
 from weft.fx._symbolic_trace import symbolic_trace
 from weft.fx.graph import Graph
-from weft.fx.graph_module import GraphModule, _assign_attr
+from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 from weft.fx.passes.utils.matcher_utils import InternalMatch, SubgraphMatcher
 from weft.nn._module import Module
@@ -91,8 +92,8 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
     inputs = new.find_nodes(op="placeholder")
     if len(inputs) != len(match.placeholder_nodes):
         raise PreconditionError(
-            f"the replacement has {len(inputs)} inputs and the pattern has {len(match.placeholder_nodes)}: both need the "
-            "same, and the pattern must use all of them"
+            f"the replacement has {len(inputs)} inputs and the pattern has {len(match.placeholder_nodes)}: both need "
+            "the same, and the pattern must use all of them"
         )
     values = [_latest(x, successors) for x in match.placeholder_nodes]
     val_map: dict[Node, Any] = dict(zip(inputs, values, strict=True))
@@ -133,20 +134,6 @@ def _add_attributes(gm: GraphModule, replacement: Module) -> None:
     """Give `gm` the modules and tensors of the replacement that its graph uses and that it does not have."""
     gm.delete_all_unused_submodules()
     for node in gm.graph.nodes:
-        if node.op not in ("call_module", "get_attr") or _find(gm, node.target) is not None:
-            continue
-        value = _find(replacement, node.target)
-        if value is None:
-            raise PreconditionError(
-                f'Attempted to create a "{node.op}" node during subgraph rewriting with target {node.target}, but '
-                "the referenced attribute does not exist in the replacement GraphModule"
-            )
-        _assign_attr(copy.deepcopy(value), gm, node.target)
+        if node.op in ("call_module", "get_attr") and not has_attribute_at(gm, node.target):
+            assign_at(gm, node.target, copy.deepcopy(attribute_at(replacement, node.target)))
     gm.graph.lint()
-
-
-def _find(module: Module, path: str) -> Any:
-    found: Any = module
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found

@@ -47,17 +47,17 @@ class ShapeProp(Interpreter):
     def run_node(self, n: Node) -> Any:
         """The result of a node, noted."""
         result = super().run_node(n)
-        found = False
+        has_tensor = False
 
         def metadata(x: Any) -> Any:
-            nonlocal found
+            nonlocal has_tensor
             if not isinstance(x, Tensor):
                 return x
-            found = True
+            has_tensor = True
             return _extract_tensor_metadata(x)
 
         meta = map_aggregate(result, metadata)
-        if found:
+        if has_tensor:
             n.meta["tensor_meta"] = meta
         n.meta["type"] = type(result)
         return result

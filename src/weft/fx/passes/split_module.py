@@ -8,6 +8,7 @@ from operator import getitem
 from typing import Any
 
 from weft.errors import OutOfRangeError
+from weft.fx._paths import attribute_at
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node, map_arg
@@ -41,11 +42,11 @@ def split_module(
 ) -> GraphModule:
     """A module whose graph calls the parts of that of `m`, submodules `submod_0`, `submod_1` and so on.
 
-    `split_callback(node)` gives the part of each node that calls something: a number, or None for nodes that stay in the
-    graph of the result. `root_m` has what the graph refers to. Parts run in the order of their dependencies or, with
-    `keep_original_order`, of their first nodes; parts that need each other raise `RuntimeError`. `qualname_map` gets the
-    old path for each new path of a module or tensor. Names of parts contain `partition_affix`; with `tuple_return` a
-    part with one result returns a tuple, too.
+    `split_callback(node)` gives the part of each node that calls something: a number, or None for nodes that stay in
+    the graph of the result. `root_m` has what the graph refers to. Parts run in the order of their dependencies or,
+    with `keep_original_order`, of their first nodes; parts that need each other raise `RuntimeError`. `qualname_map`
+    gets the old path for each new path of a module or tensor. Names of parts contain `partition_affix`; with
+    `tuple_return` a part with one result returns a tuple, too.
     """
     parts: dict[str, Partition] = {}
     part_of: dict[Node, Partition] = {}
@@ -86,7 +87,7 @@ def split_module(
             else:
                 base_map[node] = base.node_copy(node, lambda n: base_map[n])
                 if node.op in ("get_attr", "call_module"):
-                    attributes[node.target] = _find(root_m, node.target)
+                    attributes[node.target] = attribute_at(root_m, node.target)
     return GraphModule(attributes, base)
 
 
@@ -156,7 +157,7 @@ def _own_use(
 def _own_name(target: str, root: Module, targets: dict[str, Any], part: Partition, names: dict[str, str] | None) -> str:
     """The name under which a part has an object of the root: its path with underscores."""
     own = target.replace(".", "_")
-    targets[own] = _find(root, target)
+    targets[own] = attribute_at(root, target)
     if names is not None:
         names[f"{part.submod_name}.{own}"] = target
     return own
@@ -172,9 +173,3 @@ def _bind_outputs(base: Graph, call: Node, part: Partition, base_map: dict[Node,
     for at, node in enumerate(outputs):
         base_map[node] = base.call_function(getitem, (call, at))
         base_map[node].meta = dict(node.meta)
-
-
-def _find(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from weft.errors import PreconditionError, ValueRangeError
+from weft.fx._paths import attribute_at, has_attribute_at
 from weft.fx.graph import Graph
 from weft.fx.node import Node
 
@@ -30,17 +31,16 @@ class InternalMatch:
     name_node_map: dict[str, Node] = field(default_factory=dict)
 
     def __copy__(self) -> InternalMatch:
-        return InternalMatch(
-            self.anchors, dict(self.nodes_map), list(self.placeholder_nodes), list(self.returning_nodes)
-        )
+        nodes = list(self.placeholder_nodes), list(self.returning_nodes)
+        return InternalMatch(self.anchors, dict(self.nodes_map), *nodes)
 
 
 class SubgraphMatcher:
     """Finds a pattern in graphs.
 
-    A node fits if it does the same, with inputs that fit; an input of the pattern fits everything, always the same. What
-    the pattern computes on the way may not be used elsewhere. With `match_output` and `match_placeholder` outputs and
-    inputs of the pattern fit only such; with `ignore_literals` constants may differ.
+    A node fits if it does the same, with inputs that fit; an input of the pattern fits everything, always the same.
+    What the pattern computes on the way may not be used elsewhere. With `match_output` and `match_placeholder` outputs
+    and inputs of the pattern fit only such; with `ignore_literals` constants may differ.
     """
 
     def __init__(
@@ -71,23 +71,23 @@ class SubgraphMatcher:
 
     def match(self, graph: Graph) -> list[InternalMatch]:
         """The places in the order of the graph. Of such that overlap there is the first, unless that is turned off."""
-        found: list[InternalMatch] = [InternalMatch(anchors=self.pattern_anchors)]
+        matches: list[InternalMatch] = [InternalMatch(anchors=self.pattern_anchors)]
         for anchor in self.pattern_anchors:
             candidates = [node for node in graph.nodes if self._nodes_are_equal(anchor, node)]
             extended: list[InternalMatch] = []
-            for partial in found:
+            for partial in matches:
                 for node in candidates:
                     match = copy.copy(partial)
                     if self._match_nodes(anchor, node, match):
                         extended.append(match)
-            found = extended
-        found = [match for match in found if match.nodes_map and self._is_contained(match.nodes_map)]
-        for match in found:
+            matches = extended
+        matches = [match for match in matches if match.nodes_map and self._is_contained(match.nodes_map)]
+        for match in matches:
             match.placeholder_nodes = [
                 match.nodes_map[node] for node in self.pattern_placeholder_nodes if node in match.nodes_map
             ]
             match.returning_nodes = [match.nodes_map[node] for node in self.pattern_returning_nodes]
-        return self._without_overlap(found) if self.remove_overlapping_matches else found
+        return self._without_overlap(matches) if self.remove_overlapping_matches else matches
 
     def _is_contained(self, nodes_map: dict[Node, Any]) -> bool:
         """Whether nobody else uses what the pattern computes on the way."""
@@ -101,12 +101,12 @@ class SubgraphMatcher:
 
     def _without_overlap(self, matches: list[InternalMatch]) -> list[InternalMatch]:
         kept: list[InternalMatch] = []
-        taken: set[Node] = set()
+        used: set[Node] = set()
         for match in matches:
             own = {node for key, node in match.nodes_map.items() if key.op not in ("placeholder", "output", "get_attr")}
-            if taken.isdisjoint(own):
+            if used.isdisjoint(own):
                 kept.append(match)
-                taken |= own
+                used |= own
         return kept
 
     # --- nodes and arguments ----------------------------------------------------------------------------------
@@ -176,8 +176,6 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _attribute(node: Node) -> Any:
-    """What a node reads; None if the graph has no module."""
-    found = node.graph.owning_module
-    for name in node.target.split("."):
-        found = getattr(found, name, None)
-    return found
+    """What a node reads; None if the graph has no such module."""
+    module = node.graph.owning_module
+    return attribute_at(module, node.target) if has_attribute_at(module, node.target) else None
