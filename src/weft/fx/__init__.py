@@ -14,3 +14,4 @@ from weft.fx.node import Node as Node
 from weft.fx.node import has_side_effect as has_side_effect
 from weft.fx.node import map_arg as map_arg
 from weft.fx.proxy import Proxy as Proxy
+from weft.fx.subgraph_rewriter import replace_pattern as replace_pattern

@@ -112,15 +112,11 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
     for old, value in zip(match.returning_nodes, results, strict=True):
         old.replace_all_uses_with(value)
         successors[old] = value
-    for own in reversed(list(match.nodes_map)):
-        node = match.nodes_map[own]
-        if own.op not in ("placeholder", "output") and not node.users:
+    own = {node for key, node in match.nodes_map.items() if key.op not in ("placeholder", "output")}
+    for node in reversed(graph.nodes):
+        if node in own and not node.users:
             graph.erase_node(node)
-    for node in [n for n in reversed(list(match.nodes_map.values())) if isinstance(n, Node)]:
-        is_input = any(node is x for x in match.placeholder_nodes)
-        if not is_input and not node._erased and not node.users and node.op not in ("placeholder", "output"):
-            graph.erase_node(node)
-    added = [node for own, node in val_map.items() if own not in inputs]
+    added = [node for key, node in val_map.items() if key not in inputs]
     return ReplacedPatterns(match.anchors[0], match.nodes_map, added)
 
 
@@ -132,8 +128,8 @@ def _latest(x: Any, successors: dict[Node, Node]) -> Any:
 
 def _add_attributes(gm: GraphModule, replacement: Module) -> None:
     """Give `gm` the modules and tensors of the replacement that its graph uses and that it does not have."""
-    gm.delete_all_unused_submodules()
     for node in gm.graph.nodes:
         if node.op in ("call_module", "get_attr") and not has_attribute_at(gm, node.target):
             assign_at(gm, node.target, copy.deepcopy(attribute_at(replacement, node.target)))
+    gm.delete_all_unused_submodules()
     gm.graph.lint()

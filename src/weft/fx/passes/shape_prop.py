@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft._base.dtype import DType
-from weft._base.layout import memory_format
+from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format
 from weft._base.size import Size
 from weft._tensor.tensor import Tensor
 from weft.fx.interpreter import Interpreter
@@ -31,7 +31,7 @@ def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) ->
     return TensorMetadata(result.shape, result.dtype, result.requires_grad, stride, order, False, {})
 
 
-_ORDERS = (memory_format("contiguous_format"), memory_format("channels_last"), memory_format("channels_last_3d"))
+_ORDERS = (contiguous_format, channels_last, channels_last_3d)
 
 
 def _is_contiguous(tensor: Tensor, order: memory_format) -> bool:

@@ -48,54 +48,59 @@ def split_module(
     gets the old path for each new path of a module or tensor. Names of parts contain `partition_affix`; with
     `tuple_return` a part with one result returns a tuple, too.
     """
-    parts: dict[str, Partition] = {}
-    part_of: dict[Node, Partition] = {}
-    affix = f"{partition_affix}_" if partition_affix else ""
-    for node in m.graph.nodes:
-        if node.op in ("placeholder", "get_attr", "output") or (number := split_callback(node)) is None:
-            continue
-        name = str(number)
-        part = part_of[node] = parts.setdefault(name, Partition(name, f"submod_{affix}{name}"))
-        part.nodes.append(node)
-    for node in m.graph.nodes:
-        for source in node.all_input_nodes:
-            _note_dependency(source, node, part_of)
-    order = list(parts.values()) if keep_original_order else _sorted(parts)
-
+    part_of = _partitioned(m.graph, split_callback, f"{partition_affix}_" if partition_affix else "")
+    parts = {part.name: part for part in part_of.values()}
+    waiting = list(parts.values()) if keep_original_order else _sorted(parts)
+    names = (keep_original_node_name, keep_original_input_name)
     base = Graph()
     base_map: dict[Node, Node] = {}
     attributes: dict[str, Any] = {}
-    waiting = list(order)
 
     def call_ready_parts() -> None:
         while waiting and all(source in base_map for source in waiting[0].inputs):
             part = waiting.pop(0)
-            module = _part_module(
-                m, root_m, part, qualname_map, keep_original_node_name, keep_original_input_name, tuple_return
-            )
-            attributes[part.submod_name] = module
+            attributes[part.submod_name] = _part_module(root_m, part, qualname_map, names, tuple_return)
             call = base.call_module(part.submod_name, tuple([base_map[source] for source in part.inputs]))
             _bind_outputs(base, call, part, base_map, tuple_return)
 
-    for node in m.graph.nodes:
-        if node not in part_of:
+    first = [node for node in m.graph.nodes if node.op in ("placeholder", "get_attr")]
+    for node in (*first, *[node for node in m.graph.nodes if node.op not in ("placeholder", "get_attr")]):
+        if node in part_of:
+            continue
+        if node not in first:
             call_ready_parts()
-            if node.op == "output":
-                if waiting:
-                    raise OutOfRangeError("cycle exists between partitions!")
-                base.output(map_arg(node.args[0], lambda n: base_map[n]), node.type).meta = dict(node.meta)
-            else:
-                base_map[node] = base.node_copy(node, lambda n: base_map[n])
-                if node.op in ("get_attr", "call_module"):
-                    attributes[node.target] = attribute_at(root_m, node.target)
+        if node.op == "output":
+            if waiting:
+                raise OutOfRangeError("cycle exists between partitions!")
+            base.output(map_arg(node.args[0], lambda n: base_map[n]), node.type).meta = dict(node.meta)
+            continue
+        base_map[node] = base.node_copy(node, lambda n: base_map[n])
+        if node.op in ("get_attr", "call_module"):
+            attributes[node.target] = attribute_at(root_m, node.target)
     return GraphModule(attributes, base)
+
+
+def _partitioned(graph: Graph, number_of: Callable[[Node], int | None], affix: str) -> dict[Node, Partition]:
+    """The part of each node that is in one, with what parts read from others."""
+    parts: dict[str, Partition] = {}
+    part_of: dict[Node, Partition] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr", "output") or (number := number_of(node)) is None:
+            continue
+        name = str(number)
+        part = part_of[node] = parts.setdefault(name, Partition(name, f"submod_{affix}{name}"))
+        part.nodes.append(node)
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            _note_dependency(source, node, part_of)
+    return part_of
 
 
 def _note_dependency(source: Node, user: Node, part_of: dict[Node, Partition]) -> None:
     there, here = part_of.get(source), part_of.get(user)
     if there is here and there is not None:
         return
-    if here is not None and source.op != "get_attr":
+    if here is not None:
         here.inputs.setdefault(source)
     if there is not None:
         there.outputs.setdefault(source)
@@ -117,23 +122,22 @@ def _sorted(parts: dict[str, Partition]) -> list[Partition]:
 
 
 def _part_module(
-    m: GraphModule,
     root: Module,
     part: Partition,
     qualname_map: dict[str, str] | None,
-    keep_node_names: bool,
-    keep_input_names: bool,
+    keep_names: tuple[bool, bool],
     tuple_return: bool,
 ) -> GraphModule:
-    """The module of a part, with the modules and tensors that it uses under names of its own."""
+    """The module of a part, with the modules that it calls under names of its own.
+
+    `keep_names` says whether its nodes, and its inputs, have the names of those that they are made of.
+    """
+    keep_node_names, keep_input_names = keep_names
     graph, val_map, targets = part.graph, dict[Node, Node](), dict[str, Any]()
     for at, source in enumerate(part.inputs):
         val_map[source] = graph.placeholder(source.name if keep_input_names else f"arg_{at}", source.type)
         val_map[source].meta = dict(source.meta)
     for node in part.nodes:
-        for source in node.all_input_nodes:
-            if source.op == "get_attr" and source not in val_map:
-                val_map[source] = _own_use(graph, source, root, targets, part, qualname_map)
         target = node.target
         if node.op == "call_module":
             target = _own_name(node.target, root, targets, part, qualname_map)
@@ -144,14 +148,6 @@ def _part_module(
     results = tuple([val_map[node] for node in part.outputs])
     graph.output(results if len(results) != 1 or tuple_return else results[0])
     return GraphModule(targets, graph)
-
-
-def _own_use(
-    graph: Graph, source: Node, root: Module, targets: dict[str, Any], part: Partition, names: dict[str, str] | None
-) -> Node:
-    new = graph.get_attr(_own_name(source.target, root, targets, part, names), source.type)
-    new.meta = dict(source.meta)
-    return new
 
 
 def _own_name(target: str, root: Module, targets: dict[str, Any], part: Partition, names: dict[str, str] | None) -> str:
