@@ -25,12 +25,17 @@ def described(module: Any) -> dict[str, Any]:
     nodes = []
     for node in module.graph.nodes:
         target = node.target if isinstance(node.target, str) else node.target.__name__
-        nodes.append(_plain(f"{node.op} {node.name} {target} {node.args} {node.kwargs}"))
-    return {"nodes": nodes, "code": _plain(module.code).split("\n")}
+        nodes.append(plain(f"{node.op} {node.name} {target} {node.args} {node.kwargs}"))
+    return {"nodes": nodes, "code": plain(module.code).split("\n")}
 
 
-def _plain(text: str) -> str:
-    text = text.replace("torch._C._nn.", "torch.nn.functional.").replace("torch.functional.", "torch.")
+def plain(part: Any) -> Any:
+    """Texts, also those in lists, without differences that are none."""
+    if isinstance(part, list):
+        return [plain(x) for x in part]
+    if not isinstance(part, str):
+        return part
+    text = part.replace("torch._C._nn.", "torch.nn.functional.").replace("torch.functional.", "torch.")
     text = text.replace("fx._tracer.", "fx._symbolic_trace.")
     return re.sub(r"('?_stacklevel'?(?: =|:)) \d", r"\1 3", text)
 

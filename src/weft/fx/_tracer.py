@@ -54,8 +54,10 @@ PH = PHBase()
 
 
 @has_side_effect
-def _assert_is_none(value: Any, msg: str) -> None:
-    """Raise `AssertionError` unless the value is None."""
+def _assert_is_none(value: Any, msg: str) -> Any:
+    """Raise `AssertionError` unless the value is None. For a proxy, a node that does so."""
+    if isinstance(value, Proxy):
+        return value.tracer.create_proxy("call_function", _assert_is_none, (value, msg), {})
     if value is not None:
         raise PreconditionError(msg)
 
@@ -315,7 +317,7 @@ class _Interception:
 def _annotation(function: Any, name: str) -> Any:
     """The annotation of a parameter or of the result. Of those of this package, which are texts, only `Tensor`."""
     annotation = getattr(function, "__annotations__", {}).get(name)
-    if isinstance(annotation, str) and function.__module__.startswith("weft."):
+    if isinstance(annotation, str) and str(function.__module__).startswith("weft."):
         return Tensor if annotation == "Tensor" else None
     return annotation
 

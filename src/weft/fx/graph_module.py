@@ -7,6 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 
 from weft.errors import ArgumentError, OutOfRangeError
@@ -14,11 +15,15 @@ from weft.fx._paths import assign_at, attribute_at
 from weft.fx._source import function_from, import_block, imported
 from weft.fx._tracer import PH, Tracer
 from weft.fx.graph import Graph, PythonCode, PyTreeCodeGen
+from weft.nn._conv import Conv1d, Conv2d, Conv3d
+from weft.nn._linear import Linear
 from weft.nn._module import Module
+from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from weft.serialization import save
 from weft.utils._pytree import TreeSpec
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+_MADE_BY_REPR = (Linear, Conv1d, Conv2d, Conv3d, BatchNorm1d, BatchNorm2d, BatchNorm3d)
 _NOT_STATE = ("_graph", "_create_node_hooks", "_erase_node_hooks")
 
 
@@ -121,12 +126,12 @@ class GraphModule(Module):
         """
         del include_stride, include_device, colored
         source = self._graph.python_code("self", verbose=True).src.strip("\n ")
-        body = "\n".join([f"    {line}" if line else "" for line in source.split("\n")])
+        body = indent(source, "    ")
         text = f"class {type(self).__name__}(torch.nn.Module):\n{body}\n"
         for child in self.children():
             if isinstance(child, GraphModule):
                 below = child.print_readable(print_output=False)
-                text += "\n" + "\n".join([f"    {line}" if line else "" for line in below.split("\n")])
+                text += f"\n{indent(below, '    ')}"
         if print_output:
             print(text)
         return text
@@ -209,7 +214,7 @@ class GraphModule(Module):
     def to_folder(self, folder: str | Path, module_name: str = "FxModule") -> None:
         """Write a package in which `module_name` is this module: its code, and its tensors in a file.
 
-        Submodules of `torch.nn` are made by their texts (`repr`) where that is possible, others are saved whole.
+        Linear layers, convolutions and batch normalisation are made by code, other submodules are saved whole.
         """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
@@ -224,19 +229,20 @@ class GraphModule(Module):
                 lines.append(f"self.register_{kind}({name!r}, {value})")
         lines.append('self.load_state_dict(torch.load(Path(__file__).parent / "state_dict.pt"))')
         code = self._graph.python_code("self")
-        init = "\n".join([f"        {line}" for line in lines])
-        forward = "\n".join([f"    {line}" if line else "" for line in code.src.strip("\n ").split("\n")])
-        source = (
-            f"from pathlib import Path\n{import_block(code.globals)}\n\n"
-            f"class {module_name}(torch.nn.Module):\n    def __init__(self):\n{init}\n\n{forward}\n"
-        ).replace("import torch\n", "import weft as torch\n", 1)
-        (path / "module.py").write_text(source.replace("from torch import", "from weft import"), encoding="utf-8")
+        wraps, _, function = code.src.partition("def forward(")
+        forward = indent(f"def forward({function}".rstrip(), "    ")
+        init = indent("\n".join(lines), " " * 8)
+        imports = import_block({**code.globals, "Path": Path})
+        imports = imports.replace("import torch\n", "import weft as torch\n").replace("from torch", "from weft")
+        head = f"class {module_name}(torch.nn.Module):\n    def __init__(self):"
+        source = f"{imports}\n{wraps.strip()}\n\n{head}\n{init}\n\n{forward}\n"
+        (path / "module.py").write_text(source, encoding="utf-8")
         (path / "__init__.py").write_text("from .module import *\n", encoding="utf-8")
 
 
 def _construction(child: Module, name: str, folder: Path) -> str:
     """Code that makes a child: by its class and what `repr` says of it, or from a file."""
-    if type(child).__module__.startswith("weft.nn.") and not child._modules and type(child).__repr__ is Module.__repr__:
+    if type(child) in _MADE_BY_REPR and not isinstance(getattr(child, "padding", None), str):
         return f"torch.nn.{child!r}"
     file = f"{name}.pt"
     save(child, folder / file)
