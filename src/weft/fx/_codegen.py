@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import enum
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -179,12 +180,15 @@ class _Writer:
         if not trace:
             return ["# No stacktrace found for following nodes"]
         *_, position, source = ["", *trace.splitlines()]
-        return [f"# {position.strip()}, code: {source.strip()}" if source else f"# {position.strip()}"]
+        position = re.sub(r'File "(.*)", line (\d+), in', r"File: \1:\2 in", position.strip())
+        return [f"# {position}, code: {source.strip()}"]
 
     # --- statements -------------------------------------------------------------------------------------------
 
     def _statement(self, node: Node) -> str:
         annotation = "" if node.type is None else f" : {_names.type_text(node.type, self.named)}"
+        if not annotation and self.verbose and (shape := _shape_text(node)):
+            annotation = f' : "{shape}"'
         own = f"{self.variables.get(node)}{annotation}"
         match node.op:
             case "placeholder":
@@ -204,8 +208,6 @@ class _Writer:
 
     def _placeholder(self, node: Node, annotation: str) -> str:
         default = f" = {self.text(node.args[0])}" if node.args else ""
-        if not annotation and self.verbose and (shape := _shape_text(node)):
-            annotation = f' : "{shape}"'
         self.inputs.append(f"{node.target}{annotation}{default}")
         name = node.target.replace("*", "")
         return f"{self.variables[node]} = {name}" if name != self.variables[node] else ""

@@ -81,7 +81,8 @@ class Tracer(TracerBase):
     A subclass may override `is_leaf_module` (which modules are single nodes), `call_module`, `create_arg`,
     `create_node`, `proxy`, `to_bool`, `iter` and `keys`. The functions of `autowrap_modules`, and
     `autowrap_functions`, are single nodes as if by `wrap`. With `param_shapes_constant` the program may depend on
-    shapes of parameters.
+    shapes of parameters. After `trace`, `node_name_to_scope` says for each node in which module it was made: its path
+    and its class.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Tracer(TracerBase):
         self.submodule_paths: dict[Module, str] | None = None
         self.root: Module = Module()
         self.module_stack: OrderedDict[str, tuple[str, type]] = OrderedDict()
+        self.node_name_to_scope: dict[str, tuple[str, type | None]] = {}
         self.tensor_attrs: dict[Any, str] = {}
         self._patches = Patches(autowrap_modules, autowrap_functions)
         self._attributes: dict[int, str] = {}
@@ -145,6 +147,7 @@ class Tracer(TracerBase):
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         """Add a node to the graph; it notes in which modules the program is (`meta["nn_module_stack"]`)."""
         node = super().create_node(*args, **kwargs)
+        self.node_name_to_scope[node.name] = next(reversed(self.module_stack.values()), ("", None))
         if self.module_stack:
             node.meta["nn_module_stack"] = copy.copy(self.module_stack)
         return node
@@ -205,7 +208,7 @@ class Tracer(TracerBase):
         self.tensor_attrs = _tensor_attributes(self.root, "")
         members = (*self.root.named_modules(), *self.root.named_buffers(), *self.root.named_parameters())
         self._attributes = {id(member): path for path, member in members}
-        self._proxies = {}
+        self._proxies, self.node_name_to_scope = {}, {}
         token = _TRACING.set(True)
         try:
             with self._patches.applied(), _hooks.intercepting(_Interception(self)):

@@ -15,7 +15,7 @@ from weft.fx._codegen import PythonCode as PythonCode
 from weft.fx._codegen import PyTreeCodeGen as PyTreeCodeGen
 from weft.fx._codegen import PyTreeInfo as PyTreeInfo
 from weft.fx._paths import attribute_at, has_attribute_at
-from weft.fx.node import Argument, Node, Target, argument_text, map_arg
+from weft.fx.node import Argument, Node, Target, map_arg
 
 _PyTreeCodeGen = PyTreeCodeGen
 _PyTreeInfo = PyTreeInfo
@@ -364,7 +364,7 @@ class Graph:
         """Print a table of the nodes."""
         head = ("opcode", "name", "target", "args", "kwargs")
         rows = [
-            (node.op, node.name, str(node.target), argument_text(node.args), argument_text(node.kwargs))
+            (node.op, node.name, _names.target_text(node.target), str(node.args), str(node.kwargs))
             for node in self.nodes
         ]
         widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
