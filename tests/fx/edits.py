@@ -234,7 +234,7 @@ def patterns_are_replaced(torch):
         def forward(self, x):
             return torch.relu(self.lin(x))
 
-    relu, tanh = lambda x: torch.relu(x), lambda x: torch.tanh(x)  # noqa: E731
+    relu, tanh = lambda x: torch.relu(x), lambda x: torch.tanh(x)
     two = (lambda x, y: x + y * 2 + (x * 3), lambda a: a * 2, lambda a: a + a)
     return [
         _replaced(torch, lambda x: torch.relu(torch.relu(x) + 1) + torch.sigmoid(x), relu, tanh, ones),
@@ -244,14 +244,26 @@ def patterns_are_replaced(torch):
         _replaced(torch, lambda x: (x.relu() + 1) * x.relu(), lambda x: x.relu() + 1, lambda x: x.sigmoid(), ones),
         _replaced(torch, lambda x: x.chunk(2)[0] + 1, lambda x: x.chunk(2)[0], lambda x: x[:1], ones),
         _replaced(torch, lambda x: x * 2, lambda x: x * 2, lambda x: x, ones),
-        _replaced(torch, lambda x: torch.relu(torch.relu(torch.relu(x))), lambda x: torch.relu(torch.relu(x)), tanh, ones),
+        _replaced(
+            torch, lambda x: torch.relu(torch.relu(torch.relu(x))), lambda x: torch.relu(torch.relu(x)), tanh, ones
+        ),
         _replaced(torch, lambda x: torch.relu(x) + 1, relu, tanh, ones, match_filters=[lambda m, g, p: False]),
         _replaced(
-            torch, lambda x, y: torch.add(x, y, alpha=2), lambda x, y: torch.add(x, y, alpha=2), lambda x, y: x + y, ones, ones
+            torch,
+            lambda x, y: torch.add(x, y, alpha=2),
+            lambda x, y: torch.add(x, y, alpha=2),
+            lambda x, y: x + y,
+            ones,
+            ones,
         ),
         _replaced(torch, lambda x: functional.relu(x) + 1, lambda x: functional.relu(x), tanh, ones),
         _replaced(
-            torch, lambda x, y: torch.cat([x, y]).sum(), lambda x, y: torch.cat([x, y]), lambda x, y: torch.cat([y, x]), ones, ones
+            torch,
+            lambda x, y: torch.cat([x, y]).sum(),
+            lambda x, y: torch.cat([x, y]),
+            lambda x, y: torch.cat([y, x]),
+            ones,
+            ones,
         ),
         _replaced(torch, lambda x: torch.relu(x) + 1, relu, torch.fx.symbolic_trace(Scaled()), ones),
         _replaced(torch, Linear(), Linear(), lambda x: x.sigmoid(), ones),
@@ -281,7 +293,12 @@ def graphs_are_split(torch):
     stage = {"conv": 0, "bn": 0, "act": 1, "flatten": 1, "drop": 2, "lin": 2, "mul": 2}
     names: dict[str, str] = {}
     parts = split(torch.fx.symbolic_trace(model), model, lambda node: stage[node.name], names)
-    report = [parts.code, *[child.code for child in parts.children()], sorted(names.items()), total(parts(image(torch)))]
+    report = [
+        parts.code,
+        *[child.code for child in parts.children()],
+        sorted(names.items()),
+        total(parts(image(torch))),
+    ]
 
     def program(x, y):
         a = x + y
@@ -317,7 +334,7 @@ def modules_are_copied_and_saved(torch):
 def unused_nodes_go(torch):
     def program(x):
         y = x + 1
-        y * 2  # noqa: B018
+        y * 2
         x.relu()
         return x
 
@@ -330,7 +347,10 @@ def unused_nodes_go(torch):
 @edit
 def submodules_come_and_go(torch):
     module = torch.fx.symbolic_trace(net(torch))
-    report: list[Any] = [module.add_submodule("extra.thing", torch.nn.ReLU()), module.add_submodule("w.x", torch.nn.ReLU())]
+    report: list[Any] = [
+        module.add_submodule("extra.thing", torch.nn.ReLU()),
+        module.add_submodule("w.x", torch.nn.ReLU()),
+    ]
     report.append([name for name, _ in module.named_modules()])
     report += [module.delete_submodule("extra.thing"), module.delete_submodule("extra.other")]
     module.delete_all_unused_submodules()
@@ -372,7 +392,7 @@ def tracers_decide(torch):
         str(usual),
         stacks,
         [[node.op, node.name] for node in inside.nodes],
-        str(Constants().trace(lambda x: [y for y in (x if x > 0 else -x)])),
+        str(Constants().trace(lambda x: [y for y in (x if x > 0 else -x)])),  # noqa: C416
     ]
 
 
@@ -392,4 +412,11 @@ def arguments_are_mapped(torch):
     nodes = list(torch.fx.symbolic_trace(net(torch)).graph.nodes)
     mapped = node_module.map_arg([1, {"a": (nodes[0],)}, slice(nodes[1], None)], lambda node: node.name)
     doubled = node_module.map_aggregate((1, [2, slice(1, 2)], {"a": 3}), lambda x: x * 2 if isinstance(x, int) else x)
-    return [str(mapped), str(doubled), nodes[1] < nodes[2], nodes[1].next.name, nodes[1].prev.name, nodes[3].format_node()]
+    return [
+        str(mapped),
+        str(doubled),
+        nodes[1] < nodes[2],
+        nodes[1].next.name,
+        nodes[1].prev.name,
+        nodes[3].format_node(),
+    ]

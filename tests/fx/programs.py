@@ -170,7 +170,9 @@ def containers(torch: Any) -> Any:
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Tanh(), nn.ModuleList([nn.Linear(4, 4)])[0])])
+            self.layers = nn.ModuleList(
+                [nn.Linear(4, 4), nn.Sequential(nn.Tanh(), nn.ModuleList([nn.Linear(4, 4)])[0])]
+            )
             self.scales = nn.ParameterList([torch.ones(4), torch.ones(4)])
             self.heads = nn.ModuleDict({"a": nn.Linear(4, 2), "b": nn.Sequential(nn.Linear(4, 3), nn.Sigmoid())})
 
@@ -201,7 +203,7 @@ def indices(torch: Any) -> Any:
 def operators(torch: Any) -> Any:
     def operators(x):
         y = 2 * x + x / 3 - 1
-        y = -y ** 2 + 2 ** x
+        y = -(y**2) + 2**x
         y = (y @ x) // 2 % 3
         y += x
         y *= 2
@@ -356,7 +358,14 @@ def creation(torch: Any) -> Any:
 @program(array(2, 2))
 def outputs(torch: Any) -> Any:
     def outputs(x):
-        return {"a": [x, (x + 1, None)], "b": slice(x.shape[0], None), "c": 1.5, "d": "text", "e": True, "f": torch.float32}
+        return {
+            "a": [x, (x + 1, None)],
+            "b": slice(x.shape[0], None),
+            "c": 1.5,
+            "d": "text",
+            "e": True,
+            "f": torch.float32,
+        }
 
     return outputs
 
@@ -454,7 +463,7 @@ def operator_functions(torch: Any) -> Any:
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "branch": lambda torch: lambda x: x if x.sum() > 0 else -x,
     "and": lambda torch: lambda x, y: x and y,
-    "loop": lambda torch: lambda x: [row for row in x],
+    "loop": lambda torch: lambda x: [row for row in x],  # noqa: C416
     "star": lambda torch: lambda x: torch.cat([*x]),
     "double star": lambda torch: lambda x: dict(**x),
     "length": lambda torch: lambda x: len(x),

@@ -26,7 +26,9 @@ def test_a_program_has_the_recorded_graph(program):
     original, module = traced(weft, program)
     assert described(module) == RECORDED["programs"][program.name]
     module.graph.lint()
-    assert str(numbers(module(*tensors(weft, program.inputs)))) == str(numbers(original(*tensors(weft, program.inputs))))
+    assert str(numbers(module(*tensors(weft, program.inputs)))) == str(
+        numbers(original(*tensors(weft, program.inputs)))
+    )
     assert str(numbers(fx.Interpreter(module).run(*tensors(weft, program.inputs)))) == str(
         numbers(original(*tensors(weft, program.inputs)))
     )

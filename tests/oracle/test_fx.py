@@ -28,7 +28,9 @@ def test_the_same_numbers(program):
     (_, theirs), (_, ours) = traced(torch, program), traced(weft, program)
     ours.load_state_dict({name: weft.from_numpy(x.numpy().copy()) for name, x in theirs.state_dict().items()})
     expected = flat(numbers(theirs(*tensors(torch, program.inputs))))
-    assert flat(numbers(ours(*tensors(weft, program.inputs)))) == pytest.approx(expected, rel=1e-5, abs=1e-5, nan_ok=True)
+    assert flat(numbers(ours(*tensors(weft, program.inputs)))) == pytest.approx(
+        expected, rel=1e-5, abs=1e-5, nan_ok=True
+    )
 
 
 def flat(result: Any) -> list[Any]:
@@ -43,7 +45,7 @@ def flat(result: Any) -> list[Any]:
 def test_the_same_is_refused(name):
     kinds = []
     for framework in (torch, weft):
-        with pytest.raises(Exception, match=".") as error:
+        with pytest.raises(Exception, match=r".") as error:
             framework.fx.symbolic_trace(REFUSED[name](framework))
         kinds.append(next(kind for kind in type(error.value).__mro__ if kind.__module__ == "builtins"))
         text = str(error.value)

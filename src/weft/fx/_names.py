@@ -23,7 +23,7 @@ RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", 
 
 
 class Namespace:
-    """Names that are in use, each once. `create_name` finds another one with a number at its end."""
+    """Names that have been given, each once. `create_name` finds another one with a number at its end."""
 
     def __init__(self) -> None:
         self._by_object: dict[int, str] = {}
@@ -40,7 +40,6 @@ class Namespace:
         base, number = candidate, 0
         if match := re.fullmatch(r"(.*)_(\d+)", candidate):
             base, number = match[1], int(match[2])
-            candidate = f"{base}_{number}"
         number = number or self._last_number[base]
         while candidate in self._used or _is_taken(candidate, obj):
             number += 1
@@ -50,15 +49,6 @@ class Namespace:
         if obj is not None:
             self._by_object[id(obj)] = candidate
         return candidate
-
-    def associate_name_with_obj(self, name: str, obj: Any) -> None:
-        """Note that a name belongs to an object."""
-        self._by_object[id(obj)] = name
-
-    def release(self, name: str, obj: Any) -> None:
-        """Let a name be used again."""
-        self._used.discard(name)
-        self._by_object.pop(id(obj), None)
 
 
 def _is_taken(name: str, obj: Any) -> bool:

@@ -120,7 +120,6 @@ class Graph:
         own = self._graph_namespace.create_name(name or self._target_to_str(target))
         args, kwargs = () if args is None else args, {} if kwargs is None else kwargs
         node = Node(self, own, op, target, args, kwargs, type_expr)
-        self._graph_namespace.associate_name_with_obj(own, node)
         self._insert_before.prepend(node)
         self._len += 1
         if self._owning_module is not None:
@@ -260,7 +259,6 @@ class Graph:
         before, after = to_erase._prev, to_erase._next
         before._next, after._prev = after, before  # its own links stay, for those who iterate and stand at it
         to_erase._erased = True
-        self._graph_namespace.release(to_erase.name, to_erase)
         self._len -= 1
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:

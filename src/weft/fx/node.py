@@ -175,7 +175,7 @@ class Node:
         *,
         propagate_meta: bool = False,
     ) -> list[Node]:
-        """Let all nodes that use this one use another; returns those that did.
+        """Let all nodes that use this one use another; returns these nodes.
 
         Users for which `delete_user_cb` is False stay. With `propagate_meta` the other node, whose `meta` must be
         empty, gets that of this one.
@@ -186,11 +186,10 @@ class Node:
                     f"replace_all_uses_with(propagate_meta=True): '{replace_with}' must have an empty meta"
                 )
             replace_with.meta.update(self.meta)
-        users = list(self.users)
-        changed = users if delete_user_cb is None else [user for user in users if delete_user_cb(user)]
+        changed = [user for user in self.users if delete_user_cb is None or delete_user_cb(user)]
         for user in changed:
             user.replace_input_with(self, replace_with)
-        return users
+        return changed
 
     def normalized_arguments(
         self,
@@ -269,9 +268,7 @@ class Node:
     def _rename(self, candidate: str) -> None:
         """Take another name, or one like it."""
         if candidate != self.name:
-            namespace = self.graph._graph_namespace
-            namespace.release(self.name, self)
-            self.name = namespace.create_name(candidate, self)
+            self.name = self.graph._graph_namespace.create_name(candidate)
 
     def is_impure(self, impure_random: bool = True) -> bool:
         """Whether the node does more than compute its result, so that it is kept although nobody uses that.
