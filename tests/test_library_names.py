@@ -23,25 +23,10 @@ from weft.utils.flop_counter import FlopCounterMode
 from weft.xla._internal import tpu
 
 
-def test_fx_wraps_functions_and_refuses_to_trace():
-    assert fx.wrap(len) is len
-    assert fx.wrap("len") == "len"
-    with pytest.raises(RuntimeError, match="Must be either a callable or string name, got int"):
-        fx.wrap(3)
+def test_what_is_no_traced_program():
     model = nn.Linear(2, 1)
     assert not isinstance(model, fx.GraphModule)
     assert not isinstance(weft.ones(1), fx.Proxy)
-    for use in (fx.symbolic_trace, lambda model: fx.GraphModule(model, None), lambda _: fx.Tracer()):
-        with pytest.raises(NotImplementedError, match=r"fx\.\w+: Weft does not rewrite programs .* torch\.export"):
-            use(model)
-
-    class MyTracer(fx.Tracer):
-        pass
-
-    with pytest.raises(NotImplementedError, match=r"fx\.Tracer: "):
-        MyTracer()
-    graph = weft.export.export(model, (weft.ones(1, 2),)).graph
-    assert all(isinstance(node, fx.Node) for node in graph.nodes)
 
 
 def test_quantization_and_onnx_are_refused_on_use():

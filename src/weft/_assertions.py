@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import bool_
+from weft._tensor.overriding import overridable
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ConversionError
 
@@ -57,6 +58,7 @@ def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> No
         raise RuntimeError(_text(message))
 
 
+@overridable
 def _assert(condition: Any, message: str) -> None:
     """`AssertionError` with the message unless the condition is true, as the statement `assert` raises it."""
     if not condition:

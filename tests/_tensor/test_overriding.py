@@ -126,6 +126,14 @@ def test_a_wrapper_of_the_notes():
 # --- objects of any class -------------------------------------------------------------------------------------------
 
 
+KEYWORDS = {
+    "torch.sum": {"dim": 1},
+    "torch.nn.functional.layer_norm": {"weight": None, "bias": None, "eps": 1e-5},
+    "torch.nn.functional.relu": {"inplace": False},
+}
+"""Arguments by keyword: those that are written so, and, in `nn.functional`, all that have defaults."""
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
@@ -157,7 +165,7 @@ def test_an_object_is_asked_for_every_function(call, name):
     assert resolve_name(func) == name
     assert types == (Recorder,)
     assert any(x is a for x in (*args, *(args[0] if isinstance(args[0], list | tuple) else ())))
-    assert kwargs == ({"dim": 1} if name == "torch.sum" else {})
+    assert kwargs == KEYWORDS.get(name, {})
 
 
 def test_an_assignment_to_elements_asks():

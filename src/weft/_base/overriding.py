@@ -107,10 +107,11 @@ def _arguments(frame: FrameType) -> Iterator[Any]:
     """The arguments that a frame was called with, and the entries of lists and tuples among them."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
-    for name in code.co_varnames[:count]:
+    has_rest = bool(code.co_flags & CO_VARARGS)
+    for at, name in enumerate(code.co_varnames[: count + has_rest + bool(code.co_flags & CO_VARKEYWORDS)]):
         x: Any = frame.f_locals.get(name)
-        parts: list[Any] = [*x.values()] if isinstance(x, dict) else [x]
+        is_rest = has_rest and at == count and isinstance(x, tuple)  # a wrapper may use the name for something else
+        parts: list[Any] = [*x] if is_rest else [*x.values()] if isinstance(x, dict) else [x]
         for part in parts:
             yield part
             if isinstance(part, list | tuple):

@@ -175,6 +175,7 @@ def ints(x: Any, name: str, op: str) -> tuple[int, ...]:
 
 
 def _part(x: Any, at: int, name: str, op: str) -> int:
+    require_not_overridden(x)
     try:
         return integer(x, name, op)
     except ArgumentError:

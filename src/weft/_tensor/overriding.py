@@ -8,6 +8,7 @@ from functools import cache, wraps
 from types import FrameType, FunctionType
 from typing import Any
 
+from weft._base.call_site import written_arguments
 from weft._base.overriding import (
     CO_VARARGS,
     CO_VARKEYWORDS,
@@ -104,7 +105,11 @@ def dispatched(signal: Overridden) -> Any:
 
 
 def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a handler's call: by position what has no default and what may override, all else by keyword."""
+    """The arguments of a handler's call, by position and by keyword as PyTorch's function would pass them on.
+
+    Its compiled functions do so as the call is written, those of `nn.functional` by keyword what has a default, also
+    where it is not given.
+    """
     code, values = frame.f_code, frame.f_locals
     function: Any = handler.function
     names = code.co_varnames
@@ -112,13 +117,18 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     rest = count + only_keywords
     has_rest = bool(code.co_flags & CO_VARARGS)
     defaults = dict(zip(reversed(names[:count]), reversed(function.__defaults__ or ()), strict=False))
+    in_full = _is_passed_in_full(handler.public)
+    written = None if in_full or has_rest else written_arguments(frame.f_back)
+    positional, keywords = (0, ()) if written is None else written
+    first = count if has_rest else max(positional, code.co_posonlyargcount)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for at, name in enumerate(names[:count]):
         value = values[name]
-        if name not in defaults or at < code.co_posonlyargcount or has_rest or (len(args) == at and _has_tensor(value)):
+        is_operand = written is None and not in_full and len(args) == at and _has_tensor(value)
+        if at < first or name not in defaults or is_operand:
             args.append(value)
-        elif value is not defaults[name]:
+        elif value is not defaults[name] or name in keywords or (in_full and name not in _OWN_NAMES):
             kwargs[name] = value
     own = function.__kwdefaults__ or {}
     for name in names[count:rest]:
@@ -129,6 +139,21 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     if code.co_flags & CO_VARKEYWORDS:
         kwargs |= values[names[rest + has_rest]]
     return tuple(args), kwargs
+
+
+_OWN_NAMES = ("out", "axis")
+"""Parameters that PyTorch's functions do not have, or take for another one."""
+_COMPILED = frozenset({
+    "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d",
+    "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity", "gelu",
+    "hardshrink", "linear", "logsigmoid", "native_channel_shuffle", "one_hot", "pairwise_distance", "pdist",
+    "pixel_shuffle", "pixel_unshuffle", "prelu", "scaled_dot_product_attention", "softplus", "softshrink",
+})  # fmt: skip
+"""The functions of `nn.functional` that are compiled ones in PyTorch."""
+
+
+def _is_passed_in_full(public: Any) -> bool:
+    return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
 def _has_tensor(x: Any) -> bool:

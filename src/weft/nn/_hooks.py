@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 from weft._base.handles import Handle
@@ -173,7 +175,50 @@ def _on_calls(module: object, kind: str) -> list[Hook]:
     return hooks + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 
+class Interceptor(Protocol):
+    """Takes over what a program does with modules, as a tracer of programs does."""
+
+    def module_called(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call of a module returns."""
+        ...
+
+    def attribute_read(self, module: Any, name: str, value: Any) -> Any:
+        """What a program gets as a parameter, buffer or child of a module."""
+        ...
+
+
+_INTERCEPTOR: ContextVar[Interceptor | None] = ContextVar("weft_module_interceptor", default=None)
+
+
+@contextmanager
+def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
+    """A block in which an object takes over the calls of modules in this thread, and what is read from them."""
+    token = _INTERCEPTOR.set(interceptor)
+    try:
+        if interceptor is None:
+            yield
+        else:
+            with Handle(GLOBAL_HOOKS, GlobalHook("interceptor", Hook(interceptor.module_called))):
+                yield
+    finally:
+        _INTERCEPTOR.reset(token)
+
+
+def read(module: object, name: str, value: Any) -> Any:
+    """What a program gets that reads a parameter, buffer or child of a module, while there are global hooks."""
+    interceptor = _INTERCEPTOR.get()
+    return value if interceptor is None else interceptor.attribute_read(module, name, value)
+
+
 def call(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module, or the interceptor in its stead."""
+    interceptor = _INTERCEPTOR.get()
+    if interceptor is not None:
+        return interceptor.module_called(module, args, kwargs)
+    return call_with_hooks(module, args, kwargs)
+
+
+def call_with_hooks(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module.forward` and its hooks. After an error, the forward hooks with `always_call` still run."""
     waiting: list[Hook] | None = None
     result = None

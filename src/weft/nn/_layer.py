@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
+from weft._base.overriding import acts_for_user
 from weft.nn._module import Module
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -73,6 +74,7 @@ def _methods(
     methods: dict[str, Any] = {method: scope[method] for method in ("__init__", "forward")}
     for method, compiled in methods.items():
         compiled.__qualname__ = f"{name}.{method}"
+    acts_for_user(methods["forward"])
     return methods
 
 

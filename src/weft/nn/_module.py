@@ -182,7 +182,7 @@ class Module(Lookup):
         for kind in ("_parameters", "_buffers", "_modules"):
             table = own.get(kind)
             if table is not None and name in table:
-                return table[name]
+                return _hooks.read(self, name, table[name]) if GLOBAL_HOOKS else table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:

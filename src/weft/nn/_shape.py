@@ -14,7 +14,7 @@ from weft.ops._neural import ntuple
 def _flatten(input: Tensor, start_dim: Any, end_dim: Any, out_dim: str | None) -> Tensor:
     if isinstance(start_dim, (list, tuple)):
         return input.flatten(dims=start_dim, out_dim=out_dim)
-    return input.flatten(start_dim, end_dim, out_dim)
+    return input.flatten(start_dim, end_dim, *([] if out_dim is None else [out_dim]))
 
 
 Flatten = layer(

@@ -1,0 +1,122 @@
+"""Functions that are not looked into: while a program is traced, its modules have stand-ins under their names."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
+
+from weft.errors import OutOfRangeError, UnsupportedCallError
+from weft.fx.proxy import Proxy
+from weft.utils._pytree import tree_leaves
+
+F = TypeVar("F", str, Callable[..., Any])
+
+_WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}
+"""The globals of modules in which a name is wrapped, by their id and the name."""
+
+
+def wrap(fn_or_name: F) -> F:
+    """Let a function that the module calls be one node in graphs, instead of what it does with proxies.
+
+    Takes the function or its name, as `wrap("len")`, at the top level of the module that calls it; also as a
+    decorator. Returns its argument.
+    """
+    function: Any = fn_or_name
+    if not isinstance(function, str) and not callable(function):
+        raise OutOfRangeError(
+            "Unsupported type for global function! Must be either a callable or string name, got "
+            f"{type(function).__name__}"
+        )
+    frame = sys._getframe(1)
+    if frame.f_code.co_name != "<module>":
+        raise UnsupportedCallError(
+            "wrap must be called at the top level of a module: it is this module's name of the function that changes"
+        )
+    name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
+    _WRAPPED[id(frame.f_globals), name] = frame.f_globals
+    return fn_or_name
+
+
+def forget_with(function: FunctionType) -> None:
+    """Forget what is wrapped among the globals of a function, once there is no such function any more."""
+    keys = [key for key in list(_WRAPPED) if key[0] == id(function.__globals__)]
+    if keys:
+        weakref.finalize(function, lambda: [_WRAPPED.pop(key, None) for key in keys])
+
+
+def first_proxy(*trees: Any) -> Proxy | None:
+    """A proxy among arguments, if there is one."""
+    return next((leaf for leaf in tree_leaves(trees) if isinstance(leaf, Proxy)), None)
+
+
+def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is noted in the graph if it is called with a proxy."""
+
+    @functools.wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        proxy = first_proxy(args, kwargs)
+        if proxy is None:
+            return function(*args, **kwargs)
+        result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
+        result.node.meta["is_wrapped"] = True
+        return result
+
+    return noted
+
+
+class Patches:
+    """Stand-ins under names of modules, and what these names stood for before."""
+
+    def __init__(self, modules: Iterable[ModuleType], functions: Iterable[Callable[..., Any]]) -> None:
+        self._modules = tuple(modules)
+        of_modules = [value for module in self._modules for name, value in vars(module).items() if _is_public(name)]
+        self._automatic = {id(value) for value in (*of_modules, *functions) if callable(value)}
+        self._searched: set[int] = set()
+        self._previous: list[tuple[dict[str, Any], str, Any]] = []
+
+    def search(self, names: dict[str, Any]) -> None:
+        """Replace the functions that are always wrapped, such as those of `math`, among the globals of a function."""
+        if id(names) in self._searched:
+            return
+        self._searched.add(id(names))
+        for name, value in list(names.items()):
+            if _is_public(name) and id(value) in self._automatic:
+                self._replace(names, name, value)
+
+    def _replace(self, names: dict[str, Any], name: str, function: Any) -> None:
+        self._previous.append((names, name, names.get(name, _ABSENT)))
+        names[name] = _stand_in(function)
+
+    def _revert(self) -> None:
+        for names, name, previous in reversed(self._previous):
+            if previous is _ABSENT:
+                names.pop(name, None)
+            else:
+                names[name] = previous
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """A block in which everything that is wrapped has a stand-in."""
+        try:
+            for (_, name), names in list(_WRAPPED.items()):
+                function = names.get(name, getattr(builtins, name, None))
+                if callable(function):
+                    self._replace(names, name, function)
+            for module in self._modules:
+                self.search(vars(module))
+            yield
+        finally:
+            self._revert()
+
+
+_ABSENT: Any = object()
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")

@@ -1,0 +1,1 @@
+"""Rewritings of models that are made of the parts of `fx`."""

@@ -1,0 +1,1 @@
+"""Passes over graphs: shapes of results, and splitting into parts."""

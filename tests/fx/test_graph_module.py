@@ -1,0 +1,196 @@
+"""Modules that run graphs: their code, what they hold, copies and files, and their place among other modules."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import gc
+import importlib
+import linecache
+import pickle
+import sys
+import traceback
+from typing import NamedTuple
+
+import pytest
+
+import weft
+from weft import fx, nn
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+        self.scale = nn.Parameter(weft.ones(4))
+        self.register_buffer("offset", weft.arange(4.0))
+
+    def forward(self, x):
+        return weft.relu(self.layers(x)) * self.scale + self.offset
+
+
+@pytest.fixture
+def x():
+    return weft.linspace(-1, 1, 6).view(2, 3)
+
+
+def test_what_a_graph_needs_is_shared(x):
+    model = Model().eval()
+    model.unused = nn.Linear(9, 9)
+    module = fx.symbolic_trace(model)
+    assert module.get_submodule("layers.0") is model.layers[0]
+    assert module.scale is model.scale
+    assert not module.training
+    assert sorted(module.state_dict()) == sorted(name for name in model.state_dict() if "unused" not in name)
+    assert weft.equal(module(x), model(x))
+    with pytest.raises(AttributeError, match=r"^'Module' object has no attribute 'layers'$"):
+        fx.GraphModule(nn.Module(), module.graph)
+    with pytest.raises(
+        RuntimeError, match=r"^Node layers_0 referenced target layers\.0 but that target was not provided in"
+    ):
+        fx.GraphModule({"scale": model.scale}, module.graph)
+    with pytest.raises(RuntimeError, match=r"^Unsupported type 3 passed for root"):
+        fx.GraphModule(3, module.graph)
+    with pytest.raises(TypeError, match=r"GraphModule\.graph must be a Graph, got <class 'int'>"):
+        module.graph = 3
+
+
+def test_it_trains_compiles_and_is_exported(x):
+    module = fx.symbolic_trace(Model().eval())
+    assert weft.allclose(weft.compile(module)(x), module(x))
+    assert weft.allclose(weft.export.export(module, (x,)).module()(x), module(x))
+    assert weft.vmap(module)(x[:, None]).shape == (2, 1, 4)
+    module(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_code_runs_where_torch_is_this_package(x):
+    module = fx.symbolic_trace(Model().eval())
+    scope = {"torch": weft}
+    exec(module.code, scope)
+    assert weft.equal(scope["forward"](module, x), module(x))
+
+
+def test_a_traceback_shows_the_generated_line():
+    module = fx.symbolic_trace(Model().eval())
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as error:
+        module(weft.ones(2, 2))
+    lines = "".join(traceback.format_exception(error.value))
+    assert 'layers_0 = getattr(self.layers, "0")(x);  x = None' in lines
+
+
+def test_code_goes_with_its_module():
+    def generated():
+        gc.collect()
+        return {name for name in linecache.cache if name.startswith("<eval_with_key>")}
+
+    before = generated()
+    module = fx.symbolic_trace(lambda x: x + 1)
+    assert len(generated() - before) == 1
+    del module
+    assert not generated() - before
+
+
+def test_named_tuples_and_enumerations_are_in_code():
+    module = fx.symbolic_trace(lambda x: (Pair(x, 1), Color.RED, weft.device("cpu"), weft.float32))
+    result = module(2)
+    assert result == (Pair(2, 1), Color.RED, weft.device("cpu"), weft.float32)
+    assert pickle.loads(pickle.dumps(module))(2) == result
+
+
+def test_what_no_import_finds_is_not_saved():
+    graph = fx.Graph()
+    graph.output(graph.call_function(lambda: 3))
+    module = fx.GraphModule(nn.Module(), graph)
+    assert module() == 3
+    with pytest.raises(pickle.PicklingError, match=r"no import finds it: .*Define it at the top level of a module"):
+        pickle.dumps(module)
+
+
+def test_attributes_are_copied():
+    module = fx.symbolic_trace(Model())
+    module.note, module.meta["key"] = [1], [2]
+    handle = module.register_forward_hook(lambda module, args, output: output + 1)
+    deep, shallow = copy.deepcopy(module), copy.copy(module)
+    assert (deep.note, deep.note is module.note, shallow.note is module.note) == ([1], False, True)
+    assert (deep.meta, len(deep._forward_hooks)) == ({"key": [2]}, 1)
+    del shallow.scale
+    assert module.scale is not None
+    handle.remove()
+    deep.graph.output_node().args = (next(iter(deep.graph.nodes)),)
+    deep.recompile()
+    assert "return x" in deep.code
+    assert "return x" not in module.code
+    assert type(deep).__name__ == "Model"
+    assert type(deep) is not type(module)
+
+
+def test_a_graph_of_two_modules_has_no_owner():
+    module = fx.symbolic_trace(Model())
+    assert module.graph.owning_module is module
+    fx.GraphModule(module, module.graph)
+    assert module.graph.owning_module is None
+
+
+class Reader(fx.Tracer):
+    record_stack_traces = True
+
+    def is_leaf_module(self, m, module_qualified_name):
+        return isinstance(m, fx.GraphModule)
+
+
+def test_readable_code(capsys):
+    inner = fx.symbolic_trace(lambda x: x + 1)
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            y = self.inner(x)
+            return weft.relu(y)
+
+    outer = Outer()
+    module = fx.GraphModule(outer, Reader().trace(outer), "Outer")
+    importlib.import_module("weft.fx.passes.shape_prop").ShapeProp(module).propagate(weft.ones(2, 3))
+    text = module.print_readable()
+    assert capsys.readouterr().out == text + "\n"
+    lines = text.splitlines()
+    assert lines[:2] == ["class Outer(torch.nn.Module):", '    def forward(self, x : "float32[2, 3]"):']
+    assert lines[2].startswith(f"        # File: {__file__}:")
+    assert lines[2].endswith(" in forward, code: y = self.inner(x)")
+    assert lines[3] == '        inner : "float32[2, 3]" = self.inner(x);  x = None'
+    assert "    class <lambda>(torch.nn.Module):" in lines
+    assert str(module).startswith("Outer(\n  (inner): <lambda>()\n)\n\n\n\ndef forward(self, x):\n")
+
+
+def test_a_folder_is_a_package(tmp_path, x, monkeypatch):
+    module = fx.symbolic_trace(Model().eval())
+    with pytest.warns(UserWarning, match=r"the submodule layers is saved whole, in layers\.pt"):
+        module.to_folder(tmp_path / "saved_model", "Saved")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        loaded = importlib.import_module("saved_model").Saved().eval()
+    finally:
+        for name in ("saved_model", "saved_model.module"):
+            sys.modules.pop(name, None)
+    assert weft.equal(loaded(x), module(x))
+
+
+def test_hooks_on_nodes():
+    module = fx.symbolic_trace(Model())
+    log = []
+    module._create_node_hooks.append(lambda node: log.append(("made", node.name)))
+    module._erase_node_hooks.append(lambda node: log.append(("erased", node.name)))
+    module.graph.erase_node(module.graph.call_method("abs", (next(iter(module.graph.nodes)),)))
+    assert log == [("made", "abs_1"), ("erased", "abs_1")]

@@ -1,0 +1,243 @@
+"""Tracing: what is wrapped, what threads see, arguments, proxies."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import threading
+
+import pytest
+
+import weft
+from weft import fx, nn
+from weft.fx._wrapping import _WRAPPED
+from weft.fx.proxy import GraphAppendingTracer
+
+
+@fx.wrap
+def rounded(x):
+    return x if x > 2 else 2
+
+
+fx.wrap("len")
+
+
+def nodes(graph):
+    return [(node.op, node.name) for node in graph.nodes]
+
+
+def test_wrapped_functions_are_nodes():
+    module = fx.symbolic_trace(lambda x: rounded(x) + len([x]) + len([1, 2]) + rounded(5))
+    assert nodes(module.graph)[1:4] == [
+        ("call_function", "rounded"),
+        ("call_function", "len_1"),
+        ("call_function", "add"),
+    ]
+    assert module(1) == 2 + 1 + 2 + 5
+    again = fx.symbolic_trace(module)
+    assert nodes(again.graph) == nodes(module.graph)
+    assert (rounded(1), len("ab")) == (2, 2)
+
+
+def test_wrap_takes_functions_at_the_top_of_a_module():
+    with pytest.raises(RuntimeError, match=r"^Unsupported type for global function! Must be .* string name, got int$"):
+        fx.wrap(3)
+    with pytest.raises(NotImplementedError, match=r"^wrap must be called at the top level of a module"):
+        fx.wrap("abs")
+
+
+def test_generated_modules_are_forgotten():
+    gc.collect()
+    before = set(_WRAPPED)
+    module = fx.symbolic_trace(lambda x: math.sqrt(x.size(0)))
+    assert [name for _, name in set(_WRAPPED) - before] == ["math_sqrt"]
+    assert math.sqrt(4) == 2
+    del module
+    gc.collect()
+    assert set(_WRAPPED) == before
+
+
+def test_functions_can_be_wrapped_for_one_tracer():
+    def traced(*functions):
+        return nodes(fx.Tracer(autowrap_functions=functions).trace(lambda x: branch(x)))
+
+    assert traced(branch) == [("placeholder", "x"), ("call_function", "branch"), ("output", "output")]
+    with pytest.raises(fx.proxy.TraceError):
+        traced()
+
+
+def branch(x):
+    return x if x > 0 else -x
+
+
+def test_other_threads_call_modules_as_ever():
+    layer = nn.Linear(2, 2)
+    inside, done = threading.Event(), threading.Event()
+    results = []
+
+    class Waiting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            inside.set()
+            assert done.wait(60)
+            return self.layer(x)
+
+    def call():
+        assert inside.wait(60)
+        results.append((layer(weft.ones(2)), layer.weight))
+        done.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    module = fx.symbolic_trace(Waiting())
+    thread.join()
+    assert nodes(module.graph) == [("placeholder", "x"), ("call_module", "layer"), ("output", "output")]
+    assert type(results[0][0]) is weft.Tensor
+    assert results[0][1] is layer.weight
+
+
+def test_an_error_leaves_nothing_behind():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(weft.ones(2))
+
+        def forward(self, x):
+            raise KeyError("mine")
+
+    model = Broken()
+    with pytest.raises(KeyError, match="mine"):
+        fx.symbolic_trace(model)
+    assert type(model.weight) is nn.Parameter
+    assert not fx._symbolic_trace.is_fx_tracing()
+
+
+def test_shapes_of_parameters_may_be_constant():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = nn.Parameter(weft.ones(3, 2))
+
+        def forward(self, x):
+            is_known = self.p.shape == (3, 2) and self.p.dim() == self.p.ndim == 2 and self.p.numel() == 6
+            return x + self.p if is_known and self.p.size(0) == 3 and self.p.nelement() == 6 else x
+
+    assert len(fx.Tracer(param_shapes_constant=True).trace(Model()).nodes) == 4
+    with pytest.raises(fx.proxy.TraceError):
+        fx.Tracer().trace(Model())
+
+
+def test_buffers_may_be_proxies():
+    class Buffers(fx.Tracer):
+        proxy_buffer_attributes = True
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", weft.ones(2))
+
+        def forward(self, x):
+            return x + self.b * 2
+
+    model = Model()
+    assert nodes(Buffers().trace(model))[1:3] == [("get_attr", "b"), ("call_function", "mul")]
+    assert nodes(fx.Tracer().trace(model))[1:3] == [("get_attr", "_tensor_constant0"), ("call_function", "add")]
+
+
+@dataclasses.dataclass
+class Options:
+    scale: object
+    shift: int = 1
+
+
+class Point(metaclass=fx.ProxyableClassMeta):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+
+def test_objects_are_made_in_the_graph():
+    module = fx.symbolic_trace(lambda x: Point(x, 1).x)
+    assert module(3) == 3
+    graph = fx.Tracer().trace(lambda x: x.foo(Options(x)))
+    assert [(node.name, node.target) for node in graph.nodes if node.op == "call_function"] == [("options", Options)]
+
+
+def test_an_own_argument_type():
+    class Own:
+        def __fx_create_arg__(self, tracer):
+            return tracer.create_node("call_function", Own, (), {})
+
+    graph = fx.Tracer().trace(lambda x: x.foo(Own()))
+    assert [node.name for node in graph.nodes] == ["x", "own", "foo", "output"]
+
+
+def test_proxies_extend_a_graph():
+    graph = fx.Graph()
+    x = fx.Proxy(graph.placeholder("x"))
+    y = weft.cat([x.relu() + 2, x.T], dim=0)[0, 1:]
+    graph.output((2 - abs(y)).node)
+    assert [node.name for node in graph.nodes] == [
+        "x", "relu", "add", "getattr_1", "cat", "getitem", "abs_1", "sub", "output",
+    ]  # fmt: skip
+    assert fx.GraphModule(nn.Module(), graph)(weft.ones(2, 2)).tolist() == [-1]
+    assert (repr(x), repr(x.shape)) == ("Proxy(x)", "Proxy(getattr_2)")
+    other = fx.Proxy(fx.Graph().placeholder("q"))
+    with pytest.raises(RuntimeError, match=r"^add: proxies of two tracers meet, \[Proxy\(x\), Proxy\(q\)\]"):
+        weft.add(x, other)
+    assert fx.Proxy(x.node, GraphAppendingTracer(graph)).node is x.node
+
+
+def test_keys_of_dicts_are_no_nodes():
+    with pytest.raises(RuntimeError, match=r"^Keys for dictionaries used as an argument cannot contain a Node"):
+        fx.symbolic_trace(lambda x: {x: 1})
+
+
+def test_nodes_know_their_module():
+    tracer = fx.Tracer()
+    tracer.trace(nn.Sequential(nn.Sequential(nn.ReLU())))
+    assert tracer.node_name_to_scope["_0_0"] == ("0.0", nn.ReLU)
+    assert tracer.node_name_to_scope["output"] == ("", None)
+
+
+def test_arguments_that_are_given():
+    def program(x, flag, options):
+        return x * len(options["scale"]) if flag else x
+
+    with pytest.warns(UserWarning, match=r"^Was not able to add assertion to guarantee correct input options"):
+        module = fx.symbolic_trace(
+            program, {"flag": True, "options": {"scale": range(3)}} | {"options": {"scale": b"2"}}
+        )
+    assert "flag has been specialized to have value True" in module.code
+    with pytest.raises(AssertionError, match="Tracing expected 3 arguments but got 1 concrete arguments"):
+        fx.Tracer().trace(program, (1,))
+    none = fx.symbolic_trace(lambda x, y=None: x if y is None else y, {"y": None})
+    assert none(3) == 3
+    with pytest.raises(AssertionError, match=r"^y has been specialized to have value None but got another value$"):
+        none(3, 4)
+    tree = fx.symbolic_trace(lambda x: x["a"] + x["b"], {"x": {"a": fx.PH, "b": fx.PH}})
+    assert tree({"a": 1, "b": 2}) == 3
+    with pytest.raises(ValueError, match=r"^the arguments are not nested as those that the graph was made for: "):
+        tree({"a": 1})
+
+
+def test_interpreters_name_the_node_of_an_error():
+    module = fx.symbolic_trace(lambda x, y: x @ y)
+    with pytest.raises(RuntimeError, match="shapes") as error:
+        fx.Interpreter(module).run(weft.ones(2, 3), weft.ones(2, 3))
+    assert error.value.__notes__ == [f"While executing {module.graph.output_node().prev.format_node()}"]
+    with pytest.raises(
+        RuntimeError, match=r"^Expected positional argument for parameter y, but one was not passed in!"
+    ):
+        fx.Interpreter(module).run(1)
+    with pytest.raises(AssertionError, match="the graph has 2 inputs, got 1 arguments"):
+        fx.Interpreter(module).boxed_run([1])
+    graph = fx.Graph()
+    graph.output(graph.get_attr("layer.weight"))
+    with pytest.raises(
+        RuntimeError, match=r"^Node referenced nonexistent target layer\.weight: 'Module' object has no"
+    ):
+        fx.Interpreter(nn.Module(), graph=graph).run()
