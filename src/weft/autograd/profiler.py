@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, Self
 
 import jax
 
+from weft._base.scopes import begin_scope
 from weft.autograd._events import EventList as EventList
 from weft.autograd._events import FunctionEvent as FunctionEvent
 from weft.errors import UnsupportedError
 
 
 class record_function(ContextDecorator):
-    """A block, or a function, that has a name in the traces of `jax.profiler`."""
+    """A block, or a function, that has a name in the traces of `jax.profiler` and for callbacks (`weft.monitor`)."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
         self.args = args
         self._blocks: list[Any] = []
+        self._ends: list[list[Callable[[], None]]] = []
 
     def __enter__(self) -> Self:
         self._blocks.append(jax.profiler.TraceAnnotation(self.name))
         self._blocks[-1].__enter__()
+        self._ends.append(begin_scope(self.name))
         return self
 
     def __exit__(self, *error: Any) -> None:
+        for end in self._ends.pop():
+            end()
         self._blocks.pop().__exit__(*error)
 
 

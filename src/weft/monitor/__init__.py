@@ -1,5 +1,13 @@
-"""Events and statistics of a program, and the handlers that they are sent to."""
+"""Seeing what a program does while it runs: callbacks around operators, events, and statistics."""
 
+from weft.monitor._callbacks import CallbackHandle as CallbackHandle
+from weft.monitor._callbacks import RecordFunction as RecordFunction
+from weft.monitor._callbacks import RecordScope as RecordScope
+from weft.monitor._callbacks import TensorType as TensorType
+from weft.monitor._callbacks import add_global_callback as add_global_callback
+from weft.monitor._callbacks import add_thread_local_callback as add_thread_local_callback
+from weft.monitor._callbacks import debug_info as debug_info
+from weft.monitor._callbacks import get_debug_info as get_debug_info
 from weft.monitor._events import Event as Event
 from weft.monitor._events import EventHandlerHandle as EventHandlerHandle
 from weft.monitor._events import TensorboardEventHandler as TensorboardEventHandler
