@@ -16,6 +16,7 @@ from typing import IO, Any
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
+from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
@@ -76,6 +77,7 @@ def save(
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
     `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
+    log_api_usage_once("torch.save")
     del _use_new_zipfile_serialization
 
     def pickled(obj: Any, describer: Describer) -> bytes:
@@ -162,6 +164,7 @@ def load(
     `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no known format, and an `EOFError`
     if the file is empty. `AttributeError` if `f` is not a file.
     """
+    log_api_usage_once("torch.load")
     trusts = _trusts(weights_only, pickle_module)
     if mmap and not _is_path(f):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")

@@ -66,6 +66,7 @@ class Pending(list[Any]):
     kept     whether the values stay pending at the end of a step, until one is needed
     branch   whether it may never run what is recorded, so that no check can be made at once
     marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
+    thread   the thread that records, by `threading.get_ident`
     when_computed   called by the next `flush_pending`, which computes what is in the list before
 
     What is recorded into a list that is not `watched` is shown to nobody.
@@ -74,13 +75,13 @@ class Pending(list[Any]):
     __slots__ = (
         "__weakref__",
         "_schedule",
-        "_thread",
         "branch",
         "checks",
         "kept",
         "limit",
         "marked",
         "room",
+        "thread",
         "when_computed",
     )
 
@@ -93,11 +94,11 @@ class Pending(list[Any]):
         self.marked = False
         self.when_computed: list[Callable[[], None]] = []
         self._schedule: _Schedule | None = None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         if watched:
             _lists[id(self)] = self
             for watcher in (*_everywhere, *_thread.watchers):
-                self._begin(watcher)
+                self.begin(watcher)
 
     def absorb(self, region: Pending) -> None:
         """Append what was recorded in another list."""
@@ -132,14 +133,16 @@ class Pending(list[Any]):
                 for watcher in watchers:
                     watcher.show(value)
 
-    def _begin(self, watcher: Watcher) -> None:
+    def begin(self, watcher: Watcher) -> None:
+        """Show what is recorded from now on to a watcher."""
         with _lock:
             if self._schedule is None:
                 self._schedule = _Schedule()
             self._schedule.set(watcher, len(self) - 1 + watcher.distance())
             self._set_limit()
 
-    def _end(self, watcher: Watcher) -> None:
+    def end(self, watcher: Watcher) -> None:
+        """Show it nothing more."""
         with _lock:
             if self._schedule is not None:
                 self._schedule.remove(watcher)
@@ -169,8 +172,8 @@ def watch(watcher: Watcher, *, everywhere: bool) -> Callable[[], None]:
     else:
         _thread.watchers = (*_thread.watchers, watcher)
     for pending in list(_lists.values()):
-        if thread in (None, pending._thread):
-            pending._begin(watcher)
+        if thread in (None, pending.thread):
+            pending.begin(watcher)
 
     def end() -> None:
         if everywhere:
@@ -178,6 +181,6 @@ def watch(watcher: Watcher, *, everywhere: bool) -> Callable[[], None]:
         else:
             _thread.watchers = tuple([other for other in _thread.watchers if other is not watcher])
         for pending in list(_lists.values()):
-            pending._end(watcher)
+            pending.end(watcher)
 
     return end

@@ -1,5 +1,7 @@
 """Seeing what a program does while it runs: callbacks around operators, events, and statistics."""
 
+from weft._base.usage import log_api_usage_once as log_api_usage_once
+from weft._base.usage import set_api_usage_handler as set_api_usage_handler
 from weft.monitor._callbacks import CallbackHandle as CallbackHandle
 from weft.monitor._callbacks import RecordFunction as RecordFunction
 from weft.monitor._callbacks import RecordScope as RecordScope
