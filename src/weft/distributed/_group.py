@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.flight import Flight
+from weft._base.site import user_site
 from weft._base.state import ambient
 from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, raw_array
@@ -36,6 +38,7 @@ from weft.distributed._work import MessageWork, OrderedExecutor, Work
 from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
+R = TypeVar("R")
 
 
 class _TimeoutOverride(threading.local):
@@ -246,13 +249,25 @@ class ProcessGroup(GroupCollectives):
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
-        self._barrier(lambda: self._backend.barrier(operation=operation))
+        self._barrier(operation, lambda: self._backend.barrier(operation=operation))
 
     def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
         """Wait until all ranks have called this; the error of the first rank names the missing ones."""
-        self._barrier(lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks))
+        self._barrier(
+            "monitored_barrier",
+            lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
+        )
 
-    def _barrier(self, wait: Callable[[], None]) -> None:
+    def _recorded(self, operation: str, tensors: Sequence[Tensor], call: Callable[..., R]) -> Callable[..., R]:
+        """`call`, of which the flight recorder keeps when it was called, when it has run, and how it has ended."""
+        recorder = Flight.recorder
+        if recorder is None:
+            return call
+        types = [tensor._read().aval for tensor in tensors]
+        return recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
+
+    def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
+        wait = self._recorded(operation, (), wait)
         self._executor.run(wait)
         if self._unwaited:
             self._deliver()
@@ -287,6 +302,8 @@ class ProcessGroup(GroupCollectives):
         note_collective(operation, inputs)
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
+        if Flight.recorder is not None:
+            call = self._recorded(operation, inputs or results, call)
         arrays = self._arrays_of(inputs)
         if not async_op:
             outputs = self._executor.run(lambda: call(*arrays))

@@ -12,6 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from weft._base.flight import fatal_signal_file
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,9 +25,12 @@ class ErrorHandler:
     """
 
     def initialize(self) -> None:
-        """Called before the recorded function: lets fatal signals print the tracebacks of all threads."""
+        """Called before the recorded function: lets fatal signals print the tracebacks of all threads.
+
+        In a process that the launcher has started, they are kept for its crash report instead.
+        """
         try:
-            faulthandler.enable(all_threads=True)
+            faulthandler.enable(file=fatal_signal_file(), all_threads=True)
         except (OSError, RuntimeError, io.UnsupportedOperation) as error:  # stderr is closed, or is not a file
             _log.warning("fatal signals will show no traceback: %s", error)
 
