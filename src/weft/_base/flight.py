@@ -134,11 +134,21 @@ class FlightRecorder:
         The collectives of a group are numbered, from 1, in the order of the calls, so that ranks can be compared.
         """
         self._numbers[group] += 1
-        members = ",".join(map(str, ranks[:32])) + (",…" if len(ranks) > 32 else "")
-        shown = ", ".join([str(each) for each in types[:4]]) + (f" and {len(types) - 4} more" if len(types) > 4 else "")
-        fields = (operation, group, str(self._numbers[group]), members, shown, site[-200:])
+        text = _exchange_text(operation, group, self._numbers[group], ranks, types, site)
+        return self._ending(self._collectives.begin(text, State.WAITING), call)
+
+    def message(
+        self, operation: str, group: str, ranks: Sequence[int], types: Sequence[Any], site: str, wait: Callable[..., R]
+    ) -> Callable[..., R]:
+        """Record a message that is sent or received from now on, until what this returns, `wait`, has returned.
+
+        Messages have the number 0.
+        """
+        text = _exchange_text(operation, group, 0, ranks, types, site)
+        return self._ending(self._collectives.begin(text, State.RUNNING), wait)
+
+    def _ending(self, place: int, call: Callable[..., R]) -> Callable[..., R]:
         ring = self._collectives
-        place = ring.begin(_BETWEEN.join(fields), State.WAITING)
 
         def recorded(*args: Any) -> R:
             ring.set_started(place)
@@ -157,6 +167,14 @@ class FlightRecorder:
         ring = self._programs
         place = ring.begin(f"{kind}{_BETWEEN}{operators}{_BETWEEN}{site[-200:]}", State.RUNNING)
         return lambda succeeded: ring.set_ended(place, State.DONE if succeeded else State.FAILED)
+
+
+def _exchange_text(
+    operation: str, group: str, number: int, ranks: Sequence[int], types: Sequence[Any], site: str
+) -> str:
+    members = ",".join(map(str, ranks[:32])) + (",…" if len(ranks) > 32 else "")
+    shown = ", ".join([str(each) for each in types[:4]]) + (f" and {len(types) - 4} more" if len(types) > 4 else "")
+    return _BETWEEN.join((operation, group, str(number), members, shown, site[-200:]))
 
 
 class Flight:

@@ -15,7 +15,7 @@ _MOST_EVENTS = 8  # of a kind and rank
 
 
 class Collective(NamedTuple):
-    """A collective as one rank has called it; `number` counts those of the group."""
+    """A collective as one rank has called it; `number` counts those of the group. Or a message, with the number 0."""
 
     operation: str
     group: str
@@ -29,11 +29,11 @@ class Collective(NamedTuple):
 def crash_report(folder: str | os.PathLike[str], *, at: float | None = None, stopped: Collection[int] = ()) -> str:
     """What the ranks of a job were doing, from all flight recordings in a folder and in folders below it.
 
-    It begins with what ranks were waiting for, and who was missing; then follow the last collectives and programs of
-    each rank with the lines that have called them, its exception, and the stacks of its threads if a signal has ended
-    it. `at` is the time of the failure, in seconds since the epoch: what has happened later is left out, and durations
-    end there. By default it is now. `stopped` are ranks that a signal has stopped. `FileNotFoundError` if there is no
-    recording.
+    It begins with what ranks were waiting for, and who was missing. Then follow, for each rank, its last collectives
+    and programs with the lines that have called them, its exception with the last operators that were recorded and not
+    computed, and the stacks of its threads, unless it was killed by SIGKILL. `at` is the time of the failure, in
+    seconds since the epoch: what has happened later is left out, and durations end there. By default it is now.
+    `stopped` are ranks that a signal has stopped. `FileNotFoundError` if there is no recording.
     """
     recordings: dict[int, tuple[Recording, Path]] = {}
     for path in sorted(Path(folder).rglob(RECORDING)):
@@ -51,12 +51,16 @@ def crash_report(folder: str | os.PathLike[str], *, at: float | None = None, sto
 
 
 def waiting(recordings: Mapping[int, tuple[Recording, Path]], now: float, stopped: Collection[int]) -> list[str]:
-    """The collectives that have not ended well, with the line of each rank, and the ranks that are missing."""
+    """The messages and collectives that have not ended well, with lines of ranks, and the ranks that are missing."""
     last: dict[str, dict[int, Collective]] = {}
+    lines: list[str] = []
     for rank, (recording, _) in recordings.items():
         for each in collectives_of(recording, now):
-            last.setdefault(each.group, {})[rank] = each
-    lines: list[str] = []
+            if each.number:
+                last.setdefault(each.group, {})[rank] = each
+            elif _is_open(each.entry, now):
+                what = f"{each.operation} of the group {each.group!r}"
+                lines.append(f"  rank {rank}: {what}: {_state(each.entry, now)}  {each.types}  {each.site}")
     for group, by_rank in last.items():
         newest = max(by_rank.values(), key=lambda each: each.number)
         here = {rank: each for rank, each in by_rank.items() if each.number == newest.number}
@@ -121,7 +125,7 @@ def _of_rank(recording: Recording, folder: Path, now: float) -> list[str]:
     if error:
         lines += ["  exception:", *_indented(error)]
     if stacks.is_file() and (text := stacks.read_text(errors="replace").strip()):
-        lines += ["  stacks of its threads when a signal ended it:", *_indented(text)]
+        lines += ["  stacks of its threads at its end:", *_indented(text)]
     return lines
 
 
@@ -151,7 +155,7 @@ def _ago(entry: Entry, now: float) -> str:
 def _state(entry: Entry, now: float) -> str:
     if _is_open(entry, now):
         if not entry.started:
-            return f"waiting for earlier ones for {now - entry.called:.3f} s"
+            return f"not begun {now - entry.called:.3f} s after the call"
         return f"running for {now - entry.started:.3f} s"
     return f"{entry.state.name.lower()} after {entry.ended - (entry.started or entry.called):.3f} s"
 

@@ -164,6 +164,16 @@ _lists: WeakValueDictionary[int, Pending] = WeakValueDictionary()
 _lock = threading.RLock()
 
 
+def last_recorded(most: int = 6) -> list[str]:
+    """What threads have recorded last and not computed yet, one text for each list of pending values."""
+    texts: list[str] = []
+    for pending in list(_lists.values()):
+        if pending:
+            last = ", ".join([repr(value.origin.signature) for value in pending[-most:]])
+            texts.append(f"{len(pending)} operators recorded and not computed by thread {pending.thread:#x}: {last}")
+    return texts
+
+
 def watch(watcher: Watcher, *, everywhere: bool) -> Callable[[], None]:
     """Show a watcher what is recorded from now on, in all threads or in this one; returns what ends that."""
     thread = None if everywhere else threading.get_ident()

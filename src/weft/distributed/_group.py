@@ -60,6 +60,20 @@ class Message(Protocol):
         ...
 
 
+class RecordedMessage:
+    """A message whose end is kept in the flight recorder."""
+
+    def __init__(self, message: Message, wait: Callable[[], tuple[Sequence[Array], int]]) -> None:
+        self._message, self._wait = message, wait
+
+    @property
+    def done(self) -> bool:
+        return self._message.done
+
+    def wait(self) -> tuple[Sequence[Array], int]:
+        return self._wait()
+
+
 class GroupBackend(ABC):
     """Collectives over arrays. Each call blocks until this rank's part is done, at most for `timeout`.
 
@@ -379,11 +393,14 @@ class ProcessGroup(GroupCollectives):
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
-        return self._message_work(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
+        message = self._backend.send(self._arrays_of([tensor])[0], peer, tag)
+        return self._message_work(f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
-        return self._message_work(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
+        message = self._backend.receive(self._arrays_of([tensor])[0], peer, tag)
+        sender = "any rank" if peer is None else f"rank {self.ranks[peer]}"
+        return self._message_work(f"receive from {sender}", tensor, message, [tensor])
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
         """The arrays of tensors, computed by one program; the computation may still be running."""
@@ -393,7 +410,11 @@ class ProcessGroup(GroupCollectives):
         values = [tensor._read() for tensor in tensors]
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
-    def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
+    def _message_work(self, operation: str, tensor: Tensor, message: Message, results: list[Tensor]) -> MessageWork:
+        if Flight.recorder is not None and not message.done:
+            types, site = [tensor._read().aval], user_site()
+            wait = Flight.recorder.message(operation, self.group_name, self.ranks, types, site, message.wait)
+            message = RecordedMessage(message, wait)
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
         if not message.done:  # a thread completes it if no caller waits for it
             while self._messages and self._messages[0].done:

@@ -192,8 +192,6 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._timer_folder = None
         if self._pcontext is not None:
             self._pcontext.close(death_sig, timeout)
-            if self._result is None:  # they have been running
-                self._write_crash_report(self._pcontext)
             self._pcontext = self._result = None
 
     def _write_crash_report(self, context: PContext) -> None:
@@ -216,7 +214,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         _log.error("%s\nCrash report: %s", summary, where)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        context, result = self._pcontext, self._result
         self._end_workers(death_sig, min(timeout, self._shutdown_timeout))
+        if context is not None and result is None:  # they were running, or hung
+            self._write_crash_report(context)
         if self._health is not None:
             self._health.stop()
             self._health = None

@@ -12,7 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from weft._base.flight import fatal_signal_file
+from weft._base.flight import Flight, fatal_signal_file
+from weft._base.pending import last_recorded
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ class ErrorHandler:
     def record_exception(self, e: BaseException) -> None:
         """Write the exception with its traceback and the time in seconds."""
         extra = {"py_callstack": "".join(traceback.format_exception(e)), "timestamp": str(int(time.time()))}
+        if Flight.stacks is not None:
+            faulthandler.dump_traceback(Flight.stacks, all_threads=True)
+            extra["last_operators"] = "\n".join(last_recorded())
         self._write({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}})
 
     def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
