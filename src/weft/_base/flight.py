@@ -173,8 +173,8 @@ def _exchange_text(
     operation: str, group: str, number: int, ranks: Sequence[int], types: Sequence[Any], site: str
 ) -> str:
     members = ",".join(map(str, ranks[:32])) + (",…" if len(ranks) > 32 else "")
-    shown = ", ".join([str(each) for each in types[:4]]) + (f" and {len(types) - 4} more" if len(types) > 4 else "")
-    return _BETWEEN.join((operation, group, str(number), members, shown, site[-200:]))
+    described = ", ".join([str(each) for each in types[:4]]) + (f" and {len(types) - 4} more" if len(types) > 4 else "")
+    return _BETWEEN.join((operation, group, str(number), members, described, site[-200:]))
 
 
 class Flight:
@@ -227,6 +227,12 @@ def _stop() -> None:
     if Flight.recorder is not None:
         Flight.recorder = Flight.stacks = None
         faulthandler.unregister(signal.SIGTERM)
+
+
+def remove_recording(folder: str) -> None:
+    """Remove the files of a process that has ended well."""
+    for name in (RECORDING, STACKS):
+        Path(folder, name).unlink(missing_ok=True)
 
 
 def read_recording(path: Path) -> Recording:

@@ -15,6 +15,7 @@ from weft.monitor._callbacks import get_debug_info as get_debug_info
 from weft.monitor._events import Event as Event
 from weft.monitor._events import EventHandlerHandle as EventHandlerHandle
 from weft.monitor._events import TensorboardEventHandler as TensorboardEventHandler
+from weft.monitor._events import data_value_t as data_value_t
 from weft.monitor._events import log_event as log_event
 from weft.monitor._events import register_event_handler as register_event_handler
 from weft.monitor._events import unregister_event_handler as unregister_event_handler

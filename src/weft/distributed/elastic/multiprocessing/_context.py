@@ -16,6 +16,7 @@ from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
 from typing import Any, TextIO
 
+from weft._base.flight import remove_recording
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
 from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
@@ -202,6 +203,10 @@ class PContext(ABC):
         if not failures and len(self._exits) < self.nprocs:
             return None
         self.close()
+        if not failures:  # nobody will ask what the processes have done
+            for path in self.error_files.values():
+                if path:
+                    remove_recording(os.path.dirname(path))
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 

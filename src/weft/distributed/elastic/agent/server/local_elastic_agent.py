@@ -205,13 +205,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             _log.info("there is no crash report: %s", error)
             return
         folder = os.environ.get("WEFT_CRASH_REPORT") or ("" if context.is_temporary else context.folder)
-        where = "set --log-dir or WEFT_CRASH_REPORT=FOLDER to keep the whole"
+        path = "set --log-dir or WEFT_CRASH_REPORT=FOLDER to keep the whole"
         if folder:
             os.makedirs(folder, exist_ok=True)
-            where = os.path.join(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
-            Path(where).write_text(text)
+            path = os.path.join(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
+            Path(path).write_text(text)
         summary, _, _ = text.partition("\n\n")
-        _log.error("%s\nCrash report: %s", summary, where)
+        _log.error("%s\nCrash report: %s", summary, path)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         context, result = self._pcontext, self._result
