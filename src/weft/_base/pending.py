@@ -46,9 +46,10 @@ class _Schedule:
 
     def pass_by(self, position: int) -> list[Watcher]:
         """Who is shown what is at a position; they are due again later."""
-        watchers = [watcher for watcher, at in self.due.items() if at == position]
+        due, watchers = self.due, [watcher for watcher, at in self.due.items() if at == position]
         for watcher in watchers:
-            self.set(watcher, position + watcher.distance())
+            due[watcher] = position + watcher.distance()
+        self.next = min(due.values())
         return watchers
 
     def move(self, by: int) -> None:

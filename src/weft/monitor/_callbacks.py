@@ -55,18 +55,16 @@ class RecordFunction:
 
     name        the operator's; that of a derivative is `grad of NAME`, that of a check of indices `check of NAME`
     scope       what it is
-    thread_id   the thread, by `threading.get_native_id`
     debug_info  what `debug_info` has set where it was recorded
 
     What is not in this list can be read only while a callback runs, so that nothing is kept alive.
     """
 
-    __slots__ = ("_frame", "_value", "debug_info", "name", "scope", "thread_id")
+    __slots__ = ("_frame", "_value", "debug_info", "name", "scope")
 
     def __init__(self, name: str, scope: RecordScope, value: Value | None = None) -> None:
         self.name = name
         self.scope = scope
-        self.thread_id = threading.get_native_id()
         self.debug_info: Mapping[str, Any] = ambient().debug_info
         self._frame: FrameType | None = None  # that has called the callback, while it runs
         self._value = value
@@ -78,6 +76,12 @@ class RecordFunction:
     def is_backward(self) -> bool:
         """Whether a backward pass records it."""
         return self.scope is RecordScope.BACKWARD_FUNCTION
+
+    @property
+    def thread_id(self) -> int:
+        """The thread that records it, by `threading.get_native_id`."""
+        self._require_frame()
+        return threading.get_native_id()
 
     @property
     def input_types(self) -> tuple[TensorType | type, ...]:
