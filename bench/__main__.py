@@ -53,6 +53,15 @@ def _names() -> list[Row]:
     return rows
 
 
+def _callbacks() -> list[Row]:
+    """With a callback that sees 1 % of the operators, against none."""
+    rows: list[Row] = []
+    for name, text in (("watched_rec", "`a + b` on 4×4, recorded"), ("watched_mlp", "MLP training step")):
+        sampled, plain = measure.workload(name, [("weft", "sampled"), _OURS])
+        rows.append((f"{text}, 1 % of the operators seen by a callback", sampled, plain, 0.98))
+    return rows
+
+
 def _import() -> list[Row]:
     sides = [("import weft", ["-c", "import weft"]), ("import torch", ["-c", "import torch"])]
     ours, peer = measure.processes(sides)
@@ -103,6 +112,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
     "mlp": lambda: _training("mlp", "MLP training step", 1.25),
     "names": _names,
+    "callbacks": _callbacks,
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
     "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.2),
     "lstm": lambda: _training("lstm", "LSTM training step", 1.3, [_EAGER]),

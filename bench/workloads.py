@@ -6,6 +6,7 @@ They are written once, in PyTorch's API; `sync` waits for the result, where a fr
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,25 @@ def rec_grad(torch: Any) -> Run:
     a, b = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     sync(torch, a), sync(torch, b)
     return lambda: a + b
+
+
+def watched_rec(torch: Any, *, sampled: bool = False) -> Run:
+    """`a + b` on 4×4, recorded; `sampled`: a callback sees 1 % of the operators."""
+    if sampled:
+        _sample(torch)
+    return rec_plain(torch)
+
+
+def watched_mlp(torch: Any, *, sampled: bool = False) -> Run:
+    """The training step of `mlp`; `sampled`: a callback sees 1 % of the operators."""
+    if sampled:
+        _sample(torch)
+    return mlp(torch)
+
+
+def _sample(torch: Any) -> None:
+    counts: Counter[str] = Counter()
+    torch.monitor.add_global_callback(lambda function: counts.update([function.name]), sampling_prob=0.01)
 
 
 def tape(torch: Any) -> Run:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.state import ambient, set_field
+from weft._base.usage import log_api_usage_once as _log_api_usage_once
 from weft._extension import DispatchKey as DispatchKey
 from weft._extension import DispatchKeySet as DispatchKeySet
 from weft._extension import PyTorchFileReader as PyTorchFileReader
 from weft._extension import _ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
 from weft._extension import _get_accelerator as _get_accelerator
 from weft._extension import _get_tracing_state as _get_tracing_state
-from weft._extension import _log_api_usage_once as _log_api_usage_once
 from weft._extension import _nn as _nn
 from weft._extension import _TensorMeta as _TensorMeta
 from weft._tensor.base import TensorBase as _TensorBase
@@ -87,6 +87,7 @@ __all__ = [
     "_is_torch_function_enabled",
     "_is_torch_function_mode_enabled",
     "_len_torch_function_stack",
+    "_log_api_usage_once",
     "_pop_torch_function_stack",
     "_push_on_torch_function_stack",
 ]

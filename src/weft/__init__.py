@@ -15,6 +15,11 @@ if _os.environ.get("WEFT_LOGS") or _os.environ.get("TORCH_LOGS"):
 
     _set_from_environment()
 
+if _os.environ.get("PYTORCH_API_USAGE_STDERR"):
+    from weft._base import usage as _usage  # prints that the package is imported
+
+    del _usage
+
 __version__ = _TorchVersion("2.13.0+weft.0.1.0")  # of the release of PyTorch that this one follows, and its own
 
 

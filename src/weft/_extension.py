@@ -17,10 +17,6 @@ from weft.nn import functional
 _TensorMeta = type(Tensor)
 
 
-def _log_api_usage_once(event: str) -> None:
-    """Does nothing: the use of functions is not counted."""
-
-
 def _get_tracing_state() -> Any:
     """A true value while a program is traced, else None."""
     return True if is_tracing() else None

@@ -16,10 +16,13 @@ from typing import IO, Any
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
+from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.describe import Describer
+from weft._checkpoint.extra_files import all_extra_files
+from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
 from weft._checkpoint.map_location import Locate, locator
 from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
@@ -36,21 +39,6 @@ _MAGIC = len(torch_files.LEGACY_START)
 
 
 # --- saving -----------------------------------------------------------------------------------------------------
-
-
-class _Hook:
-    """The function that adds files to every checkpoint."""
-
-    extra_files: Any = None
-
-
-def set_extra_files_hook(hook: Callable[[], Mapping[str, str | bytes]] | None) -> None:
-    """Add the files that `hook()` returns, by name, to every checkpoint that `save` writes from now on; None ends this.
-
-    This is for notes about a checkpoint's origin, such as `{"producer_info.json": '{"user": "me"}'}`. They are under
-    `extra/` in the archive; `load(..., _extra_files=…)` reads them.
-    """
-    _Hook.extra_files = hook
 
 
 def save(
@@ -76,6 +64,7 @@ def save(
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
     `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
+    log_api_usage_once("torch.save")
     del _use_new_zipfile_serialization
 
     def pickled(obj: Any, describer: Describer) -> bytes:
@@ -100,10 +89,8 @@ def _save(
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
-    hook = _Hook.extra_files
-    extra = {**(hook() if hook is not None else {}), **(extra_files or {})}
     try:
-        members = native.members_of(obj, extra, pickled)
+        members = native.members_of(obj, all_extra_files(extra_files), pickled)
     except RecursionError as error:
         raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
     if _is_path(f):
@@ -162,6 +149,7 @@ def load(
     `pickle.UnpicklingError` if a file contains what `weights_only` refuses, or has no known format, and an `EOFError`
     if the file is empty. `AttributeError` if `f` is not a file.
     """
+    log_api_usage_once("torch.load")
     trusts = _trusts(weights_only, pickle_module)
     if mmap and not _is_path(f):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft import nn, serialization
+from weft.distributed import checkpoint
 from weft.errors import CheckpointError
 
 
@@ -435,7 +436,28 @@ def test_extra_files(tmp_path):
         weft.load(path, _extra_files={"other": ""})
 
 
-def test_the_hook_adds_files_to_every_checkpoint():
+def save_program(path):
+    weft.export.save(weft.export.export(weft.nn.Linear(2, 1), (weft.ones(3, 2),)), path)
+    extra = {"producer_info.json": ""}
+    weft.export.load(path, extra_files=extra)
+    assert extra == {"producer_info.json": '{"user": "me"}'}
+
+
+def save_trace(path):
+    weft.jit.save(weft.jit.trace(weft.nn.Linear(2, 1), weft.ones(3, 2)), path, {"b": "own"})
+    extra = {"producer_info.json": "", "b": ""}
+    weft.jit.load(path, _extra_files=extra)
+    assert extra == {"producer_info.json": b'{"user": "me"}', "b": b"own"}
+
+
+def save_distributed(path):
+    checkpoint.save({"x": weft.ones(3)}, checkpoint_id=path, no_dist=True)
+    target = {"x": weft.zeros(3)}
+    checkpoint.load(target, checkpoint_id=path, no_dist=True)
+    assert target["x"].tolist() == [1, 1, 1]
+
+
+def test_the_hook_adds_files_to_every_checkpoint(tmp_path):
     serialization.set_extra_files_hook(lambda: {"producer_info.json": '{"user": "me"}', "b": "hook"})
     try:
         extra = {"producer_info.json": b"", "b": b"", "c": b""}
@@ -444,6 +466,13 @@ def test_the_hook_adds_files_to_every_checkpoint():
         file.seek(0)
         assert weft.load(file, _extra_files=extra) == 1
         assert extra == {"producer_info.json": b'{"user": "me"}', "b": b"own", "c": b"c"}
+        for save in (save_program, save_trace, save_distributed):
+            save(tmp_path / "file")
+            (path,) = [path for path in (tmp_path / "file", tmp_path / "file" / ".metadata") if path.is_file()]
+            with zipfile.ZipFile(path) as archive:
+                assert archive.read("extra/producer_info.json") == b'{"user": "me"}'
+            path.unlink()
+            assert save is save_distributed or not (tmp_path / "file").exists()
     finally:
         serialization.set_extra_files_hook(None)
     assert zipfile.ZipFile(io.BytesIO(content_of(1))).namelist() == ["weft.json"]

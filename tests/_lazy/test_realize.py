@@ -78,7 +78,7 @@ def test_dead_values_are_swept_without_computing(compilations):
     x = weft.ones(3)
     for _ in range(3000):
         x * 2
-    assert len(pending()) <= pending().limit
+    assert len(pending()) <= pending().room
     assert not compilations()
 
 

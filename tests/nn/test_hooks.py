@@ -121,6 +121,17 @@ def test_two_hooks_whose_handles_are_dropped_both_run():
     assert seen == ["a", "b"]
 
 
+def test_regular_and_full_backward_hooks_of_all_modules_do_not_mix():
+    ways = (everywhere.register_module_backward_hook, everywhere.register_module_full_backward_hook)
+    assert not everywhere._has_any_global_hook()
+    for first, second in (ways, ways[::-1]):
+        with first(print):
+            assert everywhere._has_any_global_hook()
+            with pytest.raises(RuntimeError, match=r"^Cannot use both regular backward hooks and full backward hooks"):
+                second(print)
+        second(print).remove()
+
+
 def test_hooks_of_all_modules_run_ahead_of_a_modules_own():
     layer, calls = double(), []
 

@@ -153,6 +153,7 @@ class BackwardPass:
                 self._add(key_of(place), cotangent)
                 self._arrived(key_of(place))
             self._execute(ordered[::-1])
+            self.ambient.pending.show()  # what was recorded without a look at the limit
         finally:
             _running.vertex, _running.current = before
             drop_values(self.passed)

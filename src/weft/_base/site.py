@@ -14,9 +14,12 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
 
 
-def user_site() -> str:
-    """`file:line` of the innermost frame outside of this package (and of jax), or the site that `stand_for` set."""
-    frame = _user_frame()
+def user_site(below: FrameType | None = None) -> str:
+    """`file:line` of the innermost frame outside of this package (and of jax), or the site that `stand_for` set.
+
+    With `below`, a frame of this package, only frames that have called that one count.
+    """
+    frame = _user_frame(below)
     if frame is not None:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
@@ -76,8 +79,8 @@ def raised_here(error: BaseException) -> bool:
     return trace is not None and _is_ours(trace.tb_frame.f_code)
 
 
-def _user_frame() -> FrameType | None:
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+def _user_frame(below: FrameType | None = None) -> FrameType | None:
+    frame = sys._getframe(1) if below is None else below  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _EntryPoint.entry:
             return None

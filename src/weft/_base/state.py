@@ -5,48 +5,17 @@ A new thread starts with the defaults and an empty list of pending values; it in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
+from types import MappingProxyType
 from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.dtype import DType, float32
 from weft._base.overriding import Overrides, raise_overridden
+from weft._base.pending import Pending
 from weft.errors import ArgumentError
-
-
-class Pending(list[Any]):
-    """Values recorded in one thread and not computed yet, in order of recording.
-
-    limit    length at which dead values are removed, and, if too many are alive, all are computed
-    checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
-    kept     whether the values stay pending at the end of a step, until one is needed
-    branch   whether it may never run what is recorded, so that no check can be made at once
-    marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
-    when_computed   called by the next `flush_pending`, which computes what is in the list before
-    """
-
-    __slots__ = ("branch", "checks", "kept", "limit", "marked", "when_computed")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.limit = LEAST_LIMIT
-        self.checks: list[Any] = []
-        self.kept = False
-        self.branch = False
-        self.marked = False
-        self.when_computed: list[Callable[[], None]] = []
-
-    def absorb(self, region: Pending) -> None:
-        """Append what was recorded in another list."""
-        self.extend(region)
-        self.checks.extend(region.checks)
-        self.when_computed.extend(region.when_computed)
-
-
-LEAST_LIMIT = 1024
-
 
 _NO_OVERRIDES = Overrides()
 
@@ -58,7 +27,8 @@ class Ambient:
     True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
     `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes. `transform` is the
     time at which a function began whose derivatives are taken (`func/`), or 0: it must not write to older tensors.
-    `overrides` says who is asked before public functions run.
+    `overrides` says who is asked before public functions run. `debug_info` is what callbacks are told besides
+    (`weft.monitor`).
     """
 
     __slots__ = (
@@ -67,6 +37,7 @@ class Ambient:
         "autocast",
         "capture",
         "check_nan",
+        "debug_info",
         "eager",
         "grad",
         "inference",
@@ -93,6 +64,7 @@ class Ambient:
         attention: Callable[..., Any] | None = None,
         transform: int = 0,
         overrides: Overrides = _NO_OVERRIDES,
+        debug_info: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -106,6 +78,7 @@ class Ambient:
         self.attention = attention
         self.transform = transform
         self.overrides = overrides
+        self.debug_info = debug_info
         self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
@@ -177,9 +150,15 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "attention": old.attention,
         "transform": old.transform,
         "overrides": old.overrides,
+        "debug_info": old.debug_info,
     }
     fields = {**kept, **fields}
     return _ambient.set((Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields))
+
+
+def replace_ambient(state: Ambient) -> Token[Ambient | None]:
+    """Set the whole record until `leave` is called with the result."""
+    return _ambient.set(state)
 
 
 def leave(token: Token[Ambient | None]) -> None:

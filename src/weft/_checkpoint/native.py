@@ -24,6 +24,7 @@ from weft._base.state import ambient
 from weft._checkpoint.archive import Member, Reader
 from weft._checkpoint.buffers import array_on, bytes_of, tensor_of, without_data
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
+from weft._checkpoint.extra_files import is_extra, members_of_extra
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
@@ -43,7 +44,6 @@ PICKLE = "object.pkl"
 
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
-_EXTRA = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", re.DOTALL)
 
 
 # --- saving -----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def members_of(
     `extra` are files to add, by name. `CheckpointError` names what cannot be saved. An object that has no form in JSON
     is `pickled`, if that is given.
     """
-    added = {f"extra/{name}": _file_content(name, content) for name, content in extra.items()}
+    added = members_of_extra(extra)
     describer = Describer()
     try:
         described = describer.describe(obj)
@@ -87,16 +87,6 @@ def members_of(
             yield f"data/{number}", bytes_of(array)
 
     return members
-
-
-def _file_content(name: Any, content: Any) -> bytes:
-    if not isinstance(name, str) or not _EXTRA.fullmatch(f"extra/{name}"):
-        raise CheckpointError(f"cannot save the extra file {name!r}: its name must be a relative path without '..'")
-    if not isinstance(content, (str, bytes)):
-        raise CheckpointError(
-            f"cannot save the extra file {name!r}: its content must be a string or bytes, not {type(content).__name__}"
-        )
-    return content.encode() if isinstance(content, str) else content
 
 
 def computed(tensors: list[Tensor]) -> None:
@@ -168,7 +158,7 @@ def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Callable[[A
     refers.
     """
     for name in reader.names:
-        if name not in (DESCRIPTION, PICKLE) and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
+        if name not in (DESCRIPTION, PICKLE) and not _DATA.fullmatch(name) and not is_extra(name):
             raise ValueError(f"it has a member of unexpected name {name!r}")
     described = _description(reader)
     entries = _Entries(reader, described, locate)

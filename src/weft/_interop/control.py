@@ -106,8 +106,7 @@ class _Apart:
 
     def __init__(self, outer: Any, name: str, *, repeats: bool) -> None:
         self.outer = outer
-        self.region = Pending()
-        self.region.limit = sys.maxsize
+        self.region = Pending(sys.maxsize, watched=False)
         self.region.branch = True
         self._name = name
         self._repeats = repeats

@@ -6,6 +6,7 @@ usual; the record is then evaluated on the arrays themselves, with the derivativ
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -165,8 +166,7 @@ def traced(
         if on_tape and leaf.aval.dtype.is_differentiable:
             leaf.tape = Tape(leaf=True)
     trace = TensorTrace(name, key)
-    region = Pending()
-    region.limit = 1 << 62
+    region = Pending(sys.maxsize, watched=False)
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
         apart = ambient().autocast.apart()
         with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False, autocast=apart):

@@ -17,6 +17,7 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
 from weft._base.device import CPU, device
+from weft._base.flight import Flight, FlightRecorder
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import explain, metrics
@@ -117,10 +118,22 @@ class Program:
     costs        the estimated costs of compiling it, and of interpreting it once
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the estimated seconds of that
+    summary      what the flight recorder keeps of its operators, once it has run
     handed       by position, the NumPy array that was last passed to the compiled graph without moving it
     """
 
-    __slots__ = ("__weakref__", "compiled", "device", "handed", "interpreted", "maps", "run", "runs", "spent")
+    __slots__ = (
+        "__weakref__",
+        "compiled",
+        "device",
+        "handed",
+        "interpreted",
+        "maps",
+        "run",
+        "runs",
+        "spent",
+        "summary",
+    )
 
     def __init__(self, graph: Graph) -> None:
         self.device = graph.steps[0][0].aval.device
@@ -132,6 +145,7 @@ class Program:
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
         self.runs = 0
+        self.summary: str | None = None
         self.handed: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
 
     @property
@@ -189,6 +203,14 @@ class Run(NamedTuple):
 
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
+    if Flight.recorder is not None:
+        with _in_flight(Flight.recorder, program, graph):
+            return _told(program, graph, arrays)
+    return _told(program, graph, arrays)
+
+
+def _told(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+    """`_measured`, as a span of the timeline."""
     if not Listeners.all:
         return _measured(program, graph, arrays)
     recorded = zip(graph.steps, graph.nodes, strict=True)
@@ -260,6 +282,27 @@ def _on_device(
             else:  # in doubt
                 operands[at] = placed(operands[at], leaf.aval.device)
     return operands
+
+
+@contextmanager
+def _in_flight(recorder: FlightRecorder, program: Program, graph: Graph) -> Generator[None]:
+    """Keep in the flight recorder that a program runs."""
+    if program.summary is None:
+        program.summary = operators_text([output for output, _ in graph.steps])
+    kind = "run" if program.run is not None else "first run" if not program.runs else "interpreted run"
+    end = recorder.program(kind, program.summary, user_site())
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        end(succeeded)
+
+
+def operators_text(outputs: Sequence[Output], most: int = 6) -> str:
+    """How many operators have these outputs, and the last ones of them, with the types of their inputs."""
+    last = ", ".join([repr(output.signature) for output in outputs[-most:]])
+    return f"{len(outputs)} operators{', the last ones' if len(outputs) > most else ''}: {last}"
 
 
 @contextmanager

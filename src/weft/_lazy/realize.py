@@ -17,7 +17,8 @@ import numpy as np
 
 from weft._base import config
 from weft._base.device import CPU, META
-from weft._base.state import LEAST_LIMIT, Pending, ambient
+from weft._base.pending import LEAST_LIMIT, Pending
+from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
@@ -120,7 +121,8 @@ def report(pending: Pending, most: int = 0) -> None:
 @spanned(Phase.PLANNING)
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     """Compute all living values of a list, and `wanted`, which any thread may have recorded."""
-    pending.limit = LEAST_LIMIT
+    pending.show()
+    pending.set_room(LEAST_LIMIT)
     values = _take(pending)
     if len(values) <= _FEW and _compute_at_once(values):
         values.clear()
@@ -158,16 +160,22 @@ def keeping() -> Generator[None]:
         pending.kept = before
 
 
-def flush_if_full(pending: Pending) -> None:
-    """Called when a list has reached its limit: drop dead values, and compute if too many are alive."""
+def at_limit(pending: Pending) -> None:
+    """Called when a list is longer than its limit: show what somebody is to be shown, and make room if it is full.
+
+    That is to drop dead values, and to compute all if too many are alive.
+    """
+    pending.show()
+    if len(pending) <= pending.room:
+        return
     values = _take(pending)
     if len(values) < config.NODE_CAP:
-        pending[:0] = values
-        pending.limit = max(LEAST_LIMIT, 2 * len(values))
-        return
-    pending.limit = config.NODE_CAP
-    _flush_in_chunks(values, pending, 2)
+        pending.set_room(max(LEAST_LIMIT, 2 * len(values)))
+    else:
+        pending.set_room(config.NODE_CAP)
+        _flush_in_chunks(values, pending, 2)
     pending[:0] = values
+    pending.moved(len(values))
 
 
 def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
@@ -214,10 +222,11 @@ def _checks_of(region: Pending) -> Iterator[Check]:
 # --- flushing ---------------------------------------------------------------------------------------------------
 
 
-def _take(pending: list[Value]) -> list[Value]:
+def _take(pending: Pending) -> list[Value]:
     """Empty the list; return the living values, in order. Dead ones are dropped last to first: whole graphs fall."""
     living: list[Value] = []
     own = refcounts.IN_A_LOCAL
+    pending.moved(-len(pending))
     try:
         while True:
             value = pending.pop()

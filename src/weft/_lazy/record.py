@@ -46,7 +46,7 @@ def record(
             value.doubt = doubt
     pending = ambient.pending
     if len(pending) > pending.limit:
-        realize.flush_if_full(pending)
+        realize.at_limit(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
         realize.confirm(doubt.check, at_the_call=True)
     if ambient.watched:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 
+from weft._base.pending import Pending, watch
 from weft._base.site import user_stack
-from weft._base.state import ambient, set_field, using
+from weft._base.state import ambient, using
 from weft._base.timeline import Phase, Span, add_listener, remove_listener, tell
 from weft._lazy.program import Run
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Signature
+from weft._lazy.value import Value
 from weft._tensor.composite.create import ones
 from weft.nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
 
@@ -51,10 +53,7 @@ class Computed(NamedTuple):
 
 
 class Collector:
-    """Notes what happens between `start` and `stop`.
-
-    Spans are those of all threads, operators those of the thread that starts it.
-    """
+    """Notes what happens in all threads between `start` and `stop`."""
 
     _read_by_calls = ()  # a captured function whose modules have these hooks does not depend on what they note
 
@@ -71,7 +70,7 @@ class Collector:
 
     def start(self) -> None:
         """Begin, with a measurement of what it costs to record an operator."""
-        self._note_operators()
+        self._undo.append(watch(self, everywhere=True))
         self.recording_ns = self._cost_of_recording()
         watch = _Watch(self.computed)
         jax.monitoring.register_event_duration_secs_listener(_compilation)
@@ -111,23 +110,22 @@ class Collector:
         else:
             watch.add(start, span.end, run)
 
-    def _note_operators(self) -> None:
-        def observe(values: tuple[Any, ...]) -> None:
-            begin = perf_counter_ns()
-            value = values[0]
+    def distance(self) -> int:
+        """Every operator is noted."""
+        return 1
+
+    def show(self, value: Value) -> None:
+        """Note an operator, which this thread has recorded."""
+        begin, thread = perf_counter_ns(), threading.get_ident()
+        if value.origin is not None:
             names = tuple([name for name, _ in self._modules])
             stack = user_stack() if self._with_stacks else ()
-            self.operators.append(
-                Operator(value.origin.signature, value.time, threading.get_ident(), begin, stack, names)
-            )
-            self.spans.append(Span(Phase.PROFILING, "note", threading.get_ident(), begin, perf_counter_ns()))
-
-        set_field(observers=(*ambient().observers, observe))
-        self._undo.append(lambda: set_field(observers=tuple(o for o in ambient().observers if o is not observe)))
+            self.operators.append(Operator(value.origin.signature, value.time, thread, begin, stack, names))
+        self.spans.append(Span(Phase.PROFILING, "note", thread, begin, perf_counter_ns()))
 
     def _cost_of_recording(self) -> float:
         """Nanoseconds of recording one operator, the notes of the profile not counted."""
-        with using(pending=type(ambient().pending)(), capture=None):
+        with using(pending=Pending(), capture=None):
             times: list[float] = []
             for _ in range(_ROUNDS):
                 self.spans.clear()

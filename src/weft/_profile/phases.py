@@ -69,12 +69,13 @@ def phases_of(notes: Collector) -> Phases:
         if entry.span.phase is Phase.RECORDING:
             recording.append((entry.span.start, entry.span.end))
     rest = wall - sum(sums.values())
-    apart = sum(not _is_within(operator.at, recording) for operator in notes.operators)
+    own = [operator for operator in notes.operators if operator.thread == notes.thread]
+    apart = sum(not _is_within(operator.at, recording) for operator in own)
     estimate = min(max(rest, 0.0), apart * notes.recording_ns)
     sums[Phase.RECORDING] += estimate
     sums[PYTHON] = rest - estimate
     seconds = {name: 1e-9 * time for name, time in sums.items() if time or name == PYTHON}
-    return Phases(seconds, 1e-9 * wall, 1e-9 * _union(notes), len(notes.operators))
+    return Phases(seconds, 1e-9 * wall, 1e-9 * _union(notes), len(own))
 
 
 def _is_within(at: int, stretches: list[tuple[int, int]]) -> bool:

@@ -69,8 +69,7 @@ class Examples:
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
-        self.region = Pending()
-        self.region.limit = sys.maxsize
+        self.region = Pending(sys.maxsize, watched=False)  # what is carried out is shown
         self._called_from(ambient())
         self._transform = ambient().transform
         self._inside: set[int] = set()

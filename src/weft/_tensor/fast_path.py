@@ -13,7 +13,7 @@ from weft._base.overriding import Overridden
 from weft._base.state import peek
 from weft._dispatch import apply
 from weft._lazy.infer import Call
-from weft._lazy.realize import flush_if_full
+from weft._lazy.realize import at_limit
 from weft._lazy.value import Value, tick
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
@@ -51,7 +51,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:
-                flush_if_full(pending)
+                at_limit(pending)
             result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
             result._value = value
             return result
@@ -92,7 +92,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:
-                flush_if_full(pending)
+                at_limit(pending)
             result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
             result._value = value
             return result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from time import perf_counter_ns
 from typing import Any, Self
 
 import jax
 
+from weft._base.scopes import begin_scope
 from weft._base.timeline import Listeners, Phase, tell
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
@@ -22,21 +24,24 @@ FunctionEventAvg = FunctionEvent
 
 
 class record_function(ContextDecorator):
-    """A block, or a function, that has a name in profiles, and in the traces of `jax.profiler`."""
+    """A block, or a function, that has a name in profiles, for callbacks (`weft.monitor`), and in the traces of
+    `jax.profiler`."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
         self.args = args
-        self._blocks: list[tuple[Any, int]] = []
+        self._blocks: list[tuple[Any, int, list[Callable[[], None]]]] = []
 
     def __enter__(self) -> Self:
         block = jax.profiler.TraceAnnotation(self.name)
         block.__enter__()
-        self._blocks.append((block, perf_counter_ns()))
+        self._blocks.append((block, perf_counter_ns(), begin_scope(self.name)))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        block, start = self._blocks.pop()
+        block, start, ends = self._blocks.pop()
+        for end in ends:
+            end()
         block.__exit__(*error)
         if Listeners.all:
             tell(Phase.BLOCK, self.name, start)

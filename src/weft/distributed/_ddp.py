@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from weft._base.state import ambient
+from weft._base.usage import log_api_usage_once
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
@@ -83,6 +84,7 @@ class DistributedDataParallel(Module, Joinable):
         batched_grad_copy: bool = False,
         forward_sync_buffers: bool | None = None,
     ) -> None:
+        log_api_usage_once("torch.distributed.ddp.reducer")
         super().__init__()
         Joinable.__init__(self)
         del skip_all_reduce_unused_params, batched_grad_copy  # optimizations of PyTorch's that are not needed here

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.flight import Flight
+from weft._base.site import user_site
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._comm.deadline import Deadline
@@ -37,6 +39,7 @@ from weft.distributed._work import MessageWork, OrderedExecutor, Work
 from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
+R = TypeVar("R")
 
 
 class _TimeoutOverride(threading.local):
@@ -56,6 +59,20 @@ class Message(Protocol):
     def wait(self) -> tuple[Sequence[Array], int]:
         """The received arrays (none for a send) and the other rank. It moves all messages of the group meanwhile."""
         ...
+
+
+class RecordedMessage:
+    """A message whose end is kept in the flight recorder."""
+
+    def __init__(self, message: Message, wait: Callable[[], tuple[Sequence[Array], int]]) -> None:
+        self._message, self._wait = message, wait
+
+    @property
+    def done(self) -> bool:
+        return self._message.done
+
+    def wait(self) -> tuple[Sequence[Array], int]:
+        return self._wait()
 
 
 class GroupBackend(ABC):
@@ -247,13 +264,25 @@ class ProcessGroup(GroupCollectives):
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
-        self._barrier(lambda: self._backend.barrier(operation=operation))
+        self._barrier(operation, lambda: self._backend.barrier(operation=operation))
 
     def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
         """Wait until all ranks have called this; the error of the first rank names the missing ones."""
-        self._barrier(lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks))
+        self._barrier(
+            "monitored_barrier",
+            lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
+        )
 
-    def _barrier(self, wait: Callable[[], None]) -> None:
+    def _recorded(self, operation: str, tensors: Sequence[Tensor], call: Callable[..., R]) -> Callable[..., R]:
+        """`call`, of which the flight recorder keeps when it was called, when it has run, and how it has ended."""
+        recorder = Flight.recorder
+        if recorder is None:
+            return call
+        types = [tensor._read().aval for tensor in tensors]
+        return recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
+
+    def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
+        wait = self._recorded(operation, (), wait)
         self._executor.run(wait)
         if self._unwaited:
             self._deliver()
@@ -289,6 +318,8 @@ class ProcessGroup(GroupCollectives):
         note_collective(operation, inputs)
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
+        if Flight.recorder is not None:
+            call = self._recorded(operation, inputs or results, call)
         arrays = self._arrays_of(inputs)
         if not async_op:
             outputs = self._executor.run(lambda: call(*arrays))
@@ -364,11 +395,14 @@ class ProcessGroup(GroupCollectives):
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
-        return self._message_work(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
+        message = self._backend.send(self._arrays_of([tensor])[0], peer, tag)
+        return self._message_work(f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
-        return self._message_work(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
+        message = self._backend.receive(self._arrays_of([tensor])[0], peer, tag)
+        sender = "any rank" if peer is None else f"rank {self.ranks[peer]}"
+        return self._message_work(f"receive from {sender}", tensor, message, [tensor])
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
         """The arrays of tensors, computed by one program; the computation may still be running."""
@@ -378,7 +412,11 @@ class ProcessGroup(GroupCollectives):
         values = [tensor._read() for tensor in tensors]
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
-    def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
+    def _message_work(self, operation: str, tensor: Tensor, message: Message, results: list[Tensor]) -> MessageWork:
+        if Flight.recorder is not None and not message.done:
+            types, site = [tensor._read().aval], user_site()
+            wait = Flight.recorder.message(operation, self.group_name, self.ranks, types, site, message.wait)
+            message = RecordedMessage(message, wait)
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
         if not message.done:  # a thread completes it if no caller waits for it
             while self._messages and self._messages[0].done:

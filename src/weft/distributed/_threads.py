@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.state import ambient, set_field
 from weft._comm.stores.store import HashStore
 from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, destroy_process_group, is_initialized, set_thread_rank
@@ -28,7 +29,10 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     results: list[Any] = [None] * nprocs
     errors: list[BaseException] = []
 
+    info = ambient().debug_info
+
     def run(rank: int) -> None:
+        set_field(debug_info=info)
         state = RpcState()
         set_thread_rank(ThreadRank(rank, nprocs, store))
         set_state(state)

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft._base.logs import set_rank
+from weft._base.usage import log_api_usage_once
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
@@ -134,6 +135,7 @@ def init_process_group(
     by default 30 minutes. `DistBackendError` names the ranks that have not joined, that joined twice, or that expected
     another number of ranks.
     """
+    log_api_usage_once("c10d.process_group")
     del pg_options, device_id
     world = _world()
     if world.default is not None:

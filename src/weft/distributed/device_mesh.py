@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from weft._base.device import device
+from weft._base.usage import log_api_usage_once
 from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -46,6 +47,7 @@ class DeviceMesh:
     """
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None) -> None:
+        log_api_usage_once("torch.distributed.device_mesh.DeviceMesh.__init__")
         ranks = mesh.numpy() if isinstance(mesh, Tensor) else np.asarray(mesh)
         if ranks.dtype.kind not in "iu" or not ranks.ndim:
             raise ValueRangeError(f"a mesh is an array of ranks with at least one dim, but got {mesh!r}")

@@ -25,6 +25,7 @@ import numpy as np
 from weft._base.device import DeviceLike
 from weft._base.dtype import dtype_named
 from weft._checkpoint.archive import Member, Reader, opened, write, write_to_path
+from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._tensor.convert import from_host
 from weft._tensor.generator import default_generator
 from weft._tensor.tensor import Tensor
@@ -43,16 +44,17 @@ def save(
 ) -> None:
     """Write a program and its tensors to a path (completely or not at all), or to a file open for binary writing.
 
-    `extra_files` are put under `extra/` in the archive, by name. With `derivatives=1` the file also holds the program's
-    derivative, so that gradients flow through it when it is loaded; with 2 that of the derivative, and so on.
+    `extra_files` are put under `extra/` in the archive, by name, after those of `serialization.set_extra_files_hook`.
+    With `derivatives=1` the file also holds the program's derivative, so that gradients flow through it when it is
+    loaded; with 2 that of the derivative, and so on.
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
-    content = _serialized(ep, derivatives)
+    content, extra = _serialized(ep, derivatives), members_of_extra(all_extra_files(extra_files))
     if hasattr(f, "write"):
-        write(f, _members(ep, content, extra_files or {}))
+        write(f, _members(ep, content, extra))
     elif isinstance(f, (str, os.PathLike)):
-        write_to_path(Path(f), lambda file: write(file, _members(ep, content, extra_files or {})))
+        write_to_path(Path(f), lambda file: write(file, _members(ep, content, extra)))
     else:
         raise NoFileError(f"export.save: 'f' must be a path or a file open for writing, got {type(f).__name__}")
 
@@ -66,7 +68,7 @@ def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
         raise ProgramError(f"export.save: derivatives={derivatives} is not possible ({error})") from error
 
 
-def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, str | bytes]) -> Iterator[Member]:
+def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, bytes]) -> Iterator[Member]:
     about = {"format": _FORMAT, "version": _VERSION, **asdict(ep._about)}
     about["requires_grad"] = [name for name, x in ep._tensors.items() if x.requires_grad]
     yield "about.json", json.dumps(about, indent=1).encode()
@@ -75,8 +77,7 @@ def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, str | byte
         yield f"state/{name}.npy", _npy(tensor.detach().numpy())
     if ep._about.draws:
         yield f"state/{GENERATOR}.npy", _npy(np.array(default_generator.state()))
-    for name, text in extra.items():
-        yield f"extra/{name}", text.encode() if isinstance(text, str) else text
+    yield from extra.items()
 
 
 def _npy(array: np.ndarray[Any, Any]) -> bytes:
@@ -86,10 +87,18 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
     return out.getvalue()
 
 
+def _text(content: bytes) -> str | bytes:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
 def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu") -> ExportedProgram:
     """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it cannot be read.
 
-    `extra_files` gets, for each of its names, the content of the extra file. Nothing in the file is run as Python code.
+    `extra_files` gets, for each of its names, the content of the extra file: text, or bytes that are no UTF-8. Nothing
+    in the file is run as Python code.
     """
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
         if "about.json" not in reader or "program" not in reader:
@@ -107,7 +116,7 @@ def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device:
         tensors = {n: _tensor(reader, n, about, n in trained, device) for n in about.state if n != GENERATOR}
         for extra in extra_files or {}:
             if f"extra/{extra}" in reader:
-                extra_files[extra] = reader.read(f"extra/{extra}")  # pyright: ignore[reportOptionalSubscript]
+                extra_files[extra] = _text(reader.read(f"extra/{extra}"))  # pyright: ignore[reportOptionalSubscript]
     return ExportedProgram(program, about, tensors)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -217,8 +218,7 @@ def record(
     tensor that is no state.
     """
     trace = ExportTrace(name, state)
-    region = Pending()
-    region.limit = 1 << 62
+    region = Pending(sys.maxsize, watched=False)
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
+from weft._base.usage import log_api_usage_once
 from weft.errors import ArgumentError
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ def script(
 
     To get a program that runs without its Python code, use `weft.jit.trace` or `weft.export.export`.
     """
+    log_api_usage_once("torch.script.compile")
     del optimize, _frames_up, _rcb, example_inputs
     if not callable(obj):
         raise ArgumentError(f"jit.script: expected a function, a module or a class, got {type(obj).__name__}")

@@ -88,9 +88,15 @@ def load(
     _extra_files: MutableMapping[str, Any] | None = None,
     _restore_shapes: bool = False,
 ) -> Any:
-    """Read what `save` wrote: a module if one was traced, else a function. Gradients do not flow through it."""
+    """Read what `save` wrote: a module if one was traced, else a function. Gradients do not flow through it.
+
+    `_extra_files` gets, for each of its names, the bytes of the extra file.
+    """
     del _restore_shapes
     program = load_program(f, extra_files=_extra_files, device="cpu" if map_location is None else map_location)
+    for name, content in (_extra_files or {}).items():
+        if isinstance(content, str) and _extra_files is not None:
+            _extra_files[name] = content.encode()
     return TopLevelTracedModule(program) if program.of_module else ScriptFunction(program)
 
 

@@ -7,14 +7,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from weft.errors import ArgumentError
+
+data_value_t = int | float | bool | str  # PyTorch's name
+"""What an event tells."""
+
 
 @dataclass
 class Event:
-    """Something that has happened: a name, a time, and figures or texts."""
+    """Something that has happened: a name, a time, and figures or texts. `TypeError` for anything else."""
 
     name: str
     timestamp: datetime
-    data: dict[str, int | float | bool | str]
+    data: dict[str, data_value_t]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.timestamp, datetime):
+            raise ArgumentError(
+                f"Event: expected a name and a datetime, got {self.name!r} and {self.timestamp!r} (a float of "
+                "time.time() is datetime.fromtimestamp(it))"
+            )
+        wrong = [key for key, value in self.data.items() if not (isinstance(key, str) and _is_value(value))]
+        if wrong:
+            raise ArgumentError(
+                f"Event: data must be numbers, bools and strings by name, got {self.data[wrong[0]]!r} for {wrong[0]!r}"
+            )
+
+
+def _is_value(value: object) -> bool:
+    return isinstance(value, (int, float, str))
 
 
 Handler = Callable[[Event], Any]
@@ -31,7 +52,9 @@ _handlers: dict[EventHandlerHandle, None] = {}
 
 
 def register_event_handler(callback: Handler) -> EventHandlerHandle:
-    """Call `callback(event)` for every event from now on, in the thread that logs it."""
+    """Call `callback(event)` for every event from now on, in the thread that logs it; `log_event` raises its errors."""
+    if not callable(callback):
+        raise ArgumentError(f"register_event_handler: expected a function of an Event, got {callback!r}")
     handle = EventHandlerHandle(callback)
     _handlers[handle] = None
     return handle
@@ -44,6 +67,8 @@ def unregister_event_handler(handler: EventHandlerHandle) -> None:
 
 def log_event(event: Event) -> None:
     """Send an event to all handlers."""
+    if not isinstance(event, Event):
+        raise ArgumentError(f"log_event: expected a weft.monitor.Event, got {event!r}")
     for handle in list(_handlers):
         handle._handler(event)
 

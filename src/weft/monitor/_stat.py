@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import IntEnum
 from typing import Any
 
 from weft.errors import ArgumentError
@@ -14,10 +14,10 @@ from weft.monitor._events import STAT_EVENT as STAT_EVENT
 from weft.monitor._events import Event, log_event
 
 
-class Aggregation(Enum):
+class Aggregation(IntEnum):
     """What becomes of the numbers of a window: the last one, or their mean, count, sum, maximum or minimum."""
 
-    VALUE = 1
+    VALUE = 0
     MEAN = 2
     COUNT = 3
     SUM = 4
@@ -62,6 +62,8 @@ class Stat:
 
     def add(self, v: float) -> None:
         """Add a number."""
+        if not isinstance(v, (int, float)):
+            raise ArgumentError(f"Stat.add: expected a number, got {v!r}")
         with self._lock:
             self._log_if_over()
             if self._now() == self._logged:

@@ -95,10 +95,11 @@ def attribute_hooks(module: Any, kind: type[AttributeHook], name: str) -> dict[i
 
 
 class GlobalHook(NamedTuple):
-    """A hook on the calls of all modules, with its kind."""
+    """A hook on the calls of all modules, with its kind; `regular` if it was registered under the name of old ones."""
 
     kind: str
     hook: Hook
+    regular: bool = False
 
 
 GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
@@ -132,12 +133,26 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
     """Call `hook(module, grad_input, grad_output)` in every module's backward pass."""
-    return _register_globally("backward", hook)
+    return _register_backward_hook(hook, regular=False)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """An alias of `register_module_full_backward_hook`."""
-    return _register_globally("backward", hook)
+    """As `register_module_full_backward_hook`. The two cannot be used at the same time: `RuntimeError`."""
+    return _register_backward_hook(hook, regular=True)
+
+
+def _register_backward_hook(hook: Callable[..., Any], *, regular: bool) -> Handle:
+    if any(entry.kind == "backward" and entry.regular is not regular for entry in GLOBAL_HOOKS.values()):
+        raise ModuleError(
+            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only "
+            "one of them."
+        )
+    return Handle(GLOBAL_HOOKS, GlobalHook("backward", Hook(hook, is_global=True), regular))
+
+
+def has_any_global_hook() -> bool:
+    """Whether there are hooks on the calls of all modules."""
+    return bool(GLOBAL_HOOKS)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:

@@ -12,6 +12,7 @@ from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
 from weft._base.handles import Handle
 from weft._base.state import ambient, peek
+from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Tensor
@@ -46,6 +47,7 @@ class Module(Lookup):
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        log_api_usage_once("python.nn_module")
         if not self.call_super_init and (args or kwargs):
             raise ArgumentError(_surplus(type(self).__name__, args, kwargs))
         self.__dict__.update(

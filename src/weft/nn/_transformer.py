@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float32
+from weft._base.usage import log_api_usage_once
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
@@ -149,6 +150,7 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ) -> None:
+        log_api_usage_once(f"torch.nn.modules.{type(self).__name__}")
         super().__init__()
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
@@ -171,6 +173,7 @@ class TransformerDecoder(Module):
     """Copies of a decoder layer, applied one after the other."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        log_api_usage_once(f"torch.nn.modules.{type(self).__name__}")
         super().__init__()
         self.layers = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
@@ -223,6 +226,7 @@ class Transformer(Module):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
+        log_api_usage_once(f"torch.nn.modules.{type(self).__name__}")
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         factory_kwargs = {"device": device, "dtype": dtype}

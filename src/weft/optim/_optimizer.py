@@ -14,6 +14,7 @@ from weft._base.handles import Handle
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
+from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._tensor.compile import ByIdentity
 from weft._tensor.tensor import Tensor, wrap
@@ -48,6 +49,7 @@ class Optimizer:
             cls.step = _with_hooks(cls.step)
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        log_api_usage_once("python.optimizer")
         if isinstance(params, Tensor):
             raise ArgumentError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "

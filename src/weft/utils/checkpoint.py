@@ -94,8 +94,8 @@ def checkpoint(
             return function(*args, **kwargs)
     if state.eager:
         return function(*args, **kwargs)
-    region = Pending()
-    region.limit, region.kept = sys.maxsize, True
+    region = Pending(sys.maxsize)
+    region.kept = True
     unpacked = tuple([each for each in state.observers if not isinstance(each, Packing)])
     with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)

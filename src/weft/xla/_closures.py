@@ -6,8 +6,10 @@ import atexit
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from weft._base.state import ambient, using
 from weft.errors import XlaError
 
 
@@ -20,7 +22,7 @@ class ClosureThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: deque[tuple[Callable[[], object], Mapping[str, Any]]] = deque()
         self._running = False
         self._failure: Exception | None = None
         atexit.register(self._show_failure)
@@ -29,7 +31,8 @@ class ClosureThread:
         """Add closures, and run those that wait; `RuntimeError`, without adding them, if one has raised."""
         self.raise_failure()
         with self._lock:
-            self._waiting.extend(closures)
+            info = ambient().debug_info
+            self._waiting.extend([(closure, info) for closure in closures])
             if self._waiting and not self._running:
                 self._running = True
                 threading.Thread(target=self._run, name="step closures").start()
@@ -53,16 +56,18 @@ class ClosureThread:
             sys.excepthook(type(failure), failure, failure.__traceback__)
 
     def _run(self) -> None:
-        while (closure := self._next()) is not None:
+        while (next_one := self._next()) is not None:
+            closure, info = next_one
             try:
-                closure()
+                with using(debug_info=info):
+                    closure()
             except Exception as error:
                 with self._lock:
                     self._failure, self._running = error, False
                 return
-            del closure  # with the tensors that it holds
+            del closure, next_one  # with the tensors that it holds
 
-    def _next(self) -> Callable[[], object] | None:
+    def _next(self) -> tuple[Callable[[], object], Mapping[str, Any]] | None:
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()

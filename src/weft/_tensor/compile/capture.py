@@ -47,8 +47,7 @@ class Capture:
     exports = False
 
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
-        self.region = Pending()
-        self.region.limit = sys.maxsize
+        self.region = Pending(sys.maxsize)
         self.snapshot = snapshot
         self.sources: dict[Value, Callable[..., Any]] = {}
         self.locators: dict[int, Locator] = {}

@@ -23,6 +23,7 @@ from weft._base.device import default_device
 from weft._base.logs import ARTIFACTS
 from weft._base.site import line_of, warn_user
 from weft._base.state import ambient, default_dtype, set_field, using
+from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
 from weft._tensor.alias import owner_of
@@ -296,6 +297,7 @@ def compile(
     values, changes Python state or does input and output is run without capturing, with a warning; with `fullgraph` it
     raises `CompileError`. `dynamic`, `backend`, `mode` and `options` are checked as in PyTorch, and have no effect.
     """
+    log_api_usage_once("torch.compile")
     _require_options(dynamic, backend, mode, options)
     if model is not None and not callable(model):
         raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")

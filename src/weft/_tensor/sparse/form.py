@@ -74,7 +74,7 @@ def _typed(xs: Any) -> tuple[Any, ...]:
 def _keeps_zero(name: str, dtype: DType, at: int, others: tuple[Any, ...], keywords: tuple[Any, ...]) -> bool:
     """Whether a pointwise row makes zero of zero, at position `at` beside these numbers."""
     arguments = [x for _, x in others]
-    with using(pending=Pending(), capture=None, grad=False, autocast=NO_AUTOCAST, observers=()):
+    with using(pending=Pending(watched=False), capture=None, grad=False, autocast=NO_AUTOCAST, observers=()):
         zero = rows.zeros((), dtype=dtype)
         result = getattr(rows, name)(*arguments[:at], zero, *arguments[at:], **{key: x for _, key, x in keywords})
         return not bool(result._host())

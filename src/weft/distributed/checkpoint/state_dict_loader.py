@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from weft._base.site import warn_user
+from weft._base.usage import log_api_usage_once
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import is_initialized, require_group
 from weft.distributed.checkpoint._exchange import Exchange
@@ -53,6 +54,7 @@ def load_state_dict(
     planner: LoadPlanner | None = None,
 ) -> None:
     """`load` under its deprecated name. The coordinator is the first rank."""
+    log_api_usage_once("torch.distributed.checkpoint.load_state_dict")
     del coordinator_rank
     warn_user(
         "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from weft._base.site import warn_user
+from weft._base.usage import log_api_usage_once
 from weft._checkpoint.native import computed
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -45,6 +46,7 @@ def save(
 
     `CheckpointException` on all ranks if one has failed; nothing has changed in the folder then.
     """
+    log_api_usage_once("torch.distributed.checkpoint.save")
     group = group_of(process_group, no_dist=no_dist)
     background_of(group).wait()
     writer = _writer(storage_writer, checkpoint_id)
@@ -60,6 +62,7 @@ def save_state_dict(
     planner: SavePlanner | None = None,
 ) -> Metadata:
     """`save` under its deprecated name. The coordinator is the first rank."""
+    log_api_usage_once("torch.distributed.checkpoint.save_state_dict")
     del coordinator_rank
     warn_user(
         "`save_state_dict` is deprecated and will be removed in future versions. Please use `save` instead.",
@@ -94,6 +97,7 @@ def async_save(
     first call creates. Wait for the future before you destroy the process group. An error is raised by
     `future.result()`, and logged.
     """
+    log_api_usage_once("torch.distributed.checkpoint.async_save")
     del async_checkpointer_type
     background = background_of(group_of(process_group, no_dist=no_dist))
     background.wait()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any, NoReturn
 
+from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import get_world_size, init_process_group, is_initialized
 from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -50,6 +51,7 @@ def fully_shard(
     A list of modules makes one group of them. `ValueError` for containers without `forward` and for meshes of more
     dims; `AssertionError` for a module that was sharded before.
     """
+    log_api_usage_once("torch.distributed.fsdp.fully_shard")
     modules = _required_modules(module)
     if mesh is None:
         mesh = _default_mesh(modules)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import using
+from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor, placed_with
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
@@ -72,6 +73,7 @@ class FullyShardedDataParallel(ModuleWrapper):
         ignored_states: Iterable[Parameter] | Iterable[Module] | None = None,
         device_mesh: DeviceMesh | None = None,
     ) -> None:
+        log_api_usage_once("torch.distributed.fsdp")
         del cpu_offload, backward_prefetch, device_id, forward_prefetch, limit_all_gathers, use_orig_params
         if not isinstance(module, Module):
             raise ArgumentError(f"FullyShardedDataParallel takes a module, but got {type(module).__name__}")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
@@ -25,6 +26,7 @@ class DistributedOptimizer:
     """
 
     def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Any]], *args: Any, **kwargs: Any) -> None:
+        log_api_usage_once("torch.distributed.optim.DistributedOptimizer")
         by_owner: dict[WorkerInfo, list[RRef[Any]]] = {}
         for reference in params_rref:
             if not isinstance(reference, RRef):

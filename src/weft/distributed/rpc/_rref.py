@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
+from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import checked, seconds, worker
@@ -244,6 +245,7 @@ def remote(
     Errors are raised when the reference is used, including a timeout if the value is not created within `timeout`
     seconds.
     """
+    log_api_usage_once("torch.distributed.rpc_remote")
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
     return _create_remotely(worker(agent, to), func, args, kwargs, timeout)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
@@ -56,6 +57,7 @@ def init_rpc(
     worker of rank 0 must join first, to serve the store. `RuntimeError` if a living worker has the name or rank, and if
     workers have not joined within 300 seconds.
     """
+    log_api_usage_once("torch.distributed.init_rpc")
     state = here()
     if state.agent is not None:
         raise RpcError("RPC is already initialized")
@@ -132,6 +134,7 @@ def rpc_sync(
     tape. An exception of the function is raised here, with the remote traceback in its text. `RuntimeError` after
     `timeout` seconds (-1: the default, 0: no limit), and if the worker is lost. A call is never repeated.
     """
+    log_api_usage_once("torch.distributed.rpc_sync")
     return begin(to, func, args, kwargs, timeout).wait()
 
 
@@ -139,6 +142,7 @@ def rpc_async(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Any]:
     """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
+    log_api_usage_once("torch.distributed.rpc_async")
     begun = begin(to, func, args, kwargs, timeout).push()
     if _thread_local.begun is not None:
         _thread_local.begun.append(begun)

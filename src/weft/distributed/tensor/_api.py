@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._base.usage import log_api_usage_once
 from weft._tensor.composite import create
 from weft._tensor.generator import PartOfDraws
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -28,6 +29,7 @@ def distribute_tensor(
     The elements are those of the rank `src_data_rank` of each mesh dim; with None, each process takes its own. Instead
     of placements, a mapping may give mesh dims by the names of the tensor's dims: `{"batch": "dp"}`.
     """
+    log_api_usage_once("torch.dtensor.distribute_tensor")
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
     mesh = active_mesh(device_mesh)
@@ -74,6 +76,7 @@ def distribute_module(
     `partition_fn(name, submodule, mesh)` is called for every submodule. `input_fn(module, inputs, mesh)` runs before
     the module and returns its inputs; `output_fn(module, outputs, mesh)` runs after it and returns its outputs.
     """
+    log_api_usage_once("torch.dtensor.distribute_module")
     mesh = active_mesh(device_mesh)
     for name, submodule in module.named_modules():
         if partition_fn is not None:

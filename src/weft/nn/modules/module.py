@@ -1,5 +1,6 @@
 """The base of all layers and models, and hooks on all of them, under PyTorch's import path."""
 
+from weft.nn._hooks import has_any_global_hook as _has_any_global_hook  # noqa: F401  what PyTorch calls it
 from weft.nn._hooks import register_module_backward_hook as register_module_backward_hook
 from weft.nn._hooks import register_module_buffer_registration_hook as register_module_buffer_registration_hook
 from weft.nn._hooks import register_module_forward_hook as register_module_forward_hook

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft._base.usage import log_api_usage_once
 from weft.errors import OptionError
 from weft.nn._module import Module
 
@@ -16,6 +17,7 @@ class DataParallel(Module):
     """
 
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        log_api_usage_once("torch.nn.parallel.DataParallel")
         super().__init__()
         require_one(device_ids)
         self.module = module

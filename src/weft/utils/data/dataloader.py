@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
+from weft._base.usage import log_api_usage_once
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
 from weft.utils.data._utils.collate import default_collate as default_collate
@@ -63,6 +64,7 @@ class DataLoader(Generic[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
+        log_api_usage_once("python.data_loader")
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         iterable = isinstance(dataset, IterableDataset)
         _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)

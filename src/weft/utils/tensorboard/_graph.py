@@ -39,8 +39,7 @@ def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Mes
     inputs = [args] if isinstance(args, Tensor) else args
     if not isinstance(inputs, (tuple, list)) or not inputs:
         raise ArgumentError(f"add_graph(): expected a tensor or a tuple of tensors for the model, got {args!r}")
-    region = Pending()
-    region.limit = sys.maxsize
+    region = Pending(sys.maxsize)
     scopes = _Scopes(model)
     drawing = _Drawing(scopes)
     drawing.name_leaves(model, inputs)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, SupportsInt
 
+from weft._base.usage import log_api_usage_once
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.utils.tensorboard import _projector, summary
 from weft.utils.tensorboard._arrays import figures_to_images, to_numpy
@@ -101,6 +102,7 @@ class SummaryWriter:
         flush_secs: float = 120,
         filename_suffix: str = "",
     ) -> None:
+        log_api_usage_once("tensorboard.create.summarywriter")
         if not log_dir:
             now = datetime.now().strftime("%b%d_%H-%M-%S")
             log_dir = os.path.join("runs", f"{now}_{socket.gethostname()}{comment}")
@@ -152,6 +154,7 @@ class SummaryWriter:
         double_precision: bool = False,
     ) -> None:
         """Add a number. `new_style` writes it as a tensor; then `double_precision` keeps a `float64`."""
+        log_api_usage_once("tensorboard.logging.add_scalar")
         message = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
         self._add(message, global_step, walltime)
 
@@ -163,6 +166,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add numbers to one chart. Each name gets a file in its own folder, with the tag `main_tag`."""
+        log_api_usage_once("tensorboard.logging.add_scalars")
         walltime = time.time() if walltime is None else walltime
         message = {name: summary.scalar(main_tag, value) for name, value in tag_scalar_dict.items()}
         main, writers = self._open()
@@ -176,6 +180,7 @@ class SummaryWriter:
         self, tag: str, tensor: Tensor, global_step: SupportsInt | None = None, walltime: float | None = None
     ) -> None:
         """Add a whole tensor."""
+        log_api_usage_once("tensorboard.logging.add_tensor")
         self._add(summary.tensor_proto(tag, tensor), global_step, walltime)
 
     def add_histogram(
@@ -192,6 +197,7 @@ class SummaryWriter:
         `bins` is "tensorflow" for bins that grow by 10 %, or as for `numpy.histogram`. If there are more than
         `max_bins`, neighbouring ones are merged.
         """
+        log_api_usage_once("tensorboard.logging.add_histogram")
         limits = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(summary.histogram(tag, values, limits, max_bins), global_step, walltime)
 
@@ -209,6 +215,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add a histogram that is already counted; `bucket_limits` are the upper ends of the buckets."""
+        log_api_usage_once("tensorboard.logging.add_histogram_raw")
         if len(bucket_limits) != len(bucket_counts):
             raise ValueRangeError("len(bucket_limits) != len(bucket_counts), see the document.")
         message = summary.histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts)
@@ -225,6 +232,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add the precision-recall curve of predictions from 0 to 1 against boolean labels."""
+        log_api_usage_once("tensorboard.logging.add_pr_curve")
         self._add(summary.pr_curve(tag, labels, predictions, num_thresholds, weights), global_step, walltime)
 
     def add_pr_curve_raw(
@@ -242,6 +250,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add a precision-recall curve that is already computed: each row has `num_thresholds` numbers."""
+        log_api_usage_once("tensorboard.logging.add_pr_curve_raw")
         rows = (
             true_positive_counts,
             false_positive_counts,
@@ -263,6 +272,7 @@ class SummaryWriter:
         dataformats: str = "CHW",
     ) -> None:
         """Add an image: `uint8`, or numbers from 0 to 1. `dataformats` has a letter for each dim."""
+        log_api_usage_once("tensorboard.logging.add_image")
         self._add(summary.image(tag, img_tensor, dataformats=dataformats), global_step, walltime)
 
     def add_images(
@@ -274,6 +284,7 @@ class SummaryWriter:
         dataformats: str = "NCHW",
     ) -> None:
         """Add images in a grid, eight in a row, as one image."""
+        log_api_usage_once("tensorboard.logging.add_images")
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_image_with_boxes(
@@ -288,6 +299,7 @@ class SummaryWriter:
         labels: Sequence[str] | str | None = None,
     ) -> None:
         """Add an image with boxes (left, top, right, bottom), and with labels if there is one for each box."""
+        log_api_usage_once("tensorboard.logging.add_image_with_boxes")
         names = [labels] if isinstance(labels, str) else labels
         if names is not None and len(names) != box_tensor.shape[0]:
             names = None
@@ -303,6 +315,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add a matplotlib figure, or a list of figures as one image; they are closed afterwards if `close`."""
+        log_api_usage_once("tensorboard.logging.add_figure")
         dataformats = "NCHW" if isinstance(figure, list) else "CHW"
         self.add_image(tag, figures_to_images(figure, close), global_step, walltime, dataformats)
 
@@ -315,6 +328,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add videos (number, time, channel, height, width) in a grid: `uint8`, or numbers from 0 to 1."""
+        log_api_usage_once("tensorboard.logging.add_video")
         self._add(summary.video(tag, vid_tensor, fps), global_step, walltime)
 
     def add_audio(
@@ -326,12 +340,14 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Add a sound of one channel from -1 to 1."""
+        log_api_usage_once("tensorboard.logging.add_audio")
         self._add(summary.audio(tag, snd_tensor, sample_rate), global_step, walltime)
 
     def add_text(
         self, tag: str, text_string: str, global_step: SupportsInt | None = None, walltime: float | None = None
     ) -> None:
         """Add a text in Markdown."""
+        log_api_usage_once("tensorboard.logging.add_text")
         self._add(summary.text(tag, text_string), global_step, walltime)
 
     def add_mesh(
@@ -348,6 +364,7 @@ class SummaryWriter:
 
         `config_dict` sets camera, lights and material of three.js.
         """
+        log_api_usage_once("tensorboard.logging.add_mesh")
         self._add(summary.mesh(tag, vertices, colors, faces, config_dict), global_step, walltime)
 
     # --- models and runs ---
@@ -359,6 +376,7 @@ class SummaryWriter:
 
         `verbose` prints the graph. `use_strict_trace` is accepted for compatibility: nothing is traced twice.
         """
+        log_api_usage_once("tensorboard.logging.add_graph")
         del use_strict_trace
         self._get_file_writer().add_graph(graph(model, input_to_model, verbose))
 
@@ -375,6 +393,7 @@ class SummaryWriter:
 
         With `metadata_header`, each label is a row with an entry for each column.
         """
+        log_api_usage_once("tensorboard.logging.add_embedding")
         points = to_numpy(mat)
         images = None if label_img is None else to_numpy(label_img)
         _projector.check_embedding(points, metadata, images, metadata_header)
@@ -407,6 +426,7 @@ class SummaryWriter:
 
         It becomes a run of its own in the folder `run_name`, by default the time.
         """
+        log_api_usage_once("tensorboard.logging.add_hparams")
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
             raise ArgumentError("hparam_dict and metric_dict should be dictionary.")
         records = summary.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
@@ -418,18 +438,21 @@ class SummaryWriter:
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
         """Combine scalars in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""
+        log_api_usage_once("tensorboard.logging.add_custom_scalars")
         self._add(summary.custom_scalars(layout), None, None)
 
     def add_custom_scalars_multilinechart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
         """Combine scalars in one chart."""
+        log_api_usage_once("tensorboard.logging.add_custom_scalars_multilinechart")
         self.add_custom_scalars({category: {title: ["Multiline", tags]}})
 
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
         """Show a scalar between two others: the tags of the value, the lower and the upper bound."""
+        log_api_usage_once("tensorboard.logging.add_custom_scalars_marginchart")
         if len(tags) != 3:
             raise PreconditionError(f"Expected 3 tags, got {len(tags)}.")
         self.add_custom_scalars({category: {title: ["Margin", tags]}})

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait as wait_for_any
+from pathlib import Path
 from typing import Any, TextIO
 
+from weft._base.flight import remove_recording
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
 from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
@@ -51,7 +53,7 @@ class PContext(ABC):
 
     Every process leads its own process group. A group is killed when its leader ends, so that nothing that a worker has
     started outlives it; all groups are killed when this process dies. `wait` closes the context when all processes have
-    succeeded or one has failed; `close` ends it earlier.
+    succeeded or one has failed; `close` ends it earlier, and notes the time and which local ranks were stopped then.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class PContext(ABC):
         self._handlers: dict[int, Any] = {}
         self._guardian: Guardian | None = None
         self._closed = False
+        self.stopped: set[int] = set()
+        self.closed_at = 0.0
         self._owner = os.getpid()
 
     # --- methods of each kind of process ---
@@ -156,6 +160,17 @@ class PContext(ABC):
         """Process ids by local rank."""
         return dict(self._pids)
 
+    @property
+    def folder(self) -> str:
+        """The folder with a folder for each process, or an empty text."""
+        path = self.error_files.get(0, "")
+        return os.path.dirname(os.path.dirname(path)) if path and path != os.devnull else ""
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether that folder is removed when this process ends."""
+        return bool(self._dest.temporary)
+
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
         """End the processes and everything that they have started, and show the rest of their output.
 
@@ -165,6 +180,8 @@ class PContext(ABC):
         if self._closed:
             return
         self._closed = True
+        self.stopped = {rank for rank in self._running() if _is_stopped(self._pids[rank])}
+        self.closed_at = time.time()
         try:
             self._signal(death_sig or signal.SIGTERM, signal.SIGCONT)
             self._await_exits(timeout)
@@ -186,6 +203,10 @@ class PContext(ABC):
         if not failures and len(self._exits) < self.nprocs:
             return None
         self.close()
+        if not failures:  # nobody will ask what the processes have done
+            for path in self.error_files.values():
+                if path:
+                    remove_recording(os.path.dirname(path))
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
@@ -300,6 +321,15 @@ class PContext(ABC):
                 self._copies.append(copy)
                 tails.append(TailLog(self.name, files, copy, self._prefixes, log_line_filter=_holds_any(needles)))
         return tails
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal such as SIGSTOP has stopped a process, where the system tells."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] == "T"
 
 
 def _is_full(folder: str) -> bool:

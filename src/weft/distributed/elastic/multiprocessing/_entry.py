@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
 from weft._base.torch_alias import install_if_inherited
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
@@ -25,6 +26,7 @@ def main(argv: list[str]) -> None:
     if not name:
         sys.exit("usage: python -m weft.distributed.elastic.multiprocessing._entry [-m] PROGRAM [ARGS …]")
     survive_full_disks()
+    start_from_environment()
     handler = get_error_handler()
     handler.initialize()
     try:

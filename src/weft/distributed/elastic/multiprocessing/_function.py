@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from weft._base.flight import start_from_environment
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing._signals import die_by_signals
@@ -126,6 +127,7 @@ def _work(
         if path:
             send(std, path)
     survive_full_disks()
+    start_from_environment()
     record(_returned)(function, args, writer)
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from weft._base.usage import log_api_usage_once
 from weft.distributed._structures import moved
 from weft.distributed.remote_device import _remote_device
 from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
@@ -84,6 +85,7 @@ class RemoteModule(Module):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        log_api_usage_once("torch.distributed.nn.api.remote_module")
         worker, device = _parsed(remote_device)
         reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
         reference._get_future().wait()

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 
+from weft._base.usage import log_api_usage_once
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor.parallel.style import ParallelStyle
 from weft.errors import ArgumentError, DistError
@@ -24,6 +25,7 @@ def parallelize_module(
     A plan has styles by the names of submodules, such as "layers.*.up". Parameters become those of the rank
     `src_data_rank`; with None, each rank takes its own.
     """
+    log_api_usage_once("torch.distributed.tensor.parallel.parallelize_module")
     mesh = active_mesh(device_mesh)
     if mesh.ndim != 1:
         raise DistError(

@@ -7,10 +7,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from string import Template
 from typing import Any
 
 from weft._base.files import remove_folder, temporary_folder
+from weft._base.flight_report import crash_report
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
@@ -192,8 +194,30 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._pcontext.close(death_sig, timeout)
             self._pcontext = self._result = None
 
+    def _write_crash_report(self, context: PContext) -> None:
+        """Tell what the workers were doing, and keep it beside their logs."""
+        if not context.folder:
+            return
+        ranks = {worker.local_rank: worker.global_rank for worker in self._worker_group.workers}
+        try:
+            text = crash_report(context.folder, at=context.closed_at, stopped=[ranks[at] for at in context.stopped])
+        except (OSError, ValueRangeError) as error:
+            _log.info("there is no crash report: %s", error)
+            return
+        folder = os.environ.get("WEFT_CRASH_REPORT") or ("" if context.is_temporary else context.folder)
+        path = "set --log-dir or WEFT_CRASH_REPORT=FOLDER to keep the whole"
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
+            Path(path).write_text(text)
+        summary, _, _ = text.partition("\n\n")
+        _log.error("%s\nCrash report: %s", summary, path)
+
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        context, result = self._pcontext, self._result
         self._end_workers(death_sig, min(timeout, self._shutdown_timeout))
+        if context is not None and result is None:  # they were running, or hung
+            self._write_crash_report(context)
         if self._health is not None:
             self._health.stop()
             self._health = None
@@ -206,11 +230,12 @@ class LocalElasticAgent(SimpleElasticAgent):
     @prof
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         assert self._pcontext is not None, "workers are watched before they are started"
-        result = self._result or self._pcontext.wait(0)
+        result = self._result = self._result or self._pcontext.wait(0)
         if result is None:
             return RunResult(WorkerState.HEALTHY)
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         if result.is_failed():
+            self._write_crash_report(self._pcontext)
             failures = {ranks[at]: failure for at, failure in result.failures.items()}
             return RunResult(WorkerState.FAILED, failures=failures)
         values = {ranks[at]: value for at, value in result.return_values.items()}

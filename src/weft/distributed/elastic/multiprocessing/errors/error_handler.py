@@ -12,6 +12,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from weft._base.flight import Flight, fatal_signal_file
+from weft._base.pending import last_recorded
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,15 +26,21 @@ class ErrorHandler:
     """
 
     def initialize(self) -> None:
-        """Called before the recorded function: lets fatal signals print the tracebacks of all threads."""
+        """Called before the recorded function: lets fatal signals print the tracebacks of all threads.
+
+        In a process that the launcher has started, they are kept for its crash report instead.
+        """
         try:
-            faulthandler.enable(all_threads=True)
+            faulthandler.enable(file=fatal_signal_file(), all_threads=True)
         except (OSError, RuntimeError, io.UnsupportedOperation) as error:  # stderr is closed, or is not a file
             _log.warning("fatal signals will show no traceback: %s", error)
 
     def record_exception(self, e: BaseException) -> None:
         """Write the exception with its traceback and the time in seconds."""
         extra = {"py_callstack": "".join(traceback.format_exception(e)), "timestamp": str(int(time.time()))}
+        if Flight.stacks is not None:
+            faulthandler.dump_traceback(Flight.stacks, all_threads=True)
+            extra["last_operators"] = "\n".join(last_recorded())
         self._write({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}})
 
     def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:

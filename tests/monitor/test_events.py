@@ -76,3 +76,17 @@ def test_figures_are_written_as_scalars():
 def test_windows_have_a_size():
     with pytest.raises(TypeError, match=r"^Stat: window_size must be a timedelta above zero, got 3$"):
         Stat("loss", [], 3)
+
+
+@pytest.mark.parametrize("wrong", [("n", 1.5, {}), (1, datetime.now(), {}), ("n", datetime.now(), {"a": None})])
+def test_events_are_of_known_types(wrong):
+    with pytest.raises(TypeError, match=r"^Event: "):
+        Event(*wrong)
+
+
+def test_mistakes_are_refused_at_once(events):
+    stat = Stat("s", [Aggregation.SUM], timedelta(hours=1))
+    for call, argument in ((log_event, "text"), (register_event_handler, None), (stat.add, "1")):
+        with pytest.raises(TypeError, match="expected a"):
+            call(argument)
+    assert not events

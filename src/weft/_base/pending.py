@@ -1,0 +1,197 @@
+"""The values that a thread has recorded and not computed yet, and who is shown which of them.
+
+A watcher is shown every operator, or a sample of them. That costs nothing where nothing is shown: every recording
+compares the length of its list with a limit, which is set to where the next operator is that somebody is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+LEAST_LIMIT = 1024
+
+
+class Watcher(Protocol):
+    """Is shown operators: their first outputs, when they have been recorded."""
+
+    def distance(self) -> int:
+        """How many operators on the next one is that it is shown: 1 if it is shown all."""
+        ...
+
+    def show(self, value: Any) -> None:
+        """Look at an operator; must not raise."""
+        ...
+
+
+class _Schedule:
+    """Which operators of one list are shown, as positions in the list, and to whom; `next` is the first of them."""
+
+    __slots__ = ("due", "next")
+
+    def __init__(self) -> None:
+        self.due: dict[Watcher, int] = {}
+        self.next = sys.maxsize
+
+    def set(self, watcher: Watcher, position: int) -> None:
+        self.due[watcher] = position
+        self.next = min(self.due.values())
+
+    def remove(self, watcher: Watcher) -> None:
+        self.due.pop(watcher, None)
+        self.next = min(self.due.values(), default=sys.maxsize)
+
+    def pass_by(self, position: int) -> list[Watcher]:
+        """Who is shown what is at a position; they are due again later."""
+        due, watchers = self.due, [watcher for watcher, at in self.due.items() if at == position]
+        for watcher in watchers:
+            due[watcher] = position + watcher.distance()
+        self.next = min(due.values())
+        return watchers
+
+    def move(self, by: int) -> None:
+        for watcher in self.due:
+            self.due[watcher] += by
+        self.next += by
+
+
+class Pending(list[Any]):
+    """Values recorded in one thread and not computed yet, in order of recording.
+
+    limit    length beyond which a recording calls `realize.at_limit`: `room`, or where the next operator is shown
+    room     length at which dead values are removed, and, if too many are alive, all are computed
+    checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
+    kept     whether the values stay pending at the end of a step, until one is needed
+    branch   whether it may never run what is recorded, so that no check can be made at once
+    marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
+    thread   the thread that records, by `threading.get_ident`
+    when_computed   called by the next `flush_pending`, which computes what is in the list before
+
+    What is recorded into a list that is not `watched` is shown to nobody.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_schedule",
+        "branch",
+        "checks",
+        "kept",
+        "limit",
+        "marked",
+        "room",
+        "thread",
+        "when_computed",
+    )
+
+    def __init__(self, room: int = LEAST_LIMIT, *, watched: bool = True) -> None:
+        super().__init__()
+        self.limit = self.room = room
+        self.checks: list[Any] = []
+        self.kept = False
+        self.branch = False
+        self.marked = False
+        self.when_computed: list[Callable[[], None]] = []
+        self._schedule: _Schedule | None = None
+        self.thread = threading.get_ident()
+        if watched:
+            _lists[id(self)] = self
+            for watcher in (*_everywhere, *_thread.watchers):
+                self.begin(watcher)
+
+    def absorb(self, region: Pending) -> None:
+        """Append what was recorded in another list."""
+        self.extend(region)
+        self.checks.extend(region.checks)
+        self.when_computed.extend(region.when_computed)
+        self.moved(len(region))
+
+    def set_room(self, room: int) -> None:
+        """Set the length at which room is made."""
+        self.room = room
+        self._set_limit()
+
+    def moved(self, by: int) -> None:
+        """Called when so many values have been added before what is recorded next, or (below zero) have been taken."""
+        if self._schedule is not None:
+            with _lock:
+                self._schedule.move(by)
+                self._set_limit()
+
+    def show(self) -> None:
+        """Show what has been recorded to those who are due."""
+        schedule = self._schedule
+        if schedule is None:
+            return
+        while (position := schedule.next) < len(self):
+            with _lock:
+                watchers = schedule.pass_by(position)
+                self._set_limit()
+            value = self[position]
+            if value.origin.index == 0:  # further outputs are no further operators
+                for watcher in watchers:
+                    watcher.show(value)
+
+    def begin(self, watcher: Watcher) -> None:
+        """Show what is recorded from now on to a watcher."""
+        with _lock:
+            if self._schedule is None:
+                self._schedule = _Schedule()
+            self._schedule.set(watcher, len(self) - 1 + watcher.distance())
+            self._set_limit()
+
+    def end(self, watcher: Watcher) -> None:
+        """Show it nothing more."""
+        with _lock:
+            if self._schedule is not None:
+                self._schedule.remove(watcher)
+                if not self._schedule.due:
+                    self._schedule = None
+                self._set_limit()
+
+    def _set_limit(self) -> None:
+        self.limit = self.room if self._schedule is None else min(self.room, self._schedule.next)
+
+
+class _Thread(threading.local):
+    watchers: tuple[Watcher, ...] = ()
+
+
+_thread = _Thread()
+_everywhere: list[Watcher] = []
+_lists: WeakValueDictionary[int, Pending] = WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def last_recorded(most: int = 6) -> list[str]:
+    """What threads have recorded last and not computed yet, one text for each list of pending values."""
+    texts: list[str] = []
+    for pending in list(_lists.values()):
+        if pending:
+            last = ", ".join([repr(value.origin.signature) for value in pending[-most:]])
+            texts.append(f"{len(pending)} operators recorded and not computed by thread {pending.thread:#x}: {last}")
+    return texts
+
+
+def watch(watcher: Watcher, *, everywhere: bool) -> Callable[[], None]:
+    """Show a watcher what is recorded from now on, in all threads or in this one; returns what ends that."""
+    thread = None if everywhere else threading.get_ident()
+    if everywhere:
+        _everywhere.append(watcher)
+    else:
+        _thread.watchers = (*_thread.watchers, watcher)
+    for pending in list(_lists.values()):
+        if thread in (None, pending.thread):
+            pending.begin(watcher)
+
+    def end() -> None:
+        if everywhere:
+            _everywhere.remove(watcher)
+        else:
+            _thread.watchers = tuple([other for other in _thread.watchers if other is not watcher])
+        for pending in list(_lists.values()):
+            pending.end(watcher)
+
+    return end
