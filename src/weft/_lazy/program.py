@@ -205,11 +205,11 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     if Flight.recorder is not None:
         with _in_flight(Flight.recorder, program, graph):
-            return _told(program, graph, arrays)
-    return _told(program, graph, arrays)
+            return _as_span(program, graph, arrays)
+    return _as_span(program, graph, arrays)
 
 
-def _told(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _as_span(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
     """`_measured`, as a span of the timeline."""
     if not Listeners.all:
         return _measured(program, graph, arrays)

@@ -72,14 +72,14 @@ class Collector:
         """Begin, with a measurement of what it costs to record an operator."""
         self._undo.append(watch(self, everywhere=True))
         self.recording_ns = self._cost_of_recording()
-        watch = _Watch(self.computed)
+        completions = _Completions(self.computed)
         jax.monitoring.register_event_duration_secs_listener(_compilation)
         self._undo.append(lambda: jax.monitoring.unregister_event_duration_listener(_compilation))
-        self._undo.append(watch.stop)
+        self._undo.append(completions.stop)
 
         def listen(span: Span) -> None:
             if isinstance(span.work, Run):
-                self._note_program(span, span.work, watch)
+                self._note_program(span, span.work, completions)
             self.spans.append(span._replace(start=max(span.start, self.start_ns), work=None))
 
         add_listener(listen)
@@ -95,8 +95,8 @@ class Collector:
         while self._undo:
             self._undo.pop()()
 
-    def _note_program(self, span: Span, run: Run, watch: _Watch) -> None:
-        """Note what a program has computed, or let the watch wait for it."""
+    def _note_program(self, span: Span, run: Run, completions: _Completions) -> None:
+        """Note what a program has computed, or wait for its completion."""
         start = span.start
         for inner in reversed(self.spans):
             if inner.thread == span.thread:
@@ -108,7 +108,7 @@ class Collector:
         if all(not isinstance(array, jax.Array) or is_ready(array) for array in run.results):
             self.computed.append(Computed(start, span.end, run.applications))
         else:
-            watch.add(start, span.end, run)
+            completions.add(start, span.end, run)
 
     def distance(self) -> int:
         """Every operator is noted."""
@@ -164,7 +164,7 @@ def _record_some() -> None:
         x + x  # pyright: ignore[reportUnusedExpression]
 
 
-class _Watch:
+class _Completions:
     """A thread that notes when programs are complete.
 
     It holds no results, since a program may overwrite only what nobody else refers to: it looks at them, briefly.
