@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from weft._base import config
+
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
 
@@ -20,6 +22,12 @@ def user_site() -> str:
     if frame is not None:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
+
+
+class Noting:
+    """Whether the lines at which values are made are noted (`_lazy/sites.py`)."""
+
+    on = config.HLO_DEBUG
 
 
 class _EntryPoint:

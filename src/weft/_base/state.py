@@ -13,6 +13,7 @@ from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.dtype import DType, float32
 from weft._base.overriding import Overrides, raise_overridden
+from weft._base.site import Noting
 from weft.errors import ArgumentError
 
 
@@ -106,7 +107,7 @@ class Ambient:
         self.attention = attention
         self.transform = transform
         self.overrides = overrides
-        self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
+        self.watched = anomaly or eager or Noting.on or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 

@@ -137,6 +137,11 @@ class Program:
         return Costs(self.compiled.seconds, self.interpreted.seconds)
 
     @property
+    def bytes_at_once(self) -> int:
+        """The most bytes that its results take at one time, if each is kept until its last use."""
+        return self.compiled.bytes_at_once
+
+    @property
     def parts(self) -> tuple[int, int]:
         """Into how many segments the graph is cut, and how many of these differ."""
         return self.compiled.parts

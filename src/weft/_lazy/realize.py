@@ -20,6 +20,7 @@ from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
+from weft._lazy.ledger import ledgers, note_run
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
 from weft._lazy.runtime import memory_error, telling_of_memory, tier_of
@@ -246,6 +247,8 @@ def _compute_at_once(values: list[Value]) -> bool:
                 if value.array is None:
                     return False
                 _forget_inputs(value)
+    if ledgers and values:
+        note_run(len(values), 0, (), values)
     return True
 
 
@@ -337,6 +340,9 @@ def _run(batch: Batch, pending: Pending) -> None:
         for value, array in zip(outputs, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
             _forget_inputs(value)
+        if ledgers:
+            program = batch.program
+            note_run(len(batch.graph.steps), program.bytes_at_once, batch.graph.inputs, outputs)
     finally:
         batch.ticket.done.set()
     report(pending, _MOST_CHECKS)

@@ -17,6 +17,7 @@ __getattr__, __dir__ = _on_first_use(
         "deterministic",
         "flop_counter",
         "hooks",
+        "memory",
         "module_tracker",
         "weak",
     ),
