@@ -44,6 +44,7 @@ class Ledger:
     def __init__(self, target: device) -> None:
         self.device = target
         self.peak = 0
+        self._last_peak = 0
         self.runs: deque[Run] = deque(maxlen=_MOST_RUNS)
         self._held: dict[int, tuple[weakref.ref[Any], int]] = {}  # arrays by identity, where XLA does not count
         self._xlas_peak = -1  # when the peak was reset
@@ -65,20 +66,23 @@ class Ledger:
         self.peak = 0
         self.peak = self.current()
 
-    def ran(self, operators: int, at_once: int, inputs: Iterable[Value], results: Iterable[Value]) -> None:
+    def ran(self, at_once: int, inputs: Iterable[Value], results: Iterable[Value]) -> None:
         """Take a program into account that has just run, and has had results of this many bytes at once."""
         stats = xlas_figures(self.device)
         if stats:
-            total = peak = stats["bytes_in_use"]
-            self._meet(peak, stats.get("peak_bytes_in_use", 0))
+            self._meet(stats["bytes_in_use"], stats.get("peak_bytes_in_use", 0))
+            self._last_peak = stats["bytes_in_use"]
         else:
             self._hold(inputs)
-            peak = self._total() + at_once
+            self._last_peak = self._total() + at_once
+            self.peak = max(self.peak, self._last_peak)
             self._hold(results)
-            total = self._total()
-            self.peak = max(self.peak, peak)
+
+    def note(self, operators: int) -> None:
+        """Note what is left of the program that has run last, if lines are noted."""
         if Noting.on:
-            self.runs.append(Run(time.perf_counter(), user_site(), operators, total, peak))
+            now = self._total() if self._held else xlas_figures(self.device).get("bytes_in_use", 0)
+            self.runs.append(Run(time.perf_counter(), user_site(), operators, now, max(now, self._last_peak)))
 
     def _meet(self, current: int, peak: int) -> None:
         """XLA's peak counts if it has grown since the last reset, else the figures that were read since."""
@@ -117,8 +121,15 @@ def xlas_figures(target: device) -> dict[str, int]:
     return {} if target.type == "cpu" else jax_device(target).memory_stats() or {}
 
 
-def note_run(operators: int, at_once: int, inputs: Iterable[Value], results: Sequence[Value]) -> None:
-    """Tell the device's ledger of a program that has run."""
+def note_run(at_once: int, inputs: Iterable[Value], results: Sequence[Value]) -> None:
+    """Tell the device's ledger of a program that has run, and whose values are all still there."""
     ledger = ledgers.get(results[0].aval.device)
     if ledger is not None:
-        ledger.ran(operators, at_once, inputs, results)
+        ledger.ran(at_once, inputs, results)
+
+
+def note_alive(target: device, operators: int) -> None:
+    """Tell the device's ledger that what a program does not leave is gone."""
+    ledger = ledgers.get(target)
+    if ledger is not None:
+        ledger.note(operators)

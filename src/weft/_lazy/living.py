@@ -86,16 +86,16 @@ def largest_on(target: device) -> str:
         maker = f"by {block.operator}" if block.operator else "given by the program"
         lines.append(f"  {size_text(block.nbytes)}  {block.values[0].aval}, {maker}  {block.site}".rstrip())
     if not any(block.site for block in found[:_MOST_LISTED]):
-        lines.append("  (weft.utils.memory.record_history() before they are made, and this tells their lines)")
+        lines.append(
+            "  (call weft.utils.memory.record_history() at the start of the program to see which lines make them)"
+        )
     return "\n".join(lines)
 
 
 def size_text(nbytes: float) -> str:
     """A size for people: "1.50 GiB"."""
-    if nbytes < 1024:
-        return f"{nbytes:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        nbytes /= 1024
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
-            break
-    return f"{nbytes:.2f} {unit}"
+            return f"{nbytes:.2f} {unit}" if unit != "B" else f"{nbytes:.0f} B"
+        nbytes /= 1024
+    return f"{nbytes:.2f} TiB"

@@ -27,6 +27,13 @@ def note(values: Iterable[Value]) -> None:
             _sites.update(dict.fromkeys(value.extras, site))
 
 
+def noted(leaf: Value) -> Value:
+    """A new leaf, after its line was noted if lines are."""
+    if Noting.on:
+        note((leaf,))
+    return leaf
+
+
 def site_of(value: Value) -> str | None:
     """`file:line` of a value's recording, if it was noted."""
     return _sites.get(value)

@@ -42,7 +42,8 @@ def _page(device: str, now: int, peak: int, found: Sequence[Allocation], runs: S
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Memory of {escape(device)}</title>'
     yield f"<style>{_STYLE}</style></head><body><h1>Memory of {escape(device)}</h1>"
     total = sum([one.nbytes for one in found])
-    yield f"<p>{size_text(now)} in use, {size_text(peak)} at most. {len(found)} arrays of tensors, {size_text(total)}.</p>"
+    arrays = f"{len(found)} arrays of tensors, {size_text(total)}"
+    yield f"<p>{size_text(now)} in use, {size_text(peak)} at most. {arrays}.</p>"
     yield "<h2>What keeps it</h2>" + _totals(found, total)
     if runs:
         yield "<h2>After each program</h2>" + _chart(runs)
@@ -58,9 +59,7 @@ def _size(group: Iterable[Allocation]) -> int:
     return sum([one.nbytes for one in group])
 
 
-def _grouped(
-    found: Iterable[Allocation], key: Callable[[Allocation], str]
-) -> list[tuple[str, list[Allocation]]]:
+def _grouped(found: Iterable[Allocation], key: Callable[[Allocation], str]) -> list[tuple[str, list[Allocation]]]:
     """Groups with equal keys, the largest first."""
     groups: dict[str, list[Allocation]] = {}
     for one in found:

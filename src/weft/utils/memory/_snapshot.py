@@ -36,7 +36,7 @@ def _record_memory_history(
     clear_history: bool = False,
     **options: Any,
 ) -> None:
-    """PyTorch's name of `record_history`; None or False stops it. Of each stack only the program's own line is noted."""
+    """PyTorch's name of `record_history`; None or False stops it. Only the program's own line is noted of a stack."""
     del context, stacks, max_entries, options
     if enabled not in (None, False, True, "state", "all"):
         raise ValueRangeError(f"expected enabled to be None, 'state' or 'all', but got {enabled!r}")
