@@ -61,13 +61,13 @@ def living_values() -> list[Value]:
 
 def blocks(values: Iterable[Value]) -> list[Block]:
     """The arrays of values, the largest first; each of them once."""
-    found: dict[int, Block] = {}
+    held: dict[int, Block] = {}
     for value in values:
         owner = owner_of(array_in_memory(value))
-        found.setdefault(id(owner), Block(owner.nbytes, [])).values.append(value)
-    for block in found.values():
+        held.setdefault(id(owner), Block(owner.nbytes, [])).values.append(value)
+    for block in held.values():
         block.values.sort(key=lambda value: value.time)
-    return sorted(found.values(), key=lambda block: -block.nbytes)
+    return sorted(held.values(), key=lambda block: -block.nbytes)
 
 
 def bytes_on(target: device) -> int:
@@ -77,15 +77,15 @@ def bytes_on(target: device) -> int:
 
 def largest_on(target: device) -> str:
     """What holds most of the memory of a device, as lines of text; "" if nothing does."""
-    found = [block for block in blocks(living_values()) if block.values[0].aval.device == target]
-    if not found:
+    held = [block for block in blocks(living_values()) if block.values[0].aval.device == target]
+    if not held:
         return ""
-    total, count = sum([block.nbytes for block in found]), len(found)
+    total, count = sum([block.nbytes for block in held]), len(held)
     lines = [f"{count} array{'s' * (count > 1)} {'are' if count > 1 else 'is'} alive on {target}: {size_text(total)}"]
-    for block in found[:_MOST_LISTED]:
+    for block in held[:_MOST_LISTED]:
         maker = f"by {block.operator}" if block.operator else "given by the program"
         lines.append(f"  {size_text(block.nbytes)}  {block.values[0].aval}, {maker}  {block.site}".rstrip())
-    if not any(block.site for block in found[:_MOST_LISTED]):
+    if not any(block.site for block in held[:_MOST_LISTED]):
         lines.append(
             "  (call weft.utils.memory.record_history() at the start of the program to see which lines make them)"
         )

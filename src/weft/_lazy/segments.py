@@ -127,8 +127,8 @@ def _repetition(sequence: np.ndarray, seconds: np.ndarray) -> tuple[int, int, in
 
 def bytes_at_once(applications: Sequence[Application], wanted: Sequence[int]) -> int:
     """The most bytes of results at one time, if each is kept until its last use. XLA may keep fewer of them."""
-    made = [sum([s.outputs[index].aval.nbytes for _, index in values]) for s, _, values in applications]
-    return max([kept + new for kept, new in zip(_alive(applications, wanted), made, strict=False)])
+    fresh = [sum([s.outputs[index].aval.nbytes for _, index in values]) for s, _, values in applications]
+    return max([kept + new for kept, new in zip(_alive(applications, wanted), fresh, strict=False)])
 
 
 def _alive(applications: Sequence[Application], wanted: Sequence[int] = ()) -> list[int]:

@@ -35,8 +35,7 @@ reset_max_memory_cached = cuda.reset_peak_memory_stats
 def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
     """The figures of a device's memory as a table; `abbreviated` leaves out those that only XLA has."""
     index = cuda.index_of(device, optional=True)
-    cuda.held(index)
-    return summary(Device(cuda.kind, index), abbreviated)
+    return summary(Device(cuda.kind, index), abbreviated) if cuda.is_available() else ""
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:

@@ -52,13 +52,13 @@ def allocations(device: DeviceLike | None = None) -> list[Allocation]:
     target = target_of(device)
     values = [value for value in living_values() if value.aval.device == target]
     holders = _holders()
-    found: list[Allocation] = []
+    entries: list[Allocation] = []
     for block in blocks(values):
         held = [holders[id(value)] for value in block.values if id(value) in holders]
         kind, name = min(held, key=lambda holder: KINDS.index(holder[0]), default=("other", ""))
         first = block.values[0]
-        found.append(Allocation(block.nbytes, repr(first.aval), str(target), block.site, block.operator, kind, name))
-    return found
+        entries.append(Allocation(block.nbytes, repr(first.aval), str(target), block.site, block.operator, kind, name))
+    return entries
 
 
 def _holders() -> dict[int, tuple[str, str]]:

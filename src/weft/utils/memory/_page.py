@@ -33,22 +33,22 @@ def write_memory_page(path: str | os.PathLike[str], device: DeviceLike | None = 
     target = target_of(device)
     ledger = ledger_of(target)
     now = ledger.current()
-    found = allocations(target)
-    text = "\n".join(_page(str(target), now, ledger.peak, found, list(ledger.runs)))
+    entries = allocations(target)
+    text = "\n".join(_page(str(target), now, ledger.peak, entries, list(ledger.runs)))
     Path(path).write_text(text, encoding="utf-8")
 
 
-def _page(device: str, now: int, peak: int, found: Sequence[Allocation], runs: Sequence[Run]) -> Iterator[str]:
+def _page(device: str, now: int, peak: int, entries: Sequence[Allocation], runs: Sequence[Run]) -> Iterator[str]:
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Memory of {escape(device)}</title>'
     yield f"<style>{_STYLE}</style></head><body><h1>Memory of {escape(device)}</h1>"
-    total = sum([one.nbytes for one in found])
-    arrays = f"{len(found)} arrays of tensors, {size_text(total)}"
+    total = sum([one.nbytes for one in entries])
+    arrays = f"{len(entries)} arrays of tensors, {size_text(total)}"
     yield f"<p>{size_text(now)} in use, {size_text(peak)} at most. {arrays}.</p>"
-    yield "<h2>What keeps it</h2>" + _totals(found, total)
+    yield "<h2>What keeps it</h2>" + _totals(entries, total)
     if runs:
         yield "<h2>After each program</h2>" + _chart(runs)
     yield "<h2>Which line made it</h2>"
-    for site, group in _grouped(found, lambda one: one.site):
+    for site, group in _grouped(entries, lambda one: one.site):
         name = f"<code>{escape(site)}</code>" if site else '<span class="none">no line was recorded</span>'
         count = f"{len(group)} array{'s' * (len(group) > 1)}"
         yield f"<details><summary><b>{size_text(_size(group))}</b>{name}, {count}</summary>{_table(group)}</details>"
@@ -59,16 +59,16 @@ def _size(group: Iterable[Allocation]) -> int:
     return sum([one.nbytes for one in group])
 
 
-def _grouped(found: Iterable[Allocation], key: Callable[[Allocation], str]) -> list[tuple[str, list[Allocation]]]:
+def _grouped(entries: Iterable[Allocation], key: Callable[[Allocation], str]) -> list[tuple[str, list[Allocation]]]:
     """Groups with equal keys, the largest first."""
     groups: dict[str, list[Allocation]] = {}
-    for one in found:
+    for one in entries:
         groups.setdefault(key(one), []).append(one)
     return sorted(groups.items(), key=lambda entry: -_size(entry[1]))
 
 
-def _totals(found: Sequence[Allocation], total: int) -> str:
-    sizes = {kind: _size([one for one in found if one.kind == kind]) for kind in KINDS}
+def _totals(entries: Sequence[Allocation], total: int) -> str:
+    sizes = {kind: _size([one for one in entries if one.kind == kind]) for kind in KINDS}
     rows = [
         f'<tr><td>{kind}</td><td class="n">{size_text(size)}</td>'
         f'<td style="width:60%"><div class="bar" style="width:{100 * size / max(total, 1):.1f}%"></div></td></tr>'
