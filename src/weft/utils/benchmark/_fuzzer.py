@@ -163,7 +163,8 @@ class Fuzzer:
     """Draws examples: parameters, and tensors that are made by them.
 
     `parameters` and `tensors` may have lists among their entries. Each of the `constraints` gets the parameters by
-    name, and says whether they are allowed. A `seed` makes the examples repeatable; it seeds the default generator, too.
+    name, and says whether they are allowed. A `seed` makes the examples repeatable; the default generator gets one,
+    too.
     """
 
     def __init__(
