@@ -88,6 +88,16 @@ def test_what_does_not_depend_on_it_is_done():
     assert total.tolist() == [0, 0, 0]
 
 
+def test_other_kinds_of_tensors_are_left_alone():
+    sparse = torch.eye(2).to_sparse()
+    sparse *= 2
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(torch.OutOfMemoryError):
+        large(N).item()
+    assert sparse.to_dense().tolist() == [[2, 0], [0, 2]]
+    assert [x.tolist() for x in nested.unbind()] == [[1, 1], [1, 1, 1]]
+
+
 def test_what_the_step_held_is_freed():
     memory.memory_allocated("cpu")
 

@@ -43,7 +43,7 @@ def undo_writes(large: Iterable[Value]) -> None:
 def _is_written(tensor: TensorBase) -> bool:
     """Whether a tensor owns its storage, and was written to since it was in memory."""
     value = _value_of(tensor)
-    return tensor._alias is None and tensor._overwritten > 0 and value is not None and value.array is None
+    return tensor._alias is None and tensor._overwritten > 0 and type(value) is Value and value.array is None
 
 
 def _value_of(tensor: TensorBase) -> Any:

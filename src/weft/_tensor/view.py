@@ -266,7 +266,7 @@ def set_value(base: TensorBase, value: Value) -> None:
     old = base._value
     if old is not None:
         _copy_inference_mark(value, old)
-        base._overwritten = base._overwritten if old.array is None else old.time
+        base._overwritten = old.time if type(old) is Value and old.array is not None else base._overwritten
     base._value = value
     base._writes += 1
     if base._views is not None:
