@@ -84,7 +84,6 @@ def test_what_there_is_not_is_told():
         (cuda.utilization, "cuda.utilization: jax does not tell it"),
         (cuda.cudart, "cuda.cudart: XLA calls CUDA's runtime by itself"),
         (cuda.nccl.version, "cuda.nccl.version: XLA calls NCCL by itself"),
-        (cuda.memory.memory_snapshot, "memory_snapshot: XLA's allocator does not list its blocks"),
     ],
 )
 def test_what_is_xlas_is_refused(call, text):

@@ -21,6 +21,7 @@ _PAGES = [
 @pytest.mark.parametrize("page", _PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as programs have their folder there
     monkeypatch.setattr(
         config, "TIER", "auto"
     )  # as for the reader, to whom it is nothing what other tests have computed

@@ -9,6 +9,7 @@ import pytest
 import weft as torch
 from weft import accelerator, nn
 from weft.nn import functional
+from weft.utils import memory
 
 
 def _losses(
@@ -124,6 +125,20 @@ def test_data_loaders_feed_it(device):
     data = torch.utils.data.TensorDataset(torch.arange(8.0, device="cpu"))
     loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True, num_workers=1)
     assert [batch.to(device).sum().item() for (batch,) in loader] == [6, 22]
+
+
+def test_memory_is_counted_by_step(device):
+    x = torch.ones(1 << 22)
+    x[0].item()
+    memory.reset_peak_memory_stats(device)
+    before = memory.memory_allocated(device)
+    assert memory.max_memory_allocated(device) == before >= x.nbytes
+    y = x + 1
+    y[0].item()
+    assert memory.memory_allocated(device) >= before + y.nbytes
+    del y
+    assert memory.max_memory_allocated(device) >= before + x.nbytes
+    assert x.nbytes in [one.nbytes for one in memory.allocations(device)]
 
 
 def test_out_of_memory_is_told_and_left(device):

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 import weft as torch
-from weft.utils.benchmark import Compare, Measurement, TaskSpec, Timer, select_unit, trim_sigfig
+from weft.utils.benchmark import (
+    Compare,
+    FuzzedParameter,
+    FuzzedTensor,
+    Fuzzer,
+    Language,
+    Measurement,
+    ParameterAlias,
+    TaskSpec,
+    Timer,
+    select_unit,
+    trim_sigfig,
+)
 
 
 def measured(times, stmt="x + y", setup="pass", **labels):
@@ -86,3 +98,91 @@ def test_other_statements_are_refused():
         Timer(lambda: 1)
     with pytest.raises(ValueError, match="only statements in Python"):
         Timer("int x = 1;", language="c++")
+
+
+def test_every_expression_is_computed():
+    counted = []
+
+    @torch.library.custom_op("benchmark_test::seen", mutates_args=())
+    def seen(x: torch.Tensor) -> torch.Tensor:
+        counted.append(x.numpy().size)
+        return x + 1
+
+    seen.register_fake(torch.empty_like)
+    stmt = """
+    for _ in range(2):
+        seen(x)
+    def inner():
+        return seen(x)
+    seen(x)
+    y = 1
+    """
+    Timer(stmt, globals={"x": torch.ones(4), "seen": seen}).timeit(5)
+    assert len(counted) == 3 * (5 + 2)
+
+
+def test_what_there_is_not():
+    with pytest.raises(NotImplementedError, match=r"^Timer\.collect_callgrind: .* weft\.utils\.flop_counter"):
+        Timer("pass").collect_callgrind(number=10)
+    assert Timer("1 + 1", language=Language.PYTHON).timeit(2).median > 0
+
+
+def test_random_inputs():
+    def fuzzer(**options):
+        return Fuzzer(
+            parameters=[
+                [FuzzedParameter(f"k{i}", minval=1, maxval=64, distribution="loguniform") for i in range(3)],
+                FuzzedParameter("step", distribution={1: 0.5, 3: 0.5}),
+                FuzzedParameter("other", distribution={1: 0.5, ParameterAlias("k0"): 0.5}),
+                FuzzedParameter("scale", minval=0.5, maxval=1.0, distribution="uniform"),
+                FuzzedParameter("dim", minval=1, maxval=3, distribution="uniform", strict=True),
+            ],
+            tensors=[
+                FuzzedTensor(
+                    "x", ("k0", "k1", "k2"), ("step",), 0.3, min_elements=8, max_elements=4096, dim_parameter="dim"
+                ),
+                FuzzedTensor("y", ("other", 2), dtype=torch.int64, max_allocation_bytes=1000),
+            ],
+            **options,
+        )
+
+    examples = list(fuzzer(seed=3).take(40))
+    for tensors, properties, params in examples:
+        x, y = tensors["x"], tensors["y"]
+        assert x.shape == tuple(params[f"k{i}"] for i in range(params["dim"]))
+        assert 8 <= x.numel() <= 4096
+        assert y.nbytes <= 1000
+        assert properties["x"]["is_contiguous"] == x.is_contiguous()
+        assert y.shape == (params["other"], 2)
+        assert params["other"] in (1, params["k0"])
+        assert 0.5 <= params["scale"] <= 1
+    assert {x["x"].is_contiguous() for x, _, _ in examples} == {True, False}
+    assert {params["dim"] for _, _, params in examples} == {1, 2, 3}
+    again = list(fuzzer(seed=3).take(40))
+    assert [p for _, _, p in again] == [p for _, _, p in examples]
+    assert torch.equal(again[-1][0]["x"], examples[-1][0]["x"])
+
+    limited = fuzzer(constraints=[lambda k0, k1, **_: k0 > k1], seed=1)
+    assert all(params["k0"] > params["k1"] for _, _, params in limited.take(10))
+    assert 0 < limited.rejection_rate < 1
+    with pytest.raises(RuntimeError, match=r"1000 draws of k0, k1, .* did not meet"):
+        next(iter(fuzzer(constraints=[lambda **_: False]).take(1)))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"distribution": "normal"}, "unknown distribution 'normal'; choose 'loguniform'"),
+        ({"distribution": "uniform", "minval": 1}, "needs minval and maxval"),
+        ({"distribution": {1: 0.5, 2: 0.2}}, "must add up to 1"),
+        ({"distribution": {1: 1.0}, "minval": 2}, "has no minval"),
+    ],
+)
+def test_distributions_that_are_none(options, text):
+    with pytest.raises(ValueError, match=text):
+        FuzzedParameter("n", **options)
+    with pytest.raises(ValueError, match=r"Duplicate names in parameters and tensors: \{'n'\}"):
+        Fuzzer([FuzzedParameter("n", 1, 2, "uniform")], [FuzzedTensor("n", (1,))])
+    cycle = Fuzzer([FuzzedParameter("a", distribution={ParameterAlias("a"): 1.0})], [])
+    with pytest.raises(ValueError, match="the alias a -> a leads to no value"):
+        next(cycle.take(1))

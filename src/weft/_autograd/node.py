@@ -19,12 +19,16 @@ def backward_name(x: Vertex) -> str:
     """
     origin = vertex_of(x).origin
     assert origin is not None, "only applications are inside of the tape"
-    signature = origin.signature
     if x.tape is not None and x.tape.custom is not None:
-        return f"{signature.name}Backward"
+        return f"{origin.signature.name}Backward"
+    return node_name(origin.signature, origin.index)
+
+
+def node_name(signature: Signature, output: int = 0) -> str:
+    """The name that the nodes of an operator have, for one of its outputs."""
     name = signature.call.op.grad_name if signature.call is not None else ""
     if callable(name):
-        name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
+        name = name(tuple(aval.shape for aval in signature.avals), signature.outputs[output].aval.shape)
     if name:
         return name if "Backward" in name or "::" in name else f"{name}Backward0"
     if signature.call is None or signature.call.op.name not in TABLE:  # a user's operator

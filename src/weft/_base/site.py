@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from weft._base import config
+
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
 
@@ -34,6 +36,12 @@ def user_stack() -> tuple[str, ...]:
             lines.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
         frame = frame.f_back
     return tuple(lines)
+
+
+class Noting:
+    """Whether the lines at which values are made are noted (`_lazy/sites.py`)."""
+
+    on = config.HLO_DEBUG
 
 
 class _EntryPoint:

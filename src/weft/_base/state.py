@@ -15,6 +15,7 @@ from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.dtype import DType, float32
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
+from weft._base.site import Noting
 from weft.errors import ArgumentError
 
 _NO_OVERRIDES = Overrides()
@@ -79,7 +80,7 @@ class Ambient:
         self.transform = transform
         self.overrides = overrides
         self.debug_info = debug_info
-        self.watched = anomaly or eager or config.HLO_DEBUG or bool(observers)
+        self.watched = anomaly or eager or Noting.on or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 

@@ -11,6 +11,7 @@ from weft._base.device import META, device
 from weft._base.dtype import DType, bool_
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
+from weft._lazy.sites import noted
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.tensor import Tensor, wrap
 
@@ -42,7 +43,7 @@ def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Byte
 
 def tensor_of(array: Any, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
     """A new leaf that holds an array of this shape."""
-    return wrap(Value(aval_of(shape, dtype, device=target), array))
+    return wrap(noted(Value(aval_of(shape, dtype, device=target), array)))
 
 
 def without_data(shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike, current
 from weft._base.device import device as Device
+from weft._devices.figures import CURRENT, MOST_RESERVED, PEAK, RESERVED, figures_of, free_and_total, reset_peak
 from weft._devices.streams import Stream, StreamContext
 from weft._devices.streams import synchronize as finish_all
 from weft._lazy.runtime import jax_device, memory_of
@@ -145,36 +146,42 @@ class DeviceType:
 
     def memory_stats(self, device: DeviceLike | None = None) -> dict[str, int]:
         """XLA's figures of a device's memory, in bytes, with PyTorch's names for them; empty without a device."""
-        if not self.is_available():
-            return {}
-        stats: dict[str, int] = self.held(self.index_of(device, optional=True)).memory_stats() or {}
-        return {_NAMES.get(name, name): value for name, value in stats.items()}
+        return figures_of(self._target(device)) if self.is_available() else {}
 
     def memory_allocated(self, device: DeviceLike | None = None) -> int:
         """Bytes of tensors on the device; 0 without one."""
-        return self.memory_stats(device).get("allocated_bytes.all.current", 0)
+        return self.memory_stats(device).get(CURRENT, 0)
 
     def max_memory_allocated(self, device: DeviceLike | None = None) -> int:
         """The largest number of bytes allocated at one time; 0 without a device."""
-        return self.memory_stats(device).get("allocated_bytes.all.peak", 0)
+        return self.memory_stats(device).get(PEAK, 0)
 
     def memory_reserved(self, device: DeviceLike | None = None) -> int:
         """Bytes that XLA's allocator has taken from the device; 0 without one."""
-        return self.memory_stats(device).get("reserved_bytes.all.current", 0)
+        return self.memory_stats(device).get(RESERVED, 0)
 
     def max_memory_reserved(self, device: DeviceLike | None = None) -> int:
         """The largest number of bytes that XLA's allocator has had at one time; 0 without a device."""
-        return self.memory_stats(device).get("reserved_bytes.all.peak", 0)
+        return self.memory_stats(device).get(MOST_RESERVED, 0)
 
     def mem_get_info(self, device: DeviceLike | None = None) -> tuple[int, int]:
         """The bytes that are free on the device, and those that it has."""
-        used, total = memory_of(self.held(self.index_of(device, optional=True)))
-        return total - used, total
+        return free_and_total(self._target(device))
 
     def reset_peak_memory_stats(self, device: DeviceLike | None = None) -> None:
-        """Does nothing: XLA's allocator counts its peak from the start of the process."""
+        """Let `max_memory_allocated` count from now on: the peak that is larger than XLA's so far, or that of readings.
+
+        XLA's own peak cannot be reset. While it does not grow, memory is read after each program.
+        """
+        if self.is_available():
+            reset_peak(self._target(device))
 
     reset_accumulated_memory_stats = reset_peak_memory_stats
+
+    def _target(self, device: DeviceLike | None) -> Device:
+        index = self.index_of(device, optional=True)
+        self.held(index)
+        return Device(self.kind, index)
 
     def get_per_process_memory_fraction(self, device: DeviceLike | None = None) -> float:
         """The part of the memory that XLA's allocator may take, by `XLA_PYTHON_CLIENT_MEM_FRACTION`."""
@@ -245,14 +252,6 @@ class DeviceType:
 
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _INTERNAL = ("index", "index_of", "held")
-_NAMES: dict[str, str] = {
-    "bytes_in_use": "allocated_bytes.all.current",
-    "peak_bytes_in_use": "allocated_bytes.all.peak",
-    "pool_bytes": "reserved_bytes.all.current",
-    "peak_pool_bytes": "reserved_bytes.all.peak",
-    "num_allocs": "allocation.all.allocated",
-}
-"""PyTorch's names of XLA's figures."""
 
 
 class DeviceContext:

@@ -163,7 +163,7 @@ class _Apart:
 def _recorded(name: str, function: Callable[..., Any], operands: Sequence[Any], *, repeats: bool = False) -> _Part:
     """What a function records, without being recorded among what is around it."""
     capture = _Apart(ambient().capture, name, repeats=repeats)
-    with using(pending=capture.region, capture=capture):
+    with using(pending=capture.region, capture=capture, observers=()):
         results = tensors_in(function(*operands))
         for tensor in results.inputs:
             tensor._read()

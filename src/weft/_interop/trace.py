@@ -169,7 +169,8 @@ def traced(
     region = Pending(sys.maxsize, watched=False)
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
         apart = ambient().autocast.apart()
-        with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False, autocast=apart):
+        modes = {"grad": True, "inference": False, "anomaly": False, "autocast": apart, "observers": ()}
+        with using(pending=region, capture=trace, **modes):
             tensors = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]  # unlike leaves, these can be written to
             wanted = [result._read() for result in function(list(tensors))]
         trace.undo(tensors)

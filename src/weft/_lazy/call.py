@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from weft._base.device import device
@@ -82,6 +84,19 @@ class BoundOp:
             f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many)
         )
         return f"{self.op.name}({', '.join(arguments)})"
+
+
+def arguments_of(call: BoundOp, inputs: Iterable[Any]) -> list[Any]:
+    """The arguments of a call, in the order of the row's parameters, with these in the places of its inputs."""
+    rest = iter(inputs)
+    args: list[Any] = []
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if isinstance(entry, Many):
+            several = list(islice(rest, entry.count))
+            args.append(several[0] if entry.count == 1 and param.kind is not Kind.ARRAYS else several)
+        else:
+            args.append(plain(entry))
+    return args
 
 
 def kinds_of(call: BoundOp) -> list[Kind]:

@@ -18,7 +18,7 @@ from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
 from weft._lazy.packs import PACKS, PackSlot, unpacked
 from weft._lazy.replicated import replicated
 from weft._lazy.runtime import on_fork
-from weft._lazy.segments import Segment, segments_around_collectives, segments_of
+from weft._lazy.segments import Segment, bytes_at_once, segments_around_collectives, segments_of
 from weft._lazy.signature import Signature
 
 Executable = Callable[..., Sequence[jax.Array]]
@@ -51,6 +51,11 @@ class CompiledGraph:
         """The estimated time to compile it. It does not depend on what other graphs have compiled."""
         signatures = [signature for form in self._forms for signature, _, _ in form.applications]
         return PROGRAM_SECONDS * len(self._forms) + sum([costs_of(signature).compiling for signature in signatures])
+
+    @cached_property
+    def bytes_at_once(self) -> int:
+        """The most bytes that its results take at one time, if each is kept until its last use."""
+        return bytes_at_once(self._form.applications, self._form.wanted)
 
     @property
     def parts(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from weft._lazy.aval import aval_of, named
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature
+from weft._lazy.sites import noted
 from weft._lazy.tape import Tape
 from weft._lazy.value import NO_DATA, Value, tick
 from weft.ops._jax import device_put
@@ -37,7 +38,7 @@ def moved_value(value: Value, target: device) -> Value:
     if capture is not None:
         capture.needs_value("to move a tensor to another device")
     aval = named(aval_of(value.aval.shape, value.aval.dtype, device=target), value.aval.names)
-    result = Value(aval, NO_DATA if target is META else put(array_of(value), target))
+    result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", _itself, (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()

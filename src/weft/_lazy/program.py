@@ -27,6 +27,7 @@ from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
 from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
+from weft._lazy.segments import bytes_at_once
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
@@ -119,6 +120,7 @@ class Program:
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the estimated seconds of that
     summary      what the flight recorder keeps of its operators, once it has run
+    waits        whether its results are waited for, so that a failure is one of the call that runs it
     handed       by position, the NumPy array that was last passed to the compiled graph without moving it
     """
 
@@ -133,6 +135,7 @@ class Program:
         "runs",
         "spent",
         "summary",
+        "waits",
     )
 
     def __init__(self, graph: Graph) -> None:
@@ -140,7 +143,9 @@ class Program:
         applications, leaves = graph.applications(), [leaf.num for leaf in graph.inputs]
         wanted, slots = tuple(graph.wanted), slots_of([leaf.aval for leaf in graph.inputs])
         self.interpreted = InterpretedGraph(applications, leaves, wanted, self.device)
-        self.compiled = CompiledGraph(applications, leaves, slots, wanted, graph.donated, self.device)
+        self.waits = self.device is CPU and _is_large(graph, applications)
+        donated = () if self.waits else graph.donated
+        self.compiled = CompiledGraph(applications, leaves, slots, wanted, donated, self.device)
         self.run: Callable[..., Sequence[jax.Array]] | None = None
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
@@ -151,6 +156,11 @@ class Program:
     @property
     def costs(self) -> Costs:
         return Costs(self.compiled.seconds, self.interpreted.seconds)
+
+    @property
+    def bytes_at_once(self) -> int:
+        """The most bytes that its results take at one time, if each is kept until its last use."""
+        return self.compiled.bytes_at_once
 
     @property
     def parts(self) -> tuple[int, int]:
@@ -172,6 +182,19 @@ class Program:
             return False
         self.handed[position] = weakref.ref(array)
         return True
+
+
+_LARGE = 1 << 30  # bytes from which on a program may not fit into a CPU's memory
+_SPARE = 8  # results of so many times what would be overwritten leave room for keeping that
+
+
+def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
+    """Whether a program takes so much that it overwrites nothing: if it fails, all that it was given is still there."""
+    if sum([value.aval.nbytes for value in graph.nodes]) < _LARGE:
+        return False
+    arrays = [leaf.aval for leaf in graph.inputs if not leaf.aval.weak]
+    overwritten = sum([arrays[position].nbytes for position in graph.donated])
+    return bytes_at_once(applications, graph.wanted) >= max(_LARGE, _SPARE * overwritten)
 
 
 _programs: dict[Any, Program] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -23,9 +23,10 @@ from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import metrics, refcounts
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
+from weft._lazy.ledger import ledgers, note_alive, note_run
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import Run, execute, place
-from weft._lazy.runtime import memory_error, telling_of_memory, tier_of
+from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
 from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
@@ -77,7 +78,11 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
 def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
     """An array on the host, once it is computed."""
     if value.aval.device is CPU:
-        return np.asarray(array)
+        try:
+            return np.asarray(array)
+        except RuntimeError as error:
+            raise_if_exhausted(error, CPU)
+            raise
     with metrics.from_device(array), telling_of_memory(value.aval.device):
         return np.asarray(array)
 
@@ -276,6 +281,8 @@ def _evaluate(values: Sequence[Value]) -> bool:
                 if value.array is None:
                     return False
                 _forget_inputs(value)
+    if ledgers and values:
+        note_run(0, (), values)
     return True
 
 
@@ -304,8 +311,13 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
             break
         except Busy as busy:
             busy.ticket.wait()
-    if batch is not None:
-        _run(batch, pending)
+    if batch is None:
+        return
+    target, operators = batch.outputs[0].aval.device, len(batch.graph.steps)
+    _run(batch, pending)
+    if ledgers:
+        batch = None  # and with it what the program has overwritten
+        note_alive(target, operators)
 
 
 def _leave_without_data(values: Sequence[Value]) -> None:
@@ -356,17 +368,40 @@ def _run(batch: Batch, pending: Pending) -> None:
     batch.arrays = []
     try:
         results = execute(batch.program, batch.graph, arrays)
+        if batch.program.waits:
+            for result in results:
+                if isinstance(result, jax.Array):
+                    result.block_until_ready()
     except BaseException as error:
         for value in outputs:  # still pending, so that a later read tries again
             value.array = None
-        if (exhausted := memory_error(error, outputs[0].aval.device)) is not None:
-            raise exhausted from error
+        if is_exhaustion(error):
+            large = _largest(batch.graph.nodes)
+            for act in _on_exhausted:
+                act(large)
+            raise_if_exhausted(error, batch.program.device)
         raise
     else:
         doubts = batch.doubts
         for value, array in zip(outputs, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
             _forget_inputs(value)
+        if ledgers:
+            note_run(batch.program.bytes_at_once, batch.graph.inputs, outputs)
     finally:
         batch.ticket.done.set()
     report(pending, _MOST_CHECKS)
+
+
+def _largest(values: Sequence[Value]) -> list[Value]:
+    """The values that are at least half as large as the largest one: most likely there was no memory for these."""
+    most = max([value.aval.nbytes for value in values])
+    return [value for value in values if 2 * value.aval.nbytes >= most]
+
+
+_on_exhausted: list[Callable[[Sequence[Value]], None]] = []
+
+
+def on_exhausted(act: Callable[[Sequence[Value]], None]) -> None:
+    """Call `act(values)` when there is no memory for these values of a program, before the error is raised."""
+    _on_exhausted.append(act)

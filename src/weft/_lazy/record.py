@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from weft._base import config
 from weft._base.device import META
-from weft._base.site import user_site
+from weft._base.site import Noting, user_site
 from weft._base.state import Ambient
 from weft._lazy import checks, realize, sites
 from weft._lazy.aval import marked
@@ -64,7 +63,7 @@ def saved_inference() -> GradientError:
 
 
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
-    if config.HLO_DEBUG:
+    if Noting.on:
         sites.note(values)
     for observe in ambient.observers:
         observe(values)

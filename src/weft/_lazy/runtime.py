@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,6 +24,7 @@ from weft._base.device import CPU, META, device
 from weft._base.timeline import Phase, spanned
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
+from weft._lazy.living import largest_on
 from weft._lazy.value import NO_DATA
 from weft.errors import DeviceError, DistBackendError, NoDeviceError, OutOfMemoryError
 from weft.ops._jax import device_put, live_arrays, update_config
@@ -93,16 +95,25 @@ def jax_device(target: device) -> Any:
     return devices[index]
 
 
-def memory_error(error: BaseException, target: device) -> OutOfMemoryError | None:
-    """The error to raise where a computation on a device has failed for want of memory; None where it has not."""
-    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
-        return None
+def is_exhaustion(error: BaseException) -> bool:
+    """Whether a computation has failed for want of memory."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _EXHAUSTION)
+
+
+_EXHAUSTION = ("RESOURCE_EXHAUSTED", "Out of memory allocating")
+
+
+def raise_if_exhausted(error: BaseException, target: device) -> None:
+    """Raise `OutOfMemoryError` for an error of a computation on a device, if that was for want of memory."""
+    if not is_exhaustion(error):
+        return
+    traceback.clear_frames(error.__traceback__)  # which keep arrays of what has failed
     allocator = "DefaultCPUAllocator: can't allocate memory: " if target.type == "cpu" else ""
     text = str(error).partition("\n")[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
-    return OutOfMemoryError(
+    raise OutOfMemoryError(
         f"{target.type.upper()} out of memory. {allocator}{text}; compute less at a time, or `del` tensors that are no "
-        "longer needed"
-    )
+        f"longer needed\n{largest_on(target)}".rstrip()
+    ) from error
 
 
 @contextmanager
@@ -111,8 +122,7 @@ def telling_of_memory(target: device) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if (exhausted := memory_error(error, target)) is not None:
-            raise exhausted from error
+        raise_if_exhausted(error, target)
         raise
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, pairwise
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -126,14 +125,21 @@ def _repetition(sequence: np.ndarray, seconds: np.ndarray) -> tuple[int, int, in
     return best
 
 
-def _alive(applications: Sequence[Application]) -> list[int]:
-    """For each position to cut at: bytes that are computed before and used after it."""
+def bytes_at_once(applications: Sequence[Application], wanted: Sequence[int]) -> int:
+    """The most bytes of results at one time, if each is kept until its last use. XLA may keep fewer of them."""
+    fresh = [sum([s.outputs[index].aval.nbytes for _, index in values]) for s, _, values in applications]
+    return max([kept + new for kept, new in zip(_alive(applications, wanted), fresh, strict=False)])
+
+
+def _alive(applications: Sequence[Application], wanted: Sequence[int] = ()) -> list[int]:
+    """For each position to cut at: bytes that are computed before, and used after it or wanted."""
     last_use = {number: at for at, (_, inputs, _) in enumerate(applications) for number in inputs}
+    last_use.update(dict.fromkeys(wanted, len(applications)))
     changes = [0] * (len(applications) + 1)
     for at, (signature, _, values) in enumerate(applications):
         for number, index in values:
             aval = signature.outputs[index].aval
-            size = prod(aval.shape) * aval.dtype.itemsize
-            changes[at + 1] += size
-            changes[last_use.get(number, at) + 1] -= size
+            changes[at + 1] += aval.nbytes
+            if (end := last_use.get(number, at)) < len(applications):
+                changes[end + 1] -= aval.nbytes
     return list(accumulate(changes))

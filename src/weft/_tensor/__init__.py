@@ -2,3 +2,4 @@
 
 from weft._lazy import runtime as runtime
 from weft._tensor import assemble as assemble
+from weft._tensor import undo as undo

@@ -49,6 +49,7 @@ class TensorBase(Derived):
     _views: list[weakref.ref[TensorBase]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
+    _overwritten: int = 0  # of such a tensor: the number of its last value that was in memory before it was written
     _address: Memory | None = None  # of a tensor that owns its storage: where it can be read, once somebody has asked
     _storage: weakref.ref[Any] | None = None  # of a tensor that owns its storage: the object that users have for that
     _resized: bool = False  # whether this is all of a storage that was resized, in one dim; no user holds it

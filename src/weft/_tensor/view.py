@@ -263,8 +263,10 @@ def placed(old: Value | Tape, value: Value) -> Value:
 
 def set_value(base: TensorBase, value: Value) -> None:
     """Set the value of a tensor that owns its storage; its views become stale."""
-    if base._value is not None:
-        _copy_inference_mark(value, base._value)
+    old = base._value
+    if old is not None:
+        _copy_inference_mark(value, old)
+        base._overwritten = old.time if type(old) is Value and old.array is not None else base._overwritten
     base._value = value
     base._writes += 1
     if base._views is not None:

@@ -47,10 +47,10 @@ def get_memory_info(device_index: DeviceLike | None = None, /) -> tuple[int, int
 
 
 def reset_peak_memory_stats(device_index: DeviceLike | None = None, /) -> None:
-    """Does nothing: XLA's allocator counts its peak from the start of the process."""
+    """Let `max_memory_allocated` count from now on."""
     accelerators().reset_peak_memory_stats(device_index)
 
 
 def reset_accumulated_memory_stats(device_index: DeviceLike | None = None, /) -> None:
-    """Does nothing: XLA's allocator counts from the start of the process."""
+    """Let peaks count from now on; sums count from the start of the process."""
     accelerators().reset_peak_memory_stats(device_index)

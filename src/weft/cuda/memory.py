@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.device import DeviceLike
+from weft._base.device import device as Device
+from weft._devices.figures import summary
 from weft.cuda._devices import cuda
-from weft.errors import UnsupportedCallError
+from weft.utils.memory import _dump_snapshot as _dump_snapshot
+from weft.utils.memory import _record_memory_history as _record_memory_history
+from weft.utils.memory import _snapshot as _snapshot
+from weft.utils.memory import memory_snapshot as memory_snapshot
 
 empty_cache = cuda.empty_cache
 get_per_process_memory_fraction = cuda.get_per_process_memory_fraction
@@ -28,9 +33,9 @@ reset_max_memory_cached = cuda.reset_peak_memory_stats
 
 
 def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
-    """XLA's figures of a device's memory, a line for each."""
-    del abbreviated
-    return "\n".join(f"{name:<32} {value:>16,}" for name, value in memory_stats(device).items())
+    """The figures of a device's memory as a table; `abbreviated` leaves out those that only XLA has."""
+    index = cuda.index_of(device, optional=True)
+    return summary(Device(cuda.kind, index), abbreviated) if cuda.is_available() else ""
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
@@ -48,11 +53,3 @@ def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, A
 def get_allocator_backend() -> str:
     """The name of the allocator: "xla"."""
     return "xla"
-
-
-def memory_snapshot(*args: Any, **kwargs: Any) -> Any:
-    """Refused: XLA's allocator does not list its blocks."""
-    raise UnsupportedCallError(
-        "memory_snapshot: XLA's allocator does not list its blocks; `memory_stats` gives its figures, and "
-        "`jax.profiler.save_device_memory_profile` writes what holds memory"
-    )

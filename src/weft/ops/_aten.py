@@ -8,13 +8,18 @@ from __future__ import annotations
 import re
 
 
+def _key_of(name: str) -> str:
+    """What forms of one operator have in common; attention is one operator, whatever its kernel is called."""
+    return re.sub(r"^(scaled_dot_product)_\w+?(_backward)?$", r"\1\2", name.strip("_"))
+
+
 class OpOverload:
     """An operator. Two are equal if they are forms of one operator, such as other overloads and in-place forms."""
 
     def __init__(self, name: str, overload: str = "default") -> None:
         self._name = name
         self._overload = overload
-        self._key = re.sub(r"^(scaled_dot_product)_\w+", r"\1", name.strip("_"))  # the kernels of attention
+        self._key = _key_of(name)
 
     @property
     def __name__(self) -> str:
@@ -38,10 +43,17 @@ class OpOverload:
 
 
 class OpOverloadPacket:
-    """All overloads of an operator: attributes are `default` and the others by name."""
+    """All overloads of an operator: attributes are `default` and the others by name. Two are equal as overloads are."""
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._key = _key_of(name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverloadPacket) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def __getattr__(self, overload: str) -> OpOverload:
         if overload.startswith("__"):

@@ -8,5 +8,17 @@ from weft.utils import dlpack as dlpack
 __getattr__, __dir__ = _on_first_use(
     __name__,
     {},
-    ("_pytree", "backcompat", "benchmark", "collect_env", "cpp_extension", "deterministic", "hooks", "weak"),
+    (
+        "_pytree",
+        "backcompat",
+        "benchmark",
+        "collect_env",
+        "cpp_extension",
+        "deterministic",
+        "flop_counter",
+        "hooks",
+        "memory",
+        "module_tracker",
+        "weak",
+    ),
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from itertools import islice
 from typing import Any
 
 from weft._autograd.node import backward_name, snake_case
 from weft._base.state import ambient, enter, leave, using
-from weft._lazy.call import Many, plain
+from weft._lazy.call import arguments_of
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import wrap
@@ -84,14 +83,7 @@ def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Any]] | None:
     head = values[0]
     if head.origin is None or head.origin.signature.call is None:
         return None
-    call, inputs = head.origin.signature.call, iter(head.inputs)
-    args: list[Any] = []
-    for entry in call.static:
-        if isinstance(entry, Many):
-            several = [x.array if x.aval.weak else wrap(x) for x in islice(inputs, entry.count)]
-            args.append(several[0] if entry.count == 1 else several)
-        else:
-            args.append(plain(entry))
+    args = arguments_of(head.origin.signature.call, [x.array if x.aval.weak else wrap(x) for x in head.inputs])
     return OpOverload(snake_case(backward_name(head))), args
 
 

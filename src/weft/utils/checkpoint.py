@@ -96,7 +96,8 @@ def checkpoint(
         return function(*args, **kwargs)
     region = Pending(sys.maxsize)
     region.kept = True
-    unpacked = tuple([each for each in state.observers if not isinstance(each, Packing)])
+    packing = tuple([each for each in state.observers if isinstance(each, Packing)])
+    unpacked = tuple([each for each in state.observers if each not in packing])
     with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
@@ -108,7 +109,8 @@ def checkpoint(
     signature, inputs = outline(
         [r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True, saved=saved
     )
-    values = record(signature, tuple(inputs), state)
+    with using(observers=packing):  # the others have seen the operators of the region
+        values = record(signature, tuple(inputs), ambient())
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in result_list]
     _absorb(region)

@@ -6,6 +6,7 @@ import ast
 import textwrap
 import timeit
 from collections.abc import Callable
+from enum import Enum
 from statistics import median
 from typing import Any
 
@@ -14,7 +15,7 @@ from weft import accelerator
 from weft._base.device import CPU
 from weft._devices.streams import synchronize
 from weft._lazy.realize import flush_pending
-from weft.errors import ValueRangeError
+from weft.errors import UnsupportedCallError, ValueRangeError
 from weft.utils.benchmark._measurement import Measurement, TaskSpec
 
 _MOST_RUNS = 2**31 - 1
@@ -31,12 +32,28 @@ def timer() -> float:
     return timeit.default_timer()
 
 
+class Language(Enum):
+    """The language of a statement."""
+
+    PYTHON = 0
+    CPP = 1
+
+
+class _Keeping(ast.NodeTransformer):
+    """Keeps the values of expressions that are statements until the end of the run: nobody else would need them."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        return ast.Expr(ast.Call(ast.Name("_keep", ast.Load()), [node.value], []))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        return node
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_FunctionDef  # pyright: ignore
+
+
 def _computing(stmt: str) -> str:
-    """The statement, followed by the computation of what it has recorded, the value of its last expression included."""
-    tree = ast.parse(stmt)
-    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-        tree.body[-1] = ast.Assign([ast.Name("_result", ast.Store())], last.value, lineno=last.lineno)
-    return f"{ast.unparse(tree)}\n_flush()"
+    """The statement, followed by the computation of what it has recorded, unused values of expressions included."""
+    return f"{ast.unparse(_Keeping().visit(ast.parse(stmt)))}\n_flush()"
 
 
 def _dedented(text: str) -> str:
@@ -46,9 +63,9 @@ def _dedented(text: str) -> str:
 class Timer:
     """Measures the time of a statement, given as text.
 
-    Each run is like a step of a program: what it has recorded is computed (asynchronously), with the value of its
-    last expression; and a measurement ends when the devices have finished. So the times are those of recording,
-    looking the program up, and running it; the first runs, which may compile, are not counted.
+    Each run is like a step of a program: what it has recorded is computed (asynchronously), with the values of
+    expressions that nothing uses; and a measurement ends when the devices have finished. So the times are those of
+    recording, looking the program up, and running it; the first runs, which may compile, are not counted.
 
     `setup` is executed once before each measurement, `globals` are the variables, among which `torch` is this package.
     `label`, `sub_label`, `description` and `env` are for printed results. `num_threads` is noted there and has no
@@ -71,13 +88,19 @@ class Timer:
     ) -> None:
         if not isinstance(stmt, str):
             raise ValueRangeError(f"Timer: stmt must be the text of a statement, not {type(stmt).__name__}: {stmt!r}")
-        if global_setup or str(language).lower() not in ("python", "py"):
+        if global_setup or language not in ("python", "py", Language.PYTHON):
             raise ValueRangeError(
                 "Timer: only statements in Python can be measured; leave language and global_setup out"
             )
         stmt, setup = _dedented(stmt), _dedented(setup)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
-        names = {"torch": weft, **(globals or {}), "_flush": flush_pending}
+        kept: list[Any] = []
+
+        def flush() -> None:
+            flush_pending()
+            kept.clear()
+
+        names = {"torch": weft, **(globals or {}), "_flush": flush, "_keep": kept.append}
         self._timer = timeit.Timer(_computing(stmt), setup, timer, names)
 
     def _timeit(self, number: int) -> float:
@@ -117,6 +140,13 @@ class Timer:
             return total > max_run_time or (steady and total >= min_run_time)
 
         return self._measured(number, callback, is_enough)
+
+    def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises `NotImplementedError`, which says what to use instead."""
+        raise UnsupportedCallError(
+            "Timer.collect_callgrind: instructions are not counted; blocked_autorange() measures times, "
+            "weft.utils.flop_counter counts operations, and weft.profiler traces what runs"
+        )
 
     def _measured(
         self, number: int, callback: Callback | None, is_enough: Callable[[list[float]], bool]

@@ -24,6 +24,7 @@ from weft._base.dtype import DType
 from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
+from weft._lazy.sites import noted
 from weft._lazy.value import Value
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import ALIGNMENT, room
@@ -111,7 +112,7 @@ def _tensor_over(
     """A CPU tensor over memory that does not change."""
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
     held = jax.device_put(array, jax_device(CPU))
-    handle = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
+    handle = handle_on(kind, wrap(noted(Value(aval_of(shape, dtype), held, owner=array))), requires_grad)
     set_extras(handle, extras)
     return handle
 
