@@ -170,6 +170,16 @@ def test_modules_are_noted_where_a_function_is_captured():
     assert sums["aten::compiled step"] > 0
 
 
+def test_operations_are_counted():
+    step = network()
+    with light(with_flops=True) as trace:
+        step().item()
+    sums = {event.key: event.flops for event in trace.key_averages()}
+    assert sums["aten::linear"] == 2 * 4 * (8 * 16 + 16)
+    assert sums["aten::grad of linear"] == 2 * 4 * (8 * 16 + 2 * 16)  # the input needs no gradient
+    assert "Total MFLOPs" in trace.key_averages().table()
+
+
 def test_modules_and_stacks(tmp_path):
     step = network()
     with light(with_modules=True, with_stack=True) as trace:

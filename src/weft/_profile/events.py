@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.device import CPU
 from weft._base.timeline import Phase
+from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
 from weft._profile.chrome import write_trace
 from weft._profile.collector import Collector, Operator
@@ -95,6 +96,8 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 event.stack = list(operator.stack)
             if memory:
                 _add_memory(event, signature)
+            if flops and not signature.parts:  # they have their own
+                event.flops = flops_of(signature)
             events.append(event)
     return EventList(sorted(events, key=lambda event: event.start), memory=memory, stack=stack)
 
