@@ -200,6 +200,12 @@ def test_an_own_argument_type():
     assert [node.name for node in graph.nodes] == ["x", "own", "foo", "output"]
 
 
+def test_what_is_traced_is_a_program():
+    for function, kind in ((weft.relu, "a function of this package"), (nn.ReLU().forward, "<class 'method'>")):
+        with pytest.raises(AssertionError, match=f"^Expected FunctionType, got {kind}: "):
+            fx.symbolic_trace(function)
+
+
 def test_proxies_extend_a_graph():
     graph = fx.Graph()
     x = fx.Proxy(graph.placeholder("x"))
@@ -257,6 +263,10 @@ def test_arguments_that_are_given():
     assert "flag has been specialized to have value True" in module.code
     with pytest.raises(AssertionError, match="Tracing expected 3 arguments but got 1 concrete arguments"):
         fx.Tracer().trace(program, (1,))
+    with pytest.raises(
+        ValueError, match=r"^concrete_args: program has no parameter 'flags', but \['x', 'flag', 'options'\]$"
+    ):
+        fx.symbolic_trace(program, {"flags": True})
     none = fx.symbolic_trace(lambda x, y=None: x if y is None else y, {"y": None})
     assert none(3) == 3
     with pytest.raises(AssertionError, match=r"^y has been specialized to have value None but got another value$"):
