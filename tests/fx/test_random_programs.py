@@ -24,9 +24,7 @@ UNARY: list[Callable[[Any], Any]] = [
 BINARY: list[Callable[[Any, Any], Any]] = [
     operator.add, operator.mul, operator.sub, weft.maximum, lambda x, y: weft.where(x > y, x, y), lambda x, y: 2 - x + y,
 ]  # fmt: skip
-STEPS = st.lists(
-    st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9)), max_size=8
-)
+STEP = st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9))
 
 
 def program(steps):
