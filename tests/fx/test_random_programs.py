@@ -22,7 +22,8 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda x: nn.functional.softplus(x), lambda x: x.clamp(min=-1.0), lambda x: weft.stack([x, x], dim=0)[1],
 ]  # fmt: skip
 BINARY: list[Callable[[Any, Any], Any]] = [
-    operator.add, operator.mul, operator.sub, weft.maximum, lambda x, y: weft.where(x > y, x, y), lambda x, y: 2 - x + y,
+    operator.add, operator.mul, operator.sub, weft.maximum, lambda x, y: weft.where(x > y, x, y),
+    lambda x, y: 2 - x + y,
 ]  # fmt: skip
 STEP = st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9))
 
