@@ -7,6 +7,7 @@ import enum
 import gc
 import importlib
 import linecache
+import operator
 import pickle
 import sys
 import traceback
@@ -187,10 +188,13 @@ def test_a_folder_is_a_package(tmp_path, x, monkeypatch):
     assert weft.equal(loaded(x), module(x))
 
 
-def test_hooks_on_nodes():
-    module = fx.symbolic_trace(Model())
-    log = []
-    module._create_node_hooks.append(lambda node: log.append(("made", node.name)))
-    module._erase_node_hooks.append(lambda node: log.append(("erased", node.name)))
-    module.graph.erase_node(module.graph.call_method("abs", (next(iter(module.graph.nodes)),)))
-    assert log == [("made", "abs_1"), ("erased", "abs_1")]
+def test_numbers_and_tensors_are_operands():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    constant = weft.tensor([1.0, 2.0])
+    power = graph.call_function(operator.pow, (-2, graph.call_method("bit_length", (5,))))
+    graph.output(graph.call_function(weft.add, (graph.call_function(weft.mul, (x, constant)), power)))
+    module = fx.GraphModule(nn.Module(), graph)
+    assert module(1.0).tolist() == [-7, -6]
+    assert "(5).bit_length()" in module.code
+    assert "(-2) ** bit_length" in module.code

@@ -100,6 +100,31 @@ def test_other_threads_call_modules_as_ever():
     assert results[0][1] is layer.weight
 
 
+def test_threads_that_trace_at_the_same_time_share_stand_ins():
+    first_inside, second_done = threading.Event(), threading.Event()
+    graphs = {}
+
+    def first(x):
+        first_inside.set()
+        assert second_done.wait(60)
+        return rounded(x) + math.sqrt(x)
+
+    def second(x):
+        return rounded(x) - math.sqrt(x)
+
+    thread = threading.Thread(target=lambda: graphs.update(first=fx.Tracer().trace(first)))
+    original = rounded
+    thread.start()
+    assert first_inside.wait(60)
+    graphs["second"] = fx.Tracer().trace(second)
+    second_done.set()
+    thread.join()
+    for graph in graphs.values():
+        assert [node.target for node in graph.nodes][1:3] == [original, math.sqrt]
+    assert rounded is original
+    assert "noted" not in math.sqrt.__qualname__
+
+
 def test_an_error_leaves_nothing_behind():
     class Broken(nn.Module):
         def __init__(self):
@@ -175,6 +200,12 @@ def test_an_own_argument_type():
     assert [node.name for node in graph.nodes] == ["x", "own", "foo", "output"]
 
 
+def test_what_is_traced_is_a_program():
+    for function, kind in ((weft.relu, "a function of this package"), (nn.ReLU().forward, "<class 'method'>")):
+        with pytest.raises(AssertionError, match=f"^Expected FunctionType, got {kind}: "):
+            fx.symbolic_trace(function)
+
+
 def test_proxies_extend_a_graph():
     graph = fx.Graph()
     x = fx.Proxy(graph.placeholder("x"))
@@ -189,6 +220,24 @@ def test_proxies_extend_a_graph():
     with pytest.raises(RuntimeError, match=r"^add: proxies of two tracers meet, \[Proxy\(x\), Proxy\(q\)\]"):
         weft.add(x, other)
     assert fx.Proxy(x.node, GraphAppendingTracer(graph)).node is x.node
+
+
+def test_transformers_keep_what_nodes_note():
+    module = fx.symbolic_trace(lambda x: x.relu() + 1)
+    for node in module.graph.nodes:
+        node.meta["note"] = node.name
+    new = fx.Transformer(module).transform()
+    assert [node.meta.get("note") for node in new.graph.nodes][1:] == ["relu", "add", "output"]
+
+
+def test_lines_of_the_program_are_noted_on_request():
+    class Lines(fx.Tracer):
+        record_stack_traces = True
+
+    *_, add, _ = Lines().trace(lambda x: x + 1).nodes
+    assert add.stack_trace.splitlines()[-1].strip() == "*_, add, _ = Lines().trace(lambda x: x + 1).nodes"
+    assert __file__ in add.stack_trace
+    assert "weft/fx" not in add.stack_trace
 
 
 def test_keys_of_dicts_are_no_nodes():
@@ -214,6 +263,10 @@ def test_arguments_that_are_given():
     assert "flag has been specialized to have value True" in module.code
     with pytest.raises(AssertionError, match="Tracing expected 3 arguments but got 1 concrete arguments"):
         fx.Tracer().trace(program, (1,))
+    with pytest.raises(
+        ValueError, match=r"^concrete_args: program has no parameter 'flags', but \['x', 'flag', 'options'\]$"
+    ):
+        fx.symbolic_trace(program, {"flags": True})
     none = fx.symbolic_trace(lambda x, y=None: x if y is None else y, {"y": None})
     assert none(3) == 3
     with pytest.raises(AssertionError, match=r"^y has been specialized to have value None but got another value$"):

@@ -51,3 +51,42 @@ def names(framework: Any, expression: str) -> list[str]:
 @pytest.mark.parametrize("expression", [text.strip() for text in EXPRESSIONS if text.strip()])
 def test_the_same_functions_are_overridden(expression):
     assert names(weft, expression) == names(torch, expression)
+
+
+CALLS = """
+t.flatten(x, 1); t.flatten(x, start_dim=1); t.cat([x, x], 1); t.cat([x, x], dim=0); t.sum(x, 1, True); t.sum(x, dim=1)
+t.max(x, 1); t.transpose(x, 0, 1); t.chunk(x, 2, 1); t.clamp(x, min=0.0); t.clamp(x, 0.0, 1.0); t.where(x > 0, x, 0.0)
+t.add(x, y, alpha=2); t.softmax(x, 1); t.split(x, 1, dim=0); t.zeros_like(x, dtype=t.float64); t.conv1d(x, y, None, 1)
+f.relu(x); f.relu(x, True); f.dropout(x, 0.5, training=False); f.softmax(x, 1); f.log_softmax(x, dim=1); f.gelu(x)
+f.gelu(x, approximate="tanh"); f.layer_norm(x, (2,)); f.linear(x, y); f.linear(x, weight=y); f.max_pool1d(x, 2)
+f.avg_pool1d(x, 2); f.avg_pool1d(x, 2, stride=1); f.adaptive_avg_pool2d(x, 1); f.pad(x, (1, 1)); f.mse_loss(x, x)
+f.cross_entropy(x, y, reduction="sum"); f.batch_norm(x, None, None); f.conv2d(x, y, padding=1); f.elu(x, 0.5)
+f.leaky_relu(x); f.embedding(x, y); f.interpolate(x, scale_factor=2); f.one_hot(x); f.one_hot(x, 3); f.silu(x)
+f.scaled_dot_product_attention(x, x, x, is_causal=True); f.cosine_similarity(x, y, dim=0); f.hardtanh(x, 0.0, 1.0)
+""".replace("\n", ";").split(";")
+
+
+def arguments(framework: Any, call: str) -> Any:
+    """The arguments that an object of another class gets for a call, with its letters in place of objects."""
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __repr__(self) -> str:
+            return self.name
+
+        def __gt__(self, other: Any) -> Any:
+            return self
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return str((args, kwargs or {}))
+
+    scope = {"t": framework, "f": framework.nn.functional, "x": Named("x"), "y": Named("y")}
+    return eval(call, scope)
+
+
+@pytest.mark.parametrize("call", [text.strip() for text in CALLS if text.strip()])
+def test_the_same_arguments_are_passed_on(call):
+    assert arguments(weft, call) == arguments(torch, call)

@@ -126,9 +126,9 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     for at, name in enumerate(names[:count]):
         value = values[name]
         is_operand = written is None and not in_full and len(args) == at and _has_tensor(value)
-        if at < first or name not in defaults or is_operand:
+        if at < first or is_operand or (name not in defaults and name not in keywords):
             args.append(value)
-        elif value is not defaults[name] or name in keywords or (in_full and name not in _OWN_NAMES):
+        elif name in keywords or value is not defaults[name] or (in_full and name not in _OWN_NAMES):
             kwargs[name] = value
     own = function.__kwdefaults__ or {}
     for name in names[count:rest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import keyword
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -103,9 +104,8 @@ class PyTreeCodeGen(CodeGen):
         """The tree of the results."""
         if self.pytree_info.out_spec is None:
             return outputs
-        return pytree.tree_unflatten(
-            outputs if isinstance(outputs, list | tuple) else [outputs], self.pytree_info.out_spec
-        )
+        leaves = outputs if isinstance(outputs, list | tuple) else [outputs]
+        return pytree.tree_unflatten(leaves, self.pytree_info.out_spec)
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str) -> str:
         """The head, with a second line that takes the arguments apart."""
@@ -151,10 +151,8 @@ class _Writer:
         for index, node in enumerate(self.nodes):
             own = self._trace_comment(node) if self.verbose else []
             if statement := self._statement(node):
-                unused = last_uses[node]
-                own.append(
-                    statement + (f";  {' = '.join([self.variables[n] for n in unused])} = None" if unused else "")
-                )
+                unused = " = ".join([self.variables[n] for n in last_uses[node]])
+                own.append(f"{statement};  {unused} = None" if unused else statement)
             lines += own
             indices += [index] * len(own)
         if not lines:
@@ -198,7 +196,7 @@ class _Writer:
             case "call_module":
                 return f"{own} = {_attribute(self.root, node.target)}({self._arguments(node.args, node.kwargs)})"
             case "call_method":
-                method = _attribute(self._operand(node.args[0]), node.target)
+                method = _attribute(self._operand(node.args[0], dotted=True), node.target)
                 return f"{own} = {method}({self._arguments(node.args[1:], node.kwargs)})"
             case "call_function":
                 return self._function_call(node, own)
@@ -222,7 +220,7 @@ class _Writer:
                 texts = [self.text(arg) for arg in node.args]
                 return f"{_IN_PLACE[name].format(*texts)};  {own} = {texts[0]}"
         if function is getattr and _reads_attribute(node):
-            return f"{own} = {_attribute(self._operand(node.args[0]), node.args[1])}"
+            return f"{own} = {_attribute(self.text(node.args[0]), node.args[1])}"
         global_name = self.named(_names.qualified_name(function), function)
         if node.meta.get("is_wrapped"):
             self.wrapped[global_name] = None
@@ -231,11 +229,11 @@ class _Writer:
     def _arguments(self, args: Sequence[Argument], kwargs: dict[str, Argument]) -> str:
         return ", ".join([*map(self.text, args), *[f"{name} = {self.text(x)}" for name, x in kwargs.items()]])
 
-    def _operand(self, argument: Argument) -> str:
-        """An argument before an operator or a dot, where a negative number needs parentheses."""
+    def _operand(self, argument: Argument, *, dotted: bool = False) -> str:
+        """An argument before an operator, where a negative number needs parentheses, or a dot, where all do."""
         text = self.text(argument)
-        is_number = isinstance(argument, int | float) and not isinstance(argument, bool)
-        return f"({text})" if is_number and text.startswith("-") else text
+        is_number = isinstance(argument, int | float)
+        return f"({text})" if is_number and (dotted or text.startswith("-")) else text
 
     # --- arguments --------------------------------------------------------------------------------------------
 
@@ -270,7 +268,7 @@ class _Writer:
         if isinstance(argument, enum.Enum):
             return f"{self._class(type(argument))}.{argument.name}"
         if isinstance(argument, Tensor):
-            return f"torch.Tensor(size={list(argument.shape)}, dtype={argument.dtype})"
+            return self.named("tensor_constant", argument)
         if callable(argument) and not isinstance(argument, base_types):
             return self.named(_names.qualified_name(argument), argument)
         return repr(argument)
@@ -299,7 +297,8 @@ def _last_uses(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
 def _attribute(base: str, path: str) -> str:
     """Code that reads an attribute by a dotted path, whose parts may be no identifiers."""
     for part in path.split("."):
-        base = f"{base}.{part}" if part.isidentifier() else f'getattr({base}, "{part}")'
+        is_name = part.isidentifier() and not keyword.iskeyword(part)
+        base = f"{base}.{part}" if is_name else f'getattr({base}, "{part}")'
     return base
 
 

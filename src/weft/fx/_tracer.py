@@ -13,8 +13,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from weft._assertions import _assert
+from weft._base.overriding import has_handler
 from weft._tensor.tensor import Tensor
-from weft.errors import PreconditionError
+from weft.errors import PreconditionError, ValueRangeError
 from weft.fx._wrapping import Patches, first_proxy
 from weft.fx.graph import Graph, PyTreeCodeGen, PyTreeInfo
 from weft.fx.node import Argument, Node, base_types, has_side_effect
@@ -199,9 +200,10 @@ class Tracer(TracerBase):
         is_module = isinstance(root, Module)
         function: Any = getattr(type(root), self.traced_func_name) if is_module else root
         self.root = root if is_module else Module()
-        if not isinstance(inspect.unwrap(function), FunctionType):
+        if not isinstance(inspect.unwrap(function), FunctionType) or has_handler(function):
+            kind = "a function of this package" if has_handler(function) else type(function)
             raise PreconditionError(
-                f"Expected FunctionType, got {type(function)}: what is traced is a module, or a function in Python"
+                f"Expected FunctionType, got {kind}: what is traced is a module, or a function in Python"
             )
         self.graph = Graph(tracer_cls=type(self))
         self.submodule_paths = {module: path for path, module in self.root.named_modules()}
@@ -242,6 +244,8 @@ class Tracer(TracerBase):
                     f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
                 )
             concrete_args = dict(zip(names, concrete_args, strict=True))
+        if concrete_args and (unknown := set(concrete_args).difference(names)):
+            raise ValueRangeError(f"concrete_args: {function.__name__} has no parameter {min(unknown)!r}, but {names}")
         args = [self._placeholder(name, concrete_args, signature, function) for name in names]
         rest = code.co_varnames[count:]
         for flag, stars in ((inspect.CO_VARARGS, "*"), (inspect.CO_VARKEYWORDS, "**")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -70,49 +71,74 @@ def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
+class _Replaced:
+    """A name of a module that has a stand-in, for as many blocks as need it: threads may trace at the same time."""
+
+    def __init__(self, names: dict[str, Any], name: str, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.users = 0
+        self._names, self._name = names, name
+        self._previous = names.get(name, _ABSENT)  # a builtin is no global of the module
+        names[name] = _stand_in(function)
+
+    def revert(self) -> None:
+        if self._previous is _ABSENT:
+            self._names.pop(self._name, None)
+        else:
+            self._names[self._name] = self._previous
+
+
+_REPLACED: dict[tuple[int, str], _Replaced] = {}
+_LOCK = threading.Lock()
+
+
 class Patches:
-    """Stand-ins under names of modules, and what these names stood for before."""
+    """Stand-ins under names of modules, while a program is traced."""
 
     def __init__(self, modules: Iterable[ModuleType], functions: Iterable[Callable[..., Any]]) -> None:
         self._modules = tuple(modules)
         of_modules = [value for module in self._modules for name, value in vars(module).items() if _is_public(name)]
         self._automatic = {id(value) for value in (*of_modules, *functions) if callable(value)}
+        self._keys: list[tuple[int, str]] = []
         self._searched: set[int] = set()
-        self._previous: list[tuple[dict[str, Any], str, Any]] = []
 
     def search(self, names: dict[str, Any]) -> None:
         """Replace the functions that are always wrapped, such as those of `math`, among the globals of a function."""
         if id(names) in self._searched:
             return
         self._searched.add(id(names))
-        for name, value in list(names.items()):
-            if _is_public(name) and id(value) in self._automatic:
-                self._replace(names, name, value)
+        with _LOCK:
+            for name, value in list(names.items()):
+                replaced = _REPLACED.get((id(names), name))
+                if _is_public(name) and id(value if replaced is None else replaced.function) in self._automatic:
+                    self._replace(names, name, value)
 
-    def _replace(self, names: dict[str, Any], name: str, function: Any) -> None:
-        self._previous.append((names, name, names.get(name, _ABSENT)))
-        names[name] = _stand_in(function)
-
-    def _revert(self) -> None:
-        for names, name, previous in reversed(self._previous):
-            if previous is _ABSENT:
-                names.pop(name, None)
-            else:
-                names[name] = previous
+    def _replace(self, names: dict[str, Any], name: str, function: Callable[..., Any]) -> None:
+        key = id(names), name
+        if key not in _REPLACED:
+            _REPLACED[key] = _Replaced(names, name, function)
+        _REPLACED[key].users += 1
+        self._keys.append(key)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """A block in which everything that is wrapped has a stand-in."""
         try:
-            for (_, name), names in list(_WRAPPED.items()):
-                function = names.get(name, getattr(builtins, name, None))
-                if callable(function):
-                    self._replace(names, name, function)
+            with _LOCK:
+                for (_, name), names in list(_WRAPPED.items()):
+                    function = names.get(name, getattr(builtins, name, None))
+                    if callable(function):
+                        self._replace(names, name, function)
             for module in self._modules:
                 self.search(vars(module))
             yield
         finally:
-            self._revert()
+            with _LOCK:
+                for key in self._keys:
+                    _REPLACED[key].users -= 1
+                    if not _REPLACED[key].users:
+                        _REPLACED.pop(key).revert()
+            self._keys, self._searched = [], set()
 
 
 _ABSENT: Any = object()

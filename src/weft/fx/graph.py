@@ -122,9 +122,6 @@ class Graph:
         node = Node(self, own, op, target, args, kwargs, type_expr)
         self._insert_before.prepend(node)
         self._len += 1
-        if self._owning_module is not None:
-            for hook in self._owning_module._create_node_hooks:
-                hook(node)
         return node
 
     def _target_to_str(self, target: Target | None) -> str:
@@ -250,9 +247,6 @@ class Graph:
             )
         if to_erase._erased:
             return
-        if self._owning_module is not None:
-            for hook in self._owning_module._erase_node_hooks:
-                hook(to_erase)
         if self._insert_before is to_erase:
             self._insert_before = to_erase._next
         to_erase.args, to_erase.kwargs = (), {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 from typing import Any, cast
@@ -24,7 +24,6 @@ from weft.utils._pytree import TreeSpec
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 _MADE_BY_REPR = (Linear, Conv1d, Conv2d, Conv3d, BatchNorm1d, BatchNorm2d, BatchNorm3d)
-_NOT_STATE = ("_graph", "_create_node_hooks", "_erase_node_hooks")
 
 
 class GraphModule(Module):
@@ -56,12 +55,7 @@ class GraphModule(Module):
             self._take_from_dict(root, graph)
         else:
             raise OutOfRangeError(f"Unsupported type {root} passed for root: it must be a module or a dict")
-        self._init_hooks()
         self.graph = graph
-
-    def _init_hooks(self) -> None:
-        self._create_node_hooks: list[Callable[..., Any]] = []
-        self._erase_node_hooks: list[Callable[..., Any]] = []
 
     def _take_from(self, root: Module, graph: Graph) -> None:
         self.meta.update(getattr(root, "meta", {}) if isinstance(root, GraphModule) else {})
@@ -185,13 +179,12 @@ class GraphModule(Module):
     # --- copies and files -------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _NOT_STATE}
+        return {name: value for name, value in self.__dict__.items() if name != "_graph"}
 
     def _copied(self, state: dict[str, Any], graph: Graph) -> GraphModule:
         new = GraphModule.__new__(type(self))
         new.__dict__.update(state)
         type(new).__name__ = type(new).__qualname__ = type(self).__name__
-        new._init_hooks()
         new.graph = graph
         return new
 
@@ -281,7 +274,6 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
     new = GraphModule.__new__(GraphModule)
     new.__dict__.update(holder.__dict__)
     type(new).__name__ = type(new).__qualname__ = name
-    new._init_hooks()
     new.graph = graph
     return new
 

@@ -305,13 +305,13 @@ class Node:
         The text of a placeholder is also appended to `placeholder_names`, and the annotation of the output to
         `maybe_return_typename`. `include_tensor_metadata` adds what `ShapeProp` has found.
         """
-        annotation = "" if self.type is None else f": {_names.type_text(self.type)} "
-        own = f"%{self.name} : {annotation[2:]}[num_users={len(self.users)}]"
+        annotation = "" if self.type is None else f"{_names.type_text(self.type)} "
+        own = f"%{self.name} : {annotation}[num_users={len(self.users)}]"
         if include_tensor_metadata and (meta := self.meta.get("tensor_meta")) is not None:
             own += f" [{getattr(meta, 'dtype', '')}{list(getattr(meta, 'shape', ()))}]"
         if self.op == "placeholder":
             if placeholder_names is not None:
-                placeholder_names.append(self.target + (f" : {_names.type_text(self.type)}" if self.type else ""))
+                placeholder_names.append(f"{self.target} : {annotation}".removesuffix(" : ").rstrip())
             default = f"(default={self.args[0]})" if self.args else ""
             return f"{own} = placeholder[target={self.target}]{default}"
         if self.op == "get_attr":

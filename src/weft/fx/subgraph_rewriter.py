@@ -95,6 +95,12 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
             f"the replacement has {len(inputs)} inputs and the pattern has {len(match.placeholder_nodes)}: both need "
             "the same, and the pattern must use all of them"
         )
+    returned = new.output_node().args[0]
+    count = len(returned) if isinstance(returned, list | tuple) else 1
+    if count != len(match.returning_nodes):
+        raise PreconditionError(
+            f"the replacement returns {count} values and the pattern returns {len(match.returning_nodes)}"
+        )
     values = [_latest(x, successors) for x in match.placeholder_nodes]
     val_map: dict[Node, Any] = dict(zip(inputs, values, strict=True))
     returning = set(match.returning_nodes)
@@ -105,10 +111,6 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
     with graph.inserting_before(point):
         result = graph.graph_copy(new, val_map)
     results = list(result) if isinstance(result, list | tuple) else [result]
-    if len(results) != len(match.returning_nodes):
-        raise PreconditionError(
-            f"the replacement returns {len(results)} values and the pattern returns {len(match.returning_nodes)}"
-        )
     for old, value in zip(match.returning_nodes, results, strict=True):
         old.replace_all_uses_with(value)
         successors[old] = value

@@ -134,14 +134,9 @@ class SubgraphMatcher:
         return False
 
     def _match_arguments(self, pn: Node, gn: Node, match: InternalMatch) -> bool:
-        if (len(pn.args), set(pn.kwargs)) == (len(gn.args), set(gn.kwargs)):
-            return self._match_parts((pn.args, pn.kwargs), (gn.args, gn.kwargs), match)
-        by_signature = [node.normalized_arguments(None) if node.op == "call_function" else None for node in (pn, gn)]
-        if None in by_signature:
+        if len(pn.args) != len(gn.args) or set(pn.kwargs) != set(gn.kwargs):
             return False
-        ours, theirs = cast("list[Any]", by_signature)
-        names = max(len(ours.args), len(theirs.args))
-        return len(ours.args) == len(theirs.args) == names and self._match_parts(tuple(ours), tuple(theirs), match)
+        return self._match_parts((pn.args, pn.kwargs), (gn.args, gn.kwargs), match)
 
     def _match_parts(self, ours: Any, theirs: Any, match: InternalMatch) -> bool:
         if isinstance(ours, Node):
