@@ -139,8 +139,9 @@ class CallbackHandle:
     ) -> None:
         self._enter = enter
         self._exit = exit
-        self._scopes = scopes
+        self._forward, self._backward, self._blocks = [scope if scope in scopes else None for scope in RecordScope]
         self._probability = probability
+        self._mean = 0.0 if probability >= 1 else 1 / math.log1p(-probability)  # of the distances, about, and below 0
         self._everywhere = everywhere
         self._ends: tuple[Callable[[], None], ...] = ()
         self.enable()
@@ -171,12 +172,12 @@ class CallbackHandle:
         """How many operators on the next one is."""
         if self._probability >= 1:
             return 1
-        return 1 + int(math.log(1 - _random.random()) / math.log1p(-self._probability))
+        return 1 + int(math.log(1 - _random.random()) * self._mean)
 
     def show(self, value: Any) -> None:
         """Call it for an operator."""
-        scope = RecordScope.BACKWARD_FUNCTION if is_running() else RecordScope.FUNCTION
-        if scope in self._scopes:
+        scope = self._backward if is_running() else self._forward
+        if scope is not None:
             function = RecordFunction(value.origin.signature.name, scope, value)
             with _Showing(function):
                 entered, context = self._entered(function)
@@ -186,9 +187,9 @@ class CallbackHandle:
 
     def _block(self, name: str) -> Callable[[], None] | None:
         """Call it at the beginning of a block; returns what is called at its end."""
-        if RecordScope.USER_SCOPE not in self._scopes or _random.random() >= self._probability:
+        if self._blocks is None or _random.random() >= self._probability:
             return None
-        function = RecordFunction(name, RecordScope.USER_SCOPE)
+        function = RecordFunction(name, self._blocks)
         with _Showing(function):
             entered, context = self._entered(function)
 
