@@ -281,10 +281,10 @@ def _added(
 ) -> CallbackHandle:
     if not callable(enter) or not (exit is None or callable(exit)):
         raise ArgumentError(f"callbacks must be functions of a RecordFunction, got {enter!r} and {exit!r}")
-    chosen = frozenset(scopes)
+    chosen = frozenset(scopes) if isinstance(scopes, Collection) else frozenset()
     if not chosen or not all(isinstance(scope, RecordScope) for scope in chosen):
         raise ArgumentError(f"scopes must be members of weft.monitor.RecordScope, at least one, got {scopes!r}")
-    if not 0 < sampling_prob <= 1:
+    if not isinstance(sampling_prob, (int, float)) or not 0 < sampling_prob <= 1:
         raise ValueRangeError(f"sampling_prob must be above 0 and at most 1, got {sampling_prob!r}")
     return CallbackHandle(enter, exit, chosen, sampling_prob, everywhere=everywhere)
 
