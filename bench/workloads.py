@@ -63,7 +63,11 @@ def watched_mlp(torch: Any, *, sampled: bool = False) -> Run:
 
 def _sample(torch: Any) -> None:
     counts: Counter[str] = Counter()
-    torch.monitor.add_global_callback(lambda function: counts.update([function.name]), sampling_prob=0.01)
+
+    def see(function: Any) -> None:
+        counts[function.name] += 1
+
+    torch.monitor.add_global_callback(see, sampling_prob=0.01)
 
 
 def tape(torch: Any) -> Run:

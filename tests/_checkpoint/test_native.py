@@ -473,8 +473,13 @@ def test_the_hook_adds_files_to_every_checkpoint(tmp_path):
                 assert archive.read("extra/producer_info.json") == b'{"user": "me"}'
             path.unlink()
             assert save is save_distributed or not (tmp_path / "file").exists()
+        serialization.set_extra_files_hook(lambda: ["a"])
+        with pytest.raises(TypeError, match=r"must return contents by name, got \['a'\]$"):
+            weft.save(1, io.BytesIO())
     finally:
         serialization.set_extra_files_hook(None)
+    with pytest.raises(TypeError, match="expected a function without arguments, or None, got 3"):
+        serialization.set_extra_files_hook(3)
     assert zipfile.ZipFile(io.BytesIO(content_of(1))).namelist() == ["weft.json"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import weft
 import weft.distributed as dist
 from weft import nn
+from weft.nn.modules.module import register_module_forward_pre_hook, register_module_full_backward_hook
 from weft.nn.parallel import DistributedDataParallel
 
 
@@ -179,3 +181,21 @@ def test_unequal_numbers_of_steps_are_told_of_join(buffers):
 
     told = ["if ranks have unequal numbers of batches, train in `with model.join():`"]
     assert dist.run_threads(run) == [None, told]
+
+
+def test_hooks_of_all_modules_see_replicas():
+    from_torch = ["DistributedDataParallel", "Sequential", "Linear"]
+
+    calls = {f"rank {rank}": [] for rank in range(2)}
+
+    def see(module, *_):
+        calls[threading.current_thread().name].append(type(module).__name__)
+
+    def body(rank):
+        join()
+        net = DistributedDataParallel(nn.Sequential(nn.Linear(3, 4)))
+        net(weft.ones(2, 3, requires_grad=True)).sum().backward()
+
+    with register_module_forward_pre_hook(see), register_module_full_backward_hook(see):
+        dist.run_threads(body, nprocs=2)
+    assert list(calls.values()) == [from_torch + from_torch[::-1]] * 2

@@ -285,6 +285,8 @@ def test_debug_info_is_there_in_forward_and_backward_and_in_threads_of_the_libra
         ({"sampling_prob": 2}, "at most 1, got 2"),
         ({"scopes": ["FUNCTION"]}, "members of weft.monitor.RecordScope"),
         ({"scopes": []}, "at least one"),
+        ({"scopes": None}, "at least one, got None"),
+        ({"sampling_prob": "half"}, "at most 1, got 'half'"),
         ({"enter": None}, "must be functions"),
     ],
 )

@@ -52,6 +52,11 @@ def test_a_handler_is_told_of_earlier_uses_too(keys):
     assert again == keys
 
 
+def test_a_handler_is_a_function():
+    with pytest.raises(TypeError, match="expected a function of a key, or None, got 3"):
+        monitor.set_api_usage_handler(3)
+
+
 def test_public_functions_name_themselves(keys, tmp_path):
     weft.save({}, tmp_path / "file")
     weft.load(tmp_path / "file")

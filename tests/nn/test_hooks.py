@@ -132,6 +132,34 @@ def test_regular_and_full_backward_hooks_of_all_modules_do_not_mix():
         second(print).remove()
 
 
+def test_hooks_of_all_modules_run_in_every_call_of_a_compiled_one():
+    net, calls = weft.compile(nn.Sequential(nn.Linear(3, 4), nn.ReLU())), []
+    x = weft.ones(2, 3, requires_grad=True)
+    with (
+        everywhere.register_module_forward_pre_hook(lambda module, args: calls.append(("before", module))),
+        everywhere.register_module_forward_hook(lambda module, args, output: calls.append(("after", module))),
+        everywhere.register_module_full_backward_hook(lambda module, *grads: calls.append(("backward", module))),
+    ):
+        for _ in range(3):
+            net(x).sum().backward()
+            names = [(kind, type(module).__name__) for kind, module in calls]
+            assert names == [
+                ("before", "OptimizedModule"),
+                ("before", "Sequential"),
+                ("before", "Linear"),
+                ("after", "Linear"),
+                ("before", "ReLU"),
+                ("after", "ReLU"),
+                ("after", "Sequential"),
+                ("after", "OptimizedModule"),
+                ("backward", "ReLU"),
+                ("backward", "Linear"),
+                ("backward", "Sequential"),
+                ("backward", "OptimizedModule"),
+            ]
+            calls.clear()
+
+
 def test_hooks_of_all_modules_run_ahead_of_a_modules_own():
     layer, calls = double(), []
 

@@ -116,7 +116,7 @@ class FlightRecorder:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._descriptor, 0)
-            os.ftruncate(self._descriptor, size)
+            os.posix_fallocate(self._descriptor, 0, size)  # a full disk is told now, and not by SIGBUS at a write
             file = mmap.mmap(self._descriptor, size)
         except BaseException:
             os.close(self._descriptor)

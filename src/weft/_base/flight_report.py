@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from weft._base.flight import RECORDING, STACKS, Entry, Recording, State, read_recording
 
+NOTHING = "  nothing"
+"""The line that says that no rank was waiting."""
+
 _MOST_EVENTS = 8  # of a kind and rank
 
 
@@ -42,7 +45,7 @@ def crash_report(folder: str | os.PathLike[str], *, at: float | None = None, sto
     if not recordings:
         raise FileNotFoundError(f"{folder} has no {RECORDING}: no process has recorded there")
     now = time.time() if at is None else at
-    lines = ["What ranks were waiting for:", *(waiting(recordings, now, stopped) or ["  nothing"])]
+    lines = ["What ranks were waiting for:", *(waiting(recordings, now, stopped) or [NOTHING])]
     for rank in sorted(recordings):
         recording, place = recordings[rank]
         lines += ["", f"Rank {rank} (process {recording.process}{', stopped by a signal' if rank in stopped else ''})"]

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from weft.errors import ArgumentError
+
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[str], object]
@@ -37,6 +39,8 @@ def set_api_usage_handler(handler: Handler | None) -> None:
     already. It runs in the thread that uses the API; an exception is logged. None means no handler. Without one, the
     keys are printed on stderr if the environment variable PYTORCH_API_USAGE_STDERR was set at import.
     """
+    if not (handler is None or callable(handler)):
+        raise ArgumentError(f"set_api_usage_handler: expected a function of a key, or None, got {handler!r}")
     _Settings.handler = handler
     for key in list(_used):
         _tell(key)

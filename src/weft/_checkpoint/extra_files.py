@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.errors import CheckpointError
+from weft.errors import ArgumentError, CheckpointError
 
 ExtraFiles = Mapping[str, str | bytes]
 
@@ -26,12 +26,17 @@ def set_extra_files_hook(hook: Callable[[], ExtraFiles] | None) -> None:
     `weft.save`, `export.save` and `jit.save` write, and the file `.metadata` of a distributed checkpoint. The files
     are under `extra/`; `load(..., _extra_files=…)` (for `export.load`, `extra_files`) reads them.
     """
+    if not (hook is None or callable(hook)):
+        raise ArgumentError(f"set_extra_files_hook: expected a function without arguments, or None, got {hook!r}")
     _Hook.function = hook
 
 
 def all_extra_files(own: ExtraFiles | None) -> dict[str, str | bytes]:
     """The extra files of an archive: those of the hook, and then its own, which may replace them."""
-    return {**(_Hook.function() if _Hook.function is not None else {}), **(own or {})}
+    added = {} if _Hook.function is None else _Hook.function()
+    if not isinstance(added, Mapping):
+        raise ArgumentError(f"the hook of set_extra_files_hook must return contents by name, got {added!r}")
+    return {**added, **(own or {})}
 
 
 def members_of_extra(files: ExtraFiles) -> dict[str, bytes]:

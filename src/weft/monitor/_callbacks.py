@@ -139,8 +139,9 @@ class CallbackHandle:
     ) -> None:
         self._enter = enter
         self._exit = exit
-        self._scopes = scopes
+        self._forward, self._backward, self._blocks = [scope if scope in scopes else None for scope in RecordScope]
         self._probability = probability
+        self._mean = 0.0 if probability >= 1 else 1 / math.log1p(-probability)  # of the distances, about, and below 0
         self._everywhere = everywhere
         self._ends: tuple[Callable[[], None], ...] = ()
         self.enable()
@@ -171,12 +172,12 @@ class CallbackHandle:
         """How many operators on the next one is."""
         if self._probability >= 1:
             return 1
-        return 1 + int(math.log(1 - _random.random()) / math.log1p(-self._probability))
+        return 1 + int(math.log(1 - _random.random()) * self._mean)
 
     def show(self, value: Any) -> None:
         """Call it for an operator."""
-        scope = RecordScope.BACKWARD_FUNCTION if is_running() else RecordScope.FUNCTION
-        if scope in self._scopes:
+        scope = self._backward if is_running() else self._forward
+        if scope is not None:
             function = RecordFunction(value.origin.signature.name, scope, value)
             with _Showing(function):
                 entered, context = self._entered(function)
@@ -186,9 +187,9 @@ class CallbackHandle:
 
     def _block(self, name: str) -> Callable[[], None] | None:
         """Call it at the beginning of a block; returns what is called at its end."""
-        if RecordScope.USER_SCOPE not in self._scopes or _random.random() >= self._probability:
+        if self._blocks is None or _random.random() >= self._probability:
             return None
-        function = RecordFunction(name, RecordScope.USER_SCOPE)
+        function = RecordFunction(name, self._blocks)
         with _Showing(function):
             entered, context = self._entered(function)
 
@@ -280,10 +281,10 @@ def _added(
 ) -> CallbackHandle:
     if not callable(enter) or not (exit is None or callable(exit)):
         raise ArgumentError(f"callbacks must be functions of a RecordFunction, got {enter!r} and {exit!r}")
-    chosen = frozenset(scopes)
+    chosen = frozenset(scopes) if isinstance(scopes, Collection) else frozenset()
     if not chosen or not all(isinstance(scope, RecordScope) for scope in chosen):
         raise ArgumentError(f"scopes must be members of weft.monitor.RecordScope, at least one, got {scopes!r}")
-    if not 0 < sampling_prob <= 1:
+    if not isinstance(sampling_prob, (int, float)) or not 0 < sampling_prob <= 1:
         raise ValueRangeError(f"sampling_prob must be above 0 and at most 1, got {sampling_prob!r}")
     return CallbackHandle(enter, exit, chosen, sampling_prob, everywhere=everywhere)
 

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from weft._base.files import remove_folder, temporary_folder
-from weft._base.flight_report import crash_report
+from weft._base.flight_report import NOTHING, crash_report
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
@@ -205,13 +205,21 @@ class LocalElasticAgent(SimpleElasticAgent):
             _log.info("there is no crash report: %s", error)
             return
         folder = os.environ.get("WEFT_CRASH_REPORT") or ("" if context.is_temporary else context.folder)
-        path = "set --log-dir or WEFT_CRASH_REPORT=FOLDER to keep the whole"
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-            path = os.path.join(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
-            Path(path).write_text(text)
         summary, _, _ = text.partition("\n\n")
-        _log.error("%s\nCrash report: %s", summary, path)
+        if not summary.endswith(NOTHING):
+            _log.error("%s", summary)
+        if folder:
+            self._keep_crash_report(text, folder)
+
+    def _keep_crash_report(self, text: str, folder: str) -> None:
+        path = Path(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            _log.warning("the crash report cannot be written: %s", error)
+        else:
+            _log.warning("crash report: %s", path)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         context, result = self._pcontext, self._result
