@@ -7,16 +7,36 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
 from weft._base.torch_alias import install_if_inherited
+from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
 from weft.distributed.elastic.multiprocessing.errors._record import record_once
 
 RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 """The arguments between the interpreter and the program in a worker's command."""
+
+
+def is_run_here(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> bool:
+    """Whether this interpreter runs a script or a module through our runner."""
+    return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
+
+
+def program_name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
+    """The user's name for the program: without the interpreter and its options."""
+    if not isinstance(entrypoint, str):
+        return getattr(entrypoint, "__name__", repr(entrypoint))
+    if entrypoint != sys.executable:
+        return entrypoint
+    words = [str(arg) for arg in args]
+    if is_run_here(entrypoint, args):
+        words = words[len(RUNNER) :]
+    return next((word for word in words if not word.startswith("-")), entrypoint)
 
 
 def main(argv: list[str]) -> None:
@@ -29,6 +49,7 @@ def main(argv: list[str]) -> None:
     start_from_environment()
     handler = get_error_handler()
     handler.initialize()
+    attach()
     try:
         install_if_inherited()
         (run_module if as_module else run_script)(name, args)

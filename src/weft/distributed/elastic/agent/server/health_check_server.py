@@ -11,14 +11,28 @@ from weft.distributed.elastic._http import Response, TextServer
 _log = logging.getLogger(__name__)
 
 
+def _no_page(path: str) -> Response | None:
+    del path
+    return None
+
+
 class HealthCheckServer:
     """Answers 200 if `alive_callback()` is at most `timeout` seconds ago, else 503.
 
     The callback returns the time of the agent's last progress, in seconds since the epoch. The server listens on all
-    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`.
+    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`. Paths
+    for which `page` gives a response are answered by it.
     """
 
-    def __init__(self, alive_callback: Callable[[], float], port: int, timeout: float) -> None:
+    def __init__(
+        self,
+        alive_callback: Callable[[], float],
+        port: int,
+        timeout: float,
+        *,
+        page: Callable[[str], Response | None] = _no_page,
+    ) -> None:
+        self._page = page
         self._alive_callback = alive_callback
         self._port = port
         self._timeout = timeout
@@ -49,7 +63,9 @@ class HealthCheckServer:
             self._server.close()
             self._server = None
 
-    def _answer(self) -> Response:
+    def _answer(self, path: str) -> Response:
+        if (response := self._page(path)) is not None:
+            return response
         try:
             silent = time.time() - self._alive_callback()
         except Exception as error:  # the endpoint reports a failing callback
@@ -59,6 +75,12 @@ class HealthCheckServer:
         return Response(f"no progress for {silent:.0f} s, allowed are {self._timeout} s\n", "503 Service Unavailable")
 
 
-def create_healthcheck_server(alive_callback: Callable[[], float], port: int, timeout: float) -> HealthCheckServer:
+def create_healthcheck_server(
+    alive_callback: Callable[[], float],
+    port: int,
+    timeout: float,
+    *,
+    page: Callable[[str], Response | None] = _no_page,
+) -> HealthCheckServer:
     """A health check server that has not been started."""
-    return HealthCheckServer(alive_callback, port, timeout)
+    return HealthCheckServer(alive_callback, port, timeout, page=page)
