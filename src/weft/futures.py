@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+from weft._base.activity import CALLS, waiting
 from weft.errors import ArgumentError, FutureError
 
 T = TypeVar("T")
@@ -31,6 +33,8 @@ class Future(Generic[T]):
     `devices` is accepted for compatibility: values on a device are ready when they are read.
     """
 
+    _is_remote: bool = False  # whether it waits for a remote call
+
     def __init__(self, *, devices: Any = None) -> None:
         del devices
         self._done = False
@@ -46,7 +50,8 @@ class Future(Generic[T]):
     def wait(self) -> T:
         """The value; waits for it. Raises the error if there is one."""
         if not self._done:
-            self._await()
+            with waiting_for(self._is_remote):
+                self._await()
         return self.value()
 
     def _await(self) -> None:
@@ -107,7 +112,7 @@ class Future(Generic[T]):
         """
         _require_callable(callback)
         following: Future[S] = Future()
-
+        following._is_remote = self._is_remote
         self.add_done_callback(lambda done: following._settle(lambda: callback(done)))
         return following
 
@@ -177,6 +182,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     if not members:
         collected.set_result(members)
         return collected
+    collected._is_remote = any(member._is_remote for member in members)
     left = len(members)
     lock = threading.Lock()
 
@@ -202,9 +208,15 @@ def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
         if not future.done():
             future._leave_to_others()
         future._ring(_QueueWaiter(future, finished))
-    for _ in members:
-        finished.get().value()
+    with waiting_for(any(member._is_remote for member in members)):
+        for _ in members:
+            finished.get().value()
     return [future.value() for future in members]
+
+
+def waiting_for(remote: bool) -> AbstractContextManager[None]:
+    """A block in which a thread waits for futures; for remote calls, if `remote` is true."""
+    return waiting(CALLS, "a remote call") if remote else nullcontext()
 
 
 class _QueueWaiter:

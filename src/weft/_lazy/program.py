@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
+from weft._base.activity import compiling
 from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
 from weft._base.site import user_site
@@ -272,7 +273,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     site = user_site()
     start = time.perf_counter()
     run = program.compiled.run()
-    with _announced(site, len(graph.steps)):
+    with _announced(site, len(graph.steps)), compiling(site):
         result = run(*packs, *operands)
     program.run = run
     seconds = time.perf_counter() - start

@@ -92,7 +92,13 @@ def jax_device(target: device) -> Any:
     index = target.index or 0
     if index >= len(devices):
         raise DeviceError(f"{target}: this machine has {len(devices)} {target.type} device(s), counted from 0")
+    if devices[index].platform != "cpu":
+        _accelerators[devices[index].id] = devices[index]
     return devices[index]
+
+
+_accelerators: dict[int, Any] = {}
+"""The jax devices other than CPUs that this process has used."""
 
 
 def is_exhaustion(error: BaseException) -> bool:
@@ -200,6 +206,12 @@ def memory_of(held: Any) -> tuple[int, int]:
         return stats["bytes_in_use"], stats.get("bytes_limit", 0)
     used = sum([array.nbytes for array in live_arrays(held.platform) if held in array.devices()])
     return used, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def accelerator_memory() -> tuple[int, int]:
+    """The bytes in use on the accelerators that this process has used, and those that these have."""
+    figures = [memory_of(held) for held in list(_accelerators.values())]
+    return sum(used for used, _ in figures), sum(limit for _, limit in figures)
 
 
 @spanned(Phase.WAITING, "for a device")

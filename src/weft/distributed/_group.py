@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.flight import Flight
 from weft._base.site import user_site
 from weft._base.state import ambient
@@ -283,7 +284,8 @@ class ProcessGroup(GroupCollectives):
 
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
         wait = self._recorded(operation, (), wait)
-        self._executor.run(wait)
+        with waiting(COLLECTIVES, operation):
+            self._executor.run(wait)
         if self._unwaited:
             self._deliver()
 
@@ -322,7 +324,7 @@ class ProcessGroup(GroupCollectives):
             call = self._recorded(operation, inputs or results, call)
         arrays = self._arrays_of(inputs)
         if not async_op:
-            outputs = self._executor.run(lambda: call(*arrays))
+            outputs = self._waited(operation, lambda: call(*arrays), arrays)
             if self._unwaited:
                 self._deliver()
             put(results, outputs)
@@ -333,6 +335,13 @@ class ProcessGroup(GroupCollectives):
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
         return work
+
+    def _waited(self, operation: str, call: Callable[[], Sequence[Array]], arrays: Sequence[Array]) -> Sequence[Array]:
+        """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
+        if process.activity is not None and self._backend.on_host:
+            jax.block_until_ready(arrays)
+        with waiting(COLLECTIVES, operation):
+            return self._executor.run(call)
 
     def _guarded(
         self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None

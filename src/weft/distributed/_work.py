@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any
 
+from weft._base.activity import COLLECTIVES, waiting
 from weft._base.timeline import Phase, spanned
 from weft.errors import DistBackendError
 from weft.futures import Future
@@ -40,7 +41,8 @@ class Work:
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
             )
         self._observed = True
-        arrays = self._arrived.wait()
+        with waiting(COLLECTIVES, self._operation):
+            arrays = self._arrived.wait()
         with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
@@ -121,7 +123,8 @@ class MessageWork(Work):
         del timeout
         with self._ended:
             if not self._arrived.done():
-                self._arrived._settle(self._end)
+                with waiting(COLLECTIVES, self._operation):
+                    self._arrived._settle(self._end)
         return super().wait()
 
     def _end(self) -> Any:

@@ -19,6 +19,7 @@ from weft.monitor._events import data_value_t as data_value_t
 from weft.monitor._events import log_event as log_event
 from weft.monitor._events import register_event_handler as register_event_handler
 from weft.monitor._events import unregister_event_handler as unregister_event_handler
+from weft.monitor._report import report as report
 from weft.monitor._stat import STAT_EVENT as STAT_EVENT
 from weft.monitor._stat import Aggregation as Aggregation
 from weft.monitor._stat import Stat as Stat

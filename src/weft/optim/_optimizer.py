@@ -6,16 +6,18 @@ import copy
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import NoneType
 from typing import Any
 
+from weft._base.activity import Activity, process
 from weft._base.handles import Handle
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import end_optimizer_step, flush_pending
+from weft._lazy.runtime import accelerator_memory
 from weft._tensor.compile import ByIdentity
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -329,7 +331,22 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
         hook(self, args, kwargs)
     end_optimizer_step()
+    if process.activity is not None:
+        _note_step(process.activity, id(self), state.capture)
     return loss
+
+
+def _note_step(activity: Activity, optimizer: int, capture: Any) -> None:
+    """Tell the launcher of a step, and of each replay of a captured one."""
+    _tell_step(activity, optimizer)
+    if capture is not None:
+        capture.repeats(partial(_tell_step, activity, optimizer))
+
+
+def _tell_step(activity: Activity, optimizer: int) -> None:
+    activity.step(optimizer)
+    if activity.wants_memory():
+        activity.device_memory(*accelerator_memory())
 
 
 def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -34,7 +34,7 @@ from weft.distributed.rpc._shutdown_state import ShutdownState
 from weft.distributed.rpc._trace.recording import Tracer
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
-from weft.futures import Future
+from weft.futures import Future, waiting_for
 
 Args = TypeVarTuple("Args")
 
@@ -142,7 +142,8 @@ class Agent:
             future._ring(waiter)
             self.reactor.yield_leadership()
             try:
-                waiter.get(timeout=limit or None)
+                with waiting_for(remote=True):
+                    waiter.get(timeout=limit or None)
             except Empty:
                 raise timeout_error(limit) from None
         return future.value()

@@ -31,6 +31,8 @@ class PendingCall(Future[Any]):
     wait at once must call `push` or `flush`.
     """
 
+    _is_remote = True
+
     def __init__(self, calls: PendingCalls, pipe: Pipe | None, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds

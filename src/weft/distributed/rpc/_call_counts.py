@@ -8,6 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
+from weft._base.activity import process
 from weft.distributed.rpc._workers import WorkerInfo
 
 
@@ -49,6 +50,8 @@ class CallCounter:
     def count(self, peer: WorkerInfo, *, sent: int = 0, served: int = 0) -> None:
         """Count calls to a peer, or from it."""
         with self._lock:
+            if served and process.activity is not None:
+                process.activity.served(served)
             figures = self._by_peer.get(peer)
             if figures is not None:
                 figures[0] += sent

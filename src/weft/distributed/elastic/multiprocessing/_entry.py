@@ -11,6 +11,7 @@ import sys
 from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
 from weft._base.torch_alias import install_if_inherited
+from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
 from weft.distributed.elastic.multiprocessing.errors._record import record_once
@@ -29,6 +30,7 @@ def main(argv: list[str]) -> None:
     start_from_environment()
     handler = get_error_handler()
     handler.initialize()
+    attach()
     try:
         install_if_inherited()
         (run_module if as_module else run_script)(name, args)

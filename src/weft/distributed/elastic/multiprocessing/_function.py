@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from weft._base.flight import start_from_environment
+from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing._signals import die_by_signals
@@ -128,6 +129,7 @@ def _work(
             send(std, path)
     survive_full_disks()
     start_from_environment()
+    attach()
     record(_returned)(function, args, writer)
 
 

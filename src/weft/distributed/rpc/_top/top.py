@@ -19,7 +19,7 @@ from weft._comm.stores.observer import observed
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc._listener import LOOPBACK, OBSERVER, ConnectOptions, Endpoint
-from weft.distributed.rpc._tables import amount, table, text
+from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._top.probe import Probe
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError

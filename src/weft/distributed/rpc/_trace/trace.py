@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._tables import amount, table, text
+from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log
 from weft.distributed.rpc._trace.recording import clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo

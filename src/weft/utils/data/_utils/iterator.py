@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from weft._base.activity import DATA, process, waiting
 from weft._base.timeline import Phase, spanned
 from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
@@ -42,13 +43,17 @@ class LoaderIterator(Iterator[Any]):
 
     @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{type(iterator).__name__}.__next__")
     def __next__(self) -> Any:
+        flush_pending()
         try:
-            batch = self._next_batch()
+            with waiting(DATA, "DataLoader"):
+                batch = self._next_batch()
         except StopIteration:
             self._position.position, self._position.generators = 0, None  # the start of the next pass
             raise
         self._position.position += self._batch_counts
         self._yielded += 1
+        if process.activity is not None:
+            process.activity.batch()
         if self._reported_length is not None and self._yielded > self._reported_length:
             self._warn_of_length()
         return batch
@@ -82,7 +87,6 @@ class LocalIterator(LoaderIterator):
         self._fetch = source.samples()
 
     def _next_batch(self) -> Any:
-        flush_pending()
         indices = next(self._indices)
         samples = self._fetch(indices)
         flush_pending()
@@ -156,7 +160,6 @@ class WorkerIterator(LoaderIterator):
     def _next_batch(self) -> Any:
         if self.closed:
             raise StopIteration
-        flush_pending()
         try:
             return self._awaited()
         except KeyboardInterrupt:  # a message may be read in part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.distributed.rpc._tables import amount, table, text
+from weft.distributed._tables import amount, table, text
 
 
 @pytest.mark.parametrize(
