@@ -1,4 +1,4 @@
-"""The command `weft`, which is `python -m weft` too: runs PyTorch's programs, launches jobs, and shows remote calls."""
+"""The command `weft`, which is `python -m weft` too: runs PyTorch's programs, launches jobs, and shows what they do."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ usage: weft SCRIPT [ARGS …]       run a script in which `torch` is Weft
        weft -c CODE [ARGS …]      run this code so
        weft - [ARGS …]            run what the standard input says so
        weft run [FLAGS] PROGRAM   launch a job; weft run --help lists the flags
+       weft top [TARGET]          show what the ranks of a running job do; weft top --help lists the flags
        weft rpc top INIT_METHOD   show the remote calls of a job; weft rpc top --help lists the flags"""
 
 
@@ -24,6 +25,8 @@ def command() -> None:
     match sys.argv[1:]:
         case ["run", *rest]:
             import_module("weft.distributed.run").main(rest)
+        case ["top", *rest]:
+            import_module("weft.distributed._top.top").main(rest)
         case ["rpc", "top", *rest]:
             import_module("weft.distributed.rpc._top.top").main(rest)
         case ["-h" | "--help"]:

@@ -35,5 +35,5 @@ def _number(name: str, value: Any) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or something else
         pass
-    got = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+    got = f"a tensor of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
     raise ArgumentError(f"report: {name} must be a number or a tensor of one element, got {got}")

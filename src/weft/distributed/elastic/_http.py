@@ -9,6 +9,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from weft._comm.transport.sockets import is_same_user
 
 _LONGEST_LINE = 1 << 13
 _MOST_LINES = 100
@@ -75,6 +78,11 @@ class _UnixServer(socketserver.ThreadingUnixStreamServer):
     block_on_close = False
 
 
+class _OwnUsersServer(_UnixServer):
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return is_same_user(request)
+
+
 class _Serving:
     """Answers requests in its own threads until it is closed."""
 
@@ -94,12 +102,20 @@ class _Serving:
 
 
 class TextServer(_Serving):
-    """Answers every GET at a port with the response that `page()` returns."""
+    """Answers every GET at a port with the response that `page(path)` returns; the path has no query."""
 
-    def __init__(self, host: str, port: int, page: Callable[[], Response]) -> None:
+    def __init__(self, host: str, port: int, page: Callable[[str], Response]) -> None:
         server = _TcpServer((host, port), _Handler)
         self.port: int = server.server_address[1]
-        super().__init__(server, lambda method, _: page() if method == "GET" else _ONLY_GET)
+        super().__init__(server, lambda method, path: page(path) if method == "GET" else _ONLY_GET)
+
+
+class PrivateServer(_Serving):
+    """The same at a name in the abstract namespace of Unix sockets, for processes of this user alone (Linux)."""
+
+    def __init__(self, name: str, page: Callable[[str], Response]) -> None:
+        server = _OwnUsersServer(f"\0{name}", _Handler)
+        super().__init__(server, lambda method, path: page(path) if method == "GET" else _ONLY_GET)
 
 
 class SocketServer(_Serving):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from weft.distributed.elastic.multiprocessing import (
     SignalException,
     start_processes,
 )
-from weft.distributed.elastic.multiprocessing._entry import RUNNER
+from weft.distributed.elastic.multiprocessing._entry import RUNNER, is_run_here, program_name
 from weft.distributed.elastic.multiprocessing._forked import ForkServer, preloaded_for
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
 from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
@@ -113,7 +112,7 @@ def _launched(
     try:
         result = agent.run()
         if result.is_failed():
-            raise ChildFailedError(_name(entrypoint, args), result.failures)
+            raise ChildFailedError(program_name(entrypoint, args), result.failures)
         return result.return_values
     except SignalException:
         ends_job = False  # other nodes may continue, and this one may join again
@@ -131,18 +130,13 @@ def _starter(
 ) -> Iterator[Callable[..., PContext]]:
     """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
-    program = args[len(RUNNER) :] if several and _is_run_here(entrypoint, args) else []
+    program = args[len(RUNNER) :] if several and is_run_here(entrypoint, args) else []
     modules = preloaded_for(program)
     if not modules:
         yield start_processes
         return
     with ForkServer(modules, program) as server:
         yield server.start
-
-
-def _is_run_here(entrypoint: Callable[..., Any] | str, args: list[Any]) -> bool:
-    """Whether this interpreter runs a script or a module through our runner."""
-    return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
 
 
 def _agent(
@@ -190,15 +184,3 @@ def _master(parameters: RendezvousParameters) -> tuple[str | None, int | None]:
         return None, None
     host, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
     return host, None if port < 0 else port
-
-
-def _name(entrypoint: Callable[..., Any] | str, args: list[Any]) -> str:
-    """The user's name for the program: without the interpreter and its options."""
-    if not isinstance(entrypoint, str):
-        return getattr(entrypoint, "__name__", repr(entrypoint))
-    if entrypoint != sys.executable:
-        return entrypoint
-    words = [str(arg) for arg in args]
-    if _is_run_here(entrypoint, args):
-        words = words[len(RUNNER) :]
-    return next((word for word in words if not word.startswith("-")), entrypoint)

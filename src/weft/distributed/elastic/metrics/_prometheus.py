@@ -25,7 +25,7 @@ class PrometheusMetricHandler(MetricHandler):
     def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:
         self._samples: dict[tuple[str, str], tuple[float, float, int]] = {}  # last, sum, count
         self._lock = threading.Lock()
-        self._server = TextServer(host, port, self._page)
+        self._server = TextServer(host, port, lambda path: self._page())
         self.port = self._server.port
 
     def emit(self, metric_data: MetricData) -> None:

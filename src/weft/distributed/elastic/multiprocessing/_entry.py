@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
@@ -18,6 +20,23 @@ from weft.distributed.elastic.multiprocessing.errors._record import record_once
 
 RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 """The arguments between the interpreter and the program in a worker's command."""
+
+
+def is_run_here(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> bool:
+    """Whether this interpreter runs a script or a module through our runner."""
+    return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
+
+
+def program_name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
+    """The user's name for the program: without the interpreter and its options."""
+    if not isinstance(entrypoint, str):
+        return getattr(entrypoint, "__name__", repr(entrypoint))
+    if entrypoint != sys.executable:
+        return entrypoint
+    words = [str(arg) for arg in args]
+    if is_run_here(entrypoint, args):
+        words = words[len(RUNNER) :]
+    return next((word for word in words if not word.startswith("-")), entrypoint)
 
 
 def main(argv: list[str]) -> None:

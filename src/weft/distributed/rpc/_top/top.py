@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
@@ -18,8 +17,8 @@ from rich.live import Live
 from weft._comm.stores.observer import observed
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.transport.tls import Certificates
+from weft.distributed._tables import amount, interval_seconds, table, text
 from weft.distributed.rpc._listener import LOOPBACK, OBSERVER, ConnectOptions, Endpoint
-from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._top.probe import Probe
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError
@@ -151,19 +150,12 @@ def _animate(job: JobProbe, options: Namespace) -> None:
             live.update(_render(job), refresh=True)
 
 
-def _seconds(text_value: str) -> float:
-    with suppress(ValueError):
-        if 0.01 <= (seconds := float(text_value)) <= 3600:
-            return seconds
-    raise ArgumentTypeError(f"must be from 0.01 to 3600 seconds, got {text_value!r}")
-
-
 def _parser() -> ArgumentParser:
     parser = ArgumentParser("weft rpc top", description="Show what the workers of a running job do.")
     parser.add_argument("init_method", help="where they meet: tcp://HOST:PORT, file:///PATH, or env://")
     parser.add_argument("--once", action="store_true", help="print one table, and end")
     parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between looks, for rates (default 1)"
+        "--interval", type=interval_seconds, default=1.0, metavar="SECONDS", help="between looks, for rates (default 1)"
     )
     parser.add_argument(
         "--certificates", nargs=3, metavar=("CERTIFICATE", "KEY", "AUTHORITY"), help="files for TLS, as workers have"

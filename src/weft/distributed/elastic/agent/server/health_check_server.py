@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from weft.distributed.elastic._http import Response, TextServer
 
@@ -15,10 +16,19 @@ class HealthCheckServer:
     """Answers 200 if `alive_callback()` is at most `timeout` seconds ago, else 503.
 
     The callback returns the time of the agent's last progress, in seconds since the epoch. The server listens on all
-    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`.
+    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`. `pages`
+    are answered as well, by path.
     """
 
-    def __init__(self, alive_callback: Callable[[], float], port: int, timeout: float) -> None:
+    def __init__(
+        self,
+        alive_callback: Callable[[], float],
+        port: int,
+        timeout: float,
+        *,
+        pages: Mapping[str, Callable[[], Response]] = MappingProxyType({}),
+    ) -> None:
+        self._pages = pages
         self._alive_callback = alive_callback
         self._port = port
         self._timeout = timeout
@@ -49,7 +59,9 @@ class HealthCheckServer:
             self._server.close()
             self._server = None
 
-    def _answer(self) -> Response:
+    def _answer(self, path: str) -> Response:
+        if path in self._pages:
+            return self._pages[path]()
         try:
             silent = time.time() - self._alive_callback()
         except Exception as error:  # the endpoint reports a failing callback
@@ -59,6 +71,12 @@ class HealthCheckServer:
         return Response(f"no progress for {silent:.0f} s, allowed are {self._timeout} s\n", "503 Service Unavailable")
 
 
-def create_healthcheck_server(alive_callback: Callable[[], float], port: int, timeout: float) -> HealthCheckServer:
+def create_healthcheck_server(
+    alive_callback: Callable[[], float],
+    port: int,
+    timeout: float,
+    *,
+    pages: Mapping[str, Callable[[], Response]] = MappingProxyType({}),
+) -> HealthCheckServer:
     """A health check server that has not been started."""
-    return HealthCheckServer(alive_callback, port, timeout)
+    return HealthCheckServer(alive_callback, port, timeout, pages=pages)

@@ -13,6 +13,8 @@ from typing import Any
 
 from weft._base.files import remove_folder, temporary_folder
 from weft._base.flight_report import NOTHING, crash_report
+from weft.distributed.elastic.agent.server._job_endpoint import JobEndpoint
+from weft.distributed.elastic.agent.server._node_activity import NodeActivity
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
@@ -80,13 +82,18 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._watchdog: FileTimerServer | None = None
         self._timer_folder: str | None = None
         self._health = health_check_server
+        self._activity = NodeActivity(self._worker_group)
+        self._endpoint: JobEndpoint | None = None
 
     @prof
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec = worker_group.spec
         envs = {worker.local_rank: self._environment(worker) for worker in worker_group.workers}
         self._start_watchdog(envs)
-        self._start_health_check()
+        self._activity.share(envs)
+        if self._endpoint is None:
+            self._endpoint = JobEndpoint(self._worker_group, self._activity, lambda: (self._seconds, self._restarts))
+        self._start_health_check(self._endpoint)
         self._pcontext = self._starter(
             name=spec.role,
             entrypoint=spec.entrypoint,
@@ -164,13 +171,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             metadata |= {"worker_pid": request.worker_pid, "scope_id": request.scope_id, "signal": request.signal}
         record(Event(name, EventSource.AGENT, metadata=metadata), self._worker_group.spec.event_log_handler)
 
-    def _start_health_check(self) -> None:
+    def _start_health_check(self, endpoint: JobEndpoint) -> None:
         port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
         if port is None or self._health is not None:
             return
         if not port.isdecimal():
             raise ValueRangeError(f"{TORCHELASTIC_HEALTH_CHECK_PORT} must be a port number, got {port!r}")
-        self._health = create_healthcheck_server(self._alive_at, int(port), _HEALTH_SECONDS)
+        self._health = create_healthcheck_server(self._alive_at, int(port), _HEALTH_SECONDS, pages=endpoint.pages)
         self._health.start()
 
     def _alive_at(self) -> int:
@@ -193,6 +200,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         if self._pcontext is not None:
             self._pcontext.close(death_sig, timeout)
             self._pcontext = self._result = None
+        self._activity.close()
 
     def _write_crash_report(self, context: PContext) -> None:
         """Tell what the workers were doing, and keep it beside their logs."""
@@ -226,6 +234,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._end_workers(death_sig, min(timeout, self._shutdown_timeout))
         if context is not None and result is None:  # they were running, or hung
             self._write_crash_report(context)
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
         if self._health is not None:
             self._health.stop()
             self._health = None

@@ -1,0 +1,83 @@
+"""What the workers of a node do, in Prometheus's format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from weft._base.activity import WAITS
+from weft.distributed.elastic._http import Response
+from weft.distributed.elastic._job_report import NodeReport, WorkerReport
+
+_COUNTERS = {
+    "steps": "Optimizer steps.",
+    "batches": "Batches of data loaders.",
+    "tokens": "Tokens, as the program reports them.",
+    "samples": "Samples, as the program reports them.",
+    "compilations": "Programs that XLA has compiled.",
+    "compile_seconds": "Time that compiling took.",
+    "calls_served": "Remote calls that this rank has served.",
+}
+_GAUGES = {
+    "step_seconds": "Time between the last two optimizer steps.",
+    "device_bytes": "Memory in use on this rank's accelerators.",
+    "device_limit": "Memory that this rank's accelerators have.",
+}
+
+
+def metrics_page(job: str, node: NodeReport) -> Response:
+    """The page for Prometheus; tells how to install `prometheus-client` if it is absent."""
+    try:
+        client, core = import_module("prometheus_client"), import_module("prometheus_client.core")
+    except ImportError:
+        return Response("metrics need prometheus-client: pip install 'weft[prometheus]'\n", "501 Not Implemented")
+    registry = client.CollectorRegistry()
+    registry.register(_Collector(core, job, node))
+    return Response(client.generate_latest(registry).decode(), kind=client.CONTENT_TYPE_LATEST)
+
+
+class _Collector:
+    """Makes the families of metrics of one report; `core` is the module with their classes."""
+
+    def __init__(self, core: Any, job: str, node: NodeReport) -> None:
+        self._core, self._job, self._workers = core, job, node.workers
+
+    def collect(self) -> Iterator[Any]:
+        counter, gauge = self._core.CounterMetricFamily, self._core.GaugeMetricFamily
+        yield self._family(
+            gauge,
+            "running",
+            "1 while the process of the rank runs; 0 if it is stopped or has ended.",
+            lambda worker: float(worker.process == "running"),
+        )
+        yield self._family(gauge, "resident_bytes", "Memory of the process.", lambda worker: worker.resident_bytes)
+        yield self._family(gauge, "seconds_since_step", "Time since the last optimizer step.", _since_step)
+        for kind, families in ((counter, _COUNTERS), (gauge, _GAUGES)):
+            for name, text in families.items():
+                yield self._family(kind, name, text, lambda worker, name=name: worker.numbers.get(name))
+        yield self._waits(counter("weft_wait_seconds", "Time spent waiting.", labels=("job", "rank", "for")))
+        yield self._values(gauge("weft_reported", "What the program reports.", labels=("job", "rank", "name")))
+
+    def _family(self, kind: Any, name: str, text: str, value: Any) -> Any:
+        family = kind(f"weft_{name}", text, labels=("job", "rank"))
+        for worker in self._workers:
+            if (number := value(worker)) is not None:
+                family.add_metric((self._job, str(worker.rank)), number)
+        return family
+
+    def _waits(self, family: Any) -> Any:
+        for worker in self._workers:
+            for kind in WAITS if worker.numbers else ():
+                family.add_metric((self._job, str(worker.rank), kind), worker.numbers[f"{kind}_seconds"])
+        return family
+
+    def _values(self, family: Any) -> Any:
+        for worker in self._workers:
+            for name, value in worker.reported.items():
+                family.add_metric((self._job, str(worker.rank), name), value)
+        return family
+
+
+def _since_step(worker: WorkerReport) -> float | None:
+    return worker.time - worker.numbers["step_ended"] if worker.numbers.get("steps") else None

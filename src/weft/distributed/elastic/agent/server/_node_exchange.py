@@ -1,0 +1,90 @@
+"""How the agent that is asked for a job learns what the other nodes do: through the store of the round.
+
+It raises a number in the store. The others look at the number every second or so, and where it has grown they write
+their reports, with the number. So agents need no ports, the job's key is proved, and nothing is written while nobody
+asks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+from weft._comm.stores.store import Store
+from weft.distributed.elastic._job_report import NodeReport
+from weft.distributed.elastic.agent.server._worker_group import WorkerGroup
+from weft.errors import DistError
+
+_log = logging.getLogger(__name__)
+
+_REQUESTS = "weft/job/requests"
+_REPORTS = "weft/job/report"
+_MOST_LOOKS = 1000  # a second, of all agents together
+_POLL_SECONDS = 0.05
+_FAILURES = (DistError, OSError, TimeoutError)
+
+
+def look_seconds(nodes: int) -> float:
+    """Seconds between an agent's looks at the store."""
+    return max(0.5, nodes / _MOST_LOOKS)
+
+
+class NodeExchange:
+    """Answers the requests of other agents, in a thread of its own, and makes requests."""
+
+    def __init__(self, group: WorkerGroup, report: Callable[[], NodeReport]) -> None:
+        self._group = group
+        self._report = report
+        self._ended = threading.Event()
+        self._heard: dict[int, NodeReport] = {}
+        self._thread = threading.Thread(target=self._answer_requests, name="reports of this node", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._ended.set()
+        self._thread.join(1)  # the store may not answer, for which nobody waits
+
+    def all_nodes(self) -> tuple[NodeReport, ...]:
+        """The reports of all nodes, by rank; of those that are silent, the last ones."""
+        group, reports = self._group, {self._group.group_rank or 0: self._report()}
+        others = [rank for rank in range(group.group_world_size or 1) if rank not in reports]
+        if others and group.store is not None:
+            with suppress(*_FAILURES):
+                reports |= self._ask(group.store, others)
+        self._heard |= reports
+        for rank in others:
+            if rank not in reports:
+                last = self._heard.get(rank, NodeReport(rank, "", 0))
+                reports[rank] = replace(last, answers=False)
+        return tuple([reports[rank] for rank in sorted(reports)])
+
+    def _ask(self, store: Store, ranks: list[int]) -> dict[int, NodeReport]:
+        number = store.add(_REQUESTS, 1)
+        reports: dict[int, NodeReport] = {}
+        end = time.monotonic() + 4 * look_seconds(len(ranks) + 1)
+        while len(reports) < len(ranks) and time.monotonic() < end and not self._ended.wait(_POLL_SECONDS):
+            for text in store.values_under(_REPORTS).values():
+                answered, report = json.loads(text)
+                if answered >= number and report["node"] in ranks:
+                    reports[report["node"]] = NodeReport.of(report)
+        return reports
+
+    def _answer_requests(self) -> None:
+        answered = 0
+        while not self._ended.wait(look_seconds(self._group.group_world_size or 1)):
+            store, rank = self._group.store, self._group.group_rank
+            if store is None or rank is None or self._group.group_world_size == 1:
+                continue
+            try:
+                number = int(store.get(_REQUESTS)) if store.check([_REQUESTS]) else 0
+                if number and number != answered:  # smaller in a new round
+                    store.set(f"{_REPORTS}/{rank}", json.dumps([number, asdict(self._report())]))
+                answered = number
+            except _FAILURES as error:
+                _log.info("the store does not take the report of this node: %s", error)

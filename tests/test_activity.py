@@ -1,0 +1,96 @@
+"""What the parts of the package tell the launcher of: optimizers, loaders, compilations, reports."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import pytest
+
+import weft
+from weft import nn
+from weft._base.activity import SIZE, Activity, process, read
+from weft.monitor import report
+from weft.utils.data import DataLoader, TensorDataset
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What this process tells, as if `weft run` had started it."""
+    memory = memoryview(bytearray(SIZE))
+    monkeypatch.setattr(process, "activity", Activity(memory))
+    return lambda: read(memory, monotonic())
+
+
+def test_steps_and_batches(told):
+    model = nn.Linear(3, 1)
+    optimizer = weft.optim.Adam(model.parameters())
+    for (x,) in DataLoader(TensorDataset(weft.randn(8, 3)), batch_size=2):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    numbers = told().numbers
+    assert (numbers["steps"], numbers["batches"]) == (4, 4)
+    assert 0 < numbers["data_seconds"] < monotonic() - numbers["progress"] + 60
+
+
+def test_a_captured_step_counts_at_each_replay(told):
+    model = nn.Linear(3, 1)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+    @weft.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(5):
+        step(weft.ones(2, 3))
+    assert told().numbers["steps"] == 5
+
+
+@pytest.mark.compiled
+def test_compilations(told):
+    before = len(weft.explain())
+    with weft.no_grad():
+        step = weft.compile(lambda x: (x * 3).sin() - 1)
+        step(weft.ones(7)).tolist()
+        step(weft.ones(7)).tolist()
+    numbers = told().numbers
+    assert numbers["compilations"] == len(weft.explain()) - before > 0
+    assert numbers["compile_seconds"] > 0
+
+
+def test_reports(told):
+    report(tokens=3, samples=weft.tensor(2), loss=weft.tensor([0.5]), lr=0.125)
+    report(tokens=4)
+    assert (told().numbers["tokens"], told().numbers["samples"]) == (7, 2)
+    assert told().reported == {"loss": 0.5, "lr": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "text"),
+    [
+        ({"tokens": -1}, ValueError, "report: tokens must be the number since the last report, got -1"),
+        ({"loss": "low"}, TypeError, "report: loss must be a number or a tensor of one element, got 'low'"),
+        (
+            {"loss": weft.ones(2, 3)},
+            TypeError,
+            "report: loss must be a number or a tensor of one element, got a tensor of shape (2, 3)",
+        ),
+        (
+            {f"value{at}": at for at in range(17)},
+            ValueError,
+            "report: value16 is one value too many; a rank can report 16 under different names",
+        ),
+    ],
+)
+def test_wrong_reports(told, values, error, text):
+    with pytest.raises(error) as raised:
+        report(**values)
+    assert str(raised.value) == text
+
+
+def test_a_report_without_a_launcher_reads_nothing():
+    report(loss=object())
