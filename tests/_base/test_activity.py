@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import threading
 from time import monotonic
 
@@ -143,12 +144,19 @@ def test_without_a_launcher_nothing_is_written():
         pass
 
 
-def test_a_forked_child_writes_nothing(memory):
-    pid = os.fork()
-    if not pid:
-        os._exit(0 if process.activity is None else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert process.activity is not None
+FORKS = """
+import os
+from weft._base.activity import SIZE, Activity, process
+process.activity = Activity(memoryview(bytearray(SIZE)))
+if not (pid := os.fork()):
+    os._exit(0 if process.activity is None else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert process.activity is not None
+"""
+
+
+def test_a_forked_child_writes_nothing():
+    subprocess.run([sys.executable, "-c", FORKS], check=True)
 
 
 def test_in_shared_memory():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
 from time import monotonic
 from typing import NamedTuple
 
@@ -256,17 +255,17 @@ class Now(NamedTuple):
 class Reading(NamedTuple):
     """The numbers of a worker at a time; waits that are under way are included in the seconds."""
 
-    numbers: Mapping[str, float]
+    numbers: dict[str, float]
     waits_for: str | None
     wait: Now | None
     compilation: Now | None
-    reported: Mapping[str, float]
+    reported: dict[str, float]
 
 
 def read(memory: memoryview, now: float) -> Reading:
     """Read what a worker has written; `now` is the time of `time.monotonic`."""
-    cells = memory[:_TEXTS_AT].cast("d").tolist()
-    numbers = dict(zip(_NUMBERS, cells, strict=False))
+    cells = list(memory[:_TEXTS_AT].cast("d"))
+    numbers: dict[str, float] = dict(zip(_NUMBERS, cells, strict=False))
 
     def text(number: float) -> str:
         at = _TEXTS_AT + int(number) * _LONGEST

@@ -35,5 +35,6 @@ def _number(name: str, value: Any) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or something else
         pass
-    got = f"a tensor of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+    shape = getattr(value, "shape", None)
+    got = repr(value) if shape is None else f"a tensor of shape {tuple(shape)}"
     raise ArgumentError(f"report: {name} must be a number or a tensor of one element, got {got}")

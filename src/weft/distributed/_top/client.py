@@ -179,6 +179,6 @@ class EndWatch:
         self._thread.join()
 
     def wait(self, seconds: float) -> str | None:
-        """The state in which the job has ended; None if it has not within this time, "" if its launcher has vanished."""
+        """The state in which the job has ended; None if it has not within this time, "" if its launcher is gone."""
         self._thread.join(seconds)
         return self._state

@@ -128,7 +128,7 @@ def _step_seconds(now: dict[str, float], before: WorkerReport | None) -> float |
 
 
 def _rate(kind: str, worker: WorkerReport, before: WorkerReport | None) -> float | None:
-    """Tokens or samples per second, from the first report that is seen to the last one, or to now if that is long ago."""
+    """Tokens or samples per second, from the first report in the window to the last, or to now if that is long ago."""
     now, ended = worker.numbers, worker.numbers[f"{kind}_ended"]
     if before is None or not 0 < (begun := before.numbers[f"{kind}_ended"]) < ended:
         return now[f"{kind}_rate"] or None

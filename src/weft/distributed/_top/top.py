@@ -108,7 +108,7 @@ def _parser() -> ArgumentParser:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command. Exits with code 0 if the job succeeds, 1 if it ends otherwise or is not there, 2 for wrong arguments."""
+    """The command. Exits with code 0 if the job succeeds, 1 if it fails or is not there, 2 for wrong arguments."""
     arguments = sys.argv[1:] if args is None else list(args)
     if any(argument.startswith(_STORES) for argument in arguments):
         import_module("weft.distributed.rpc._top.top").main(arguments)

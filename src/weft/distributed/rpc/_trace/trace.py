@@ -11,10 +11,10 @@ from math import isnan, nan
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
-from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log
 from weft.distributed.rpc._trace.recording import clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo
