@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from weft._base.activity import CALLS, waiting
+from weft._base.activity import CALLS, process, waiting
 from weft.errors import ArgumentError, FutureError
 
 T = TypeVar("T")
@@ -50,8 +50,11 @@ class Future(Generic[T]):
     def wait(self) -> T:
         """The value; waits for it. Raises the error if there is one."""
         if not self._done:
-            with waiting_for(self._is_remote):
+            if process.activity is None:
                 self._await()
+            else:
+                with waiting_for(self._is_remote):
+                    self._await()
         return self.value()
 
     def _await(self) -> None:

@@ -338,7 +338,9 @@ class ProcessGroup(GroupCollectives):
 
     def _waited(self, operation: str, call: Callable[[], Sequence[Array]], arrays: Sequence[Array]) -> Sequence[Array]:
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
-        if process.activity is not None and self._backend.on_host:
+        if process.activity is None:
+            return self._executor.run(call)
+        if self._backend.on_host:
             jax.block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
             return self._executor.run(call)
