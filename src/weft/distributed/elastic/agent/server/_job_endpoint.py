@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from weft.distributed.elastic._http import PrivateServer, Response
-from weft.distributed.elastic._job_report import JobReport
+from weft.distributed.elastic._job_report import JobReport, NodeReport
 from weft.distributed.elastic.agent.server._job_metrics import metrics_page
 from weft.distributed.elastic.agent.server._node_activity import NodeActivity
 from weft.distributed.elastic.agent.server._node_exchange import NodeExchange
@@ -45,15 +45,9 @@ class JobEndpoint:
         self._exchange = NodeExchange(group, activity.report)
         self._ended = threading.Event()
         self._watchers: set[threading.Thread] = set()
-        self.pages: dict[str, Callable[[], Response]] = {
-            "/job": lambda: self._report(whole=True),
-            "/node": lambda: self._report(whole=False),
-            "/metrics": lambda: metrics_page(self._job, activity.report()),
-            "/end": self._end,
-        }
         self._server: PrivateServer | None = None
         try:
-            self._server = PrivateServer(f"{SOCKET_PREFIX}{secrets.token_hex(8)}", self._page)
+            self._server = PrivateServer(f"{SOCKET_PREFIX}{secrets.token_hex(8)}", self._answer)
         except OSError as error:  # not on Linux
             _log.info("`weft top` does not find this job by itself: %s", error)
 
@@ -65,17 +59,29 @@ class JobEndpoint:
         self._exchange.close()
         if self._server is not None:
             self._server.close()
+            self._server = None  # which refers to this, and through it to the store, that closes with its last user
 
     @property
     def _job(self) -> str:
         return self._group.spec.rdzv_handler.get_run_id()
 
-    def _page(self, path: str) -> Response:
-        if path in self.pages:
-            return self.pages[path]()
-        return Response(f"there is no page {path}; there are {', '.join(self.pages)}\n", "404 Not Found")
+    def page(self, path: str) -> Response | None:
+        """The page at a path; None if there is none."""
+        match path:
+            case "/job":
+                return self._report(self._exchange.all_nodes())
+            case "/node":
+                return self._report((self._activity.report(),))
+            case "/metrics":
+                return metrics_page(self._job, self._activity.report())
+            case "/end":
+                return self._end()
+        return None
 
-    def _report(self, *, whole: bool) -> Response:
+    def _answer(self, path: str) -> Response:
+        return self.page(path) or Response(f"there is no page {path}\n", "404 Not Found")
+
+    def _report(self, nodes: tuple[NodeReport, ...]) -> Response:
         spec, (seconds, restarts) = self._group.spec, self._progress()
         report = JobReport(
             self._job,
@@ -84,7 +90,7 @@ class JobEndpoint:
             seconds,
             restarts,
             spec.max_restarts,
-            self._exchange.all_nodes() if whole else (self._activity.report(),),
+            nodes,
         )
         return Response(report.to_json() + "\n", kind="application/json")
 

@@ -34,6 +34,29 @@ def look_seconds(nodes: int) -> float:
     return max(0.5, nodes / _MOST_LOOKS)
 
 
+class _Request(threading.Thread):
+    """Asks other nodes, given by rank, for their reports, and collects these in `reports`, for some `seconds`."""
+
+    def __init__(self, store: Store, ranks: list[int]) -> None:
+        super().__init__(name="reports of other nodes", daemon=True)
+        self.reports: dict[int, NodeReport] = {}
+        self.seconds = 4 * look_seconds(len(ranks) + 1)
+        self._store, self._ranks = store, ranks
+
+    def run(self) -> None:
+        with suppress(*_FAILURES):
+            self._collect(time.monotonic() + self.seconds)
+
+    def _collect(self, end: float) -> None:
+        number = self._store.add(_REQUESTS, 1)
+        while len(self.reports) < len(self._ranks) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+            for text in self._store.values_under(_REPORTS).values():
+                answered, report = json.loads(text)
+                if answered >= number and report["node"] in self._ranks:
+                    self.reports[report["node"]] = NodeReport.of(report)
+
+
 class NodeExchange:
     """Answers the requests of other agents, in a thread of its own, and makes requests."""
 
@@ -42,6 +65,8 @@ class NodeExchange:
         self._report = report
         self._ended = threading.Event()
         self._heard: dict[int, NodeReport] = {}
+        self._request: _Request | None = None
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._answer_requests, name="reports of this node", daemon=True)
         self._thread.start()
 
@@ -51,29 +76,26 @@ class NodeExchange:
         self._thread.join(1)  # the store may not answer, for which nobody waits
 
     def all_nodes(self) -> tuple[NodeReport, ...]:
-        """The reports of all nodes, by rank; of those that are silent, the last ones."""
+        """The reports of all nodes, by rank; of those that are silent, the last ones. Takes a few seconds at most."""
         group, reports = self._group, {self._group.group_rank or 0: self._report()}
         others = [rank for rank in range(group.group_world_size or 1) if rank not in reports]
         if others and group.store is not None:
-            with suppress(*_FAILURES):
-                reports |= self._ask(group.store, others)
+            request = self._requested(group.store, others)
+            request.join(request.seconds)
+            reports |= request.reports
         self._heard |= reports
         for rank in others:
             if rank not in reports:
-                last = self._heard.get(rank, NodeReport(rank, "", 0))
-                reports[rank] = replace(last, answers=False)
+                reports[rank] = replace(self._heard.get(rank, NodeReport(rank, "", 0)), answers=False)
         return tuple([reports[rank] for rank in sorted(reports)])
 
-    def _ask(self, store: Store, ranks: list[int]) -> dict[int, NodeReport]:
-        number = store.add(_REQUESTS, 1)
-        reports: dict[int, NodeReport] = {}
-        end = time.monotonic() + 4 * look_seconds(len(ranks) + 1)
-        while len(reports) < len(ranks) and time.monotonic() < end and not self._ended.wait(_POLL_SECONDS):
-            for text in store.values_under(_REPORTS).values():
-                answered, report = json.loads(text)
-                if answered >= number and report["node"] in ranks:
-                    reports[report["node"]] = NodeReport.of(report)
-        return reports
+    def _requested(self, store: Store, ranks: list[int]) -> _Request:
+        """The request that is under way, or a new one. One that the store does not answer is the only one."""
+        with self._lock:
+            if self._request is None or not self._request.is_alive():
+                self._request = _Request(store, ranks)
+                self._request.start()
+            return self._request
 
     def _answer_requests(self) -> None:
         answered = 0

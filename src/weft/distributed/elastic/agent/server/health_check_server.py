@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from weft.distributed.elastic._http import Response, TextServer
 
 _log = logging.getLogger(__name__)
 
 
+def _no_page(path: str) -> Response | None:
+    del path
+    return None
+
+
 class HealthCheckServer:
     """Answers 200 if `alive_callback()` is at most `timeout` seconds ago, else 503.
 
     The callback returns the time of the agent's last progress, in seconds since the epoch. The server listens on all
-    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`. `pages`
-    are answered as well, by path.
+    addresses, since requests come from other hosts. Port 0 takes a free one, which is `port` after `start`. Paths
+    for which `page` gives a response are answered by it.
     """
 
     def __init__(
@@ -26,9 +30,9 @@ class HealthCheckServer:
         port: int,
         timeout: float,
         *,
-        pages: Mapping[str, Callable[[], Response]] = MappingProxyType({}),
+        page: Callable[[str], Response | None] = _no_page,
     ) -> None:
-        self._pages = pages
+        self._page = page
         self._alive_callback = alive_callback
         self._port = port
         self._timeout = timeout
@@ -60,8 +64,8 @@ class HealthCheckServer:
             self._server = None
 
     def _answer(self, path: str) -> Response:
-        if path in self._pages:
-            return self._pages[path]()
+        if (response := self._page(path)) is not None:
+            return response
         try:
             silent = time.time() - self._alive_callback()
         except Exception as error:  # the endpoint reports a failing callback
@@ -76,7 +80,7 @@ def create_healthcheck_server(
     port: int,
     timeout: float,
     *,
-    pages: Mapping[str, Callable[[], Response]] = MappingProxyType({}),
+    page: Callable[[str], Response | None] = _no_page,
 ) -> HealthCheckServer:
     """A health check server that has not been started."""
-    return HealthCheckServer(alive_callback, port, timeout, pages=pages)
+    return HealthCheckServer(alive_callback, port, timeout, page=page)

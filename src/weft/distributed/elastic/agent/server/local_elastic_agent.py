@@ -177,7 +177,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             return
         if not port.isdecimal():
             raise ValueRangeError(f"{TORCHELASTIC_HEALTH_CHECK_PORT} must be a port number, got {port!r}")
-        self._health = create_healthcheck_server(self._alive_at, int(port), _HEALTH_SECONDS, pages=endpoint.pages)
+        self._health = create_healthcheck_server(self._alive_at, int(port), _HEALTH_SECONDS, page=endpoint.page)
         self._health.start()
 
     def _alive_at(self) -> int:
