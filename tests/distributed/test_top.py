@@ -272,7 +272,7 @@ def test_a_launcher_that_is_told_to_end(tmp_path):
     assert watch.wait(60) == "HEALTHY"  # neither has it succeeded nor failed
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # how nodes exchange reports is tested in elastic/test_node_exchange.py
 def test_two_nodes_are_seen_from_either(tmp_path, capsys):
     ports = free_port(), free_port()
     flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
