@@ -9,6 +9,7 @@ import pytest
 import weft
 from weft import nn
 from weft._base.activity import SIZE, Activity, process, read
+from weft._lazy import runtime
 from weft.monitor import report
 from weft.utils.data import DataLoader, TensorDataset
 
@@ -90,6 +91,19 @@ def test_wrong_reports(told, values, error, text):
     with pytest.raises(error) as raised:
         report(**values)
     assert str(raised.value) == text
+
+
+def test_the_memory_of_accelerators(told, monkeypatch):
+    class Accelerator:  # there is none where these tests run
+        def memory_stats(self):
+            return {"bytes_in_use": 3 << 30, "bytes_limit": 80 << 30}
+
+    monkeypatch.setattr(runtime, "_accelerators", {0: Accelerator(), 1: Accelerator()})
+    weight = weft.ones(1, requires_grad=True)
+    optimizer = weft.optim.SGD([weight])
+    weight.sum().backward()
+    optimizer.step()
+    assert (told().numbers["device_bytes"], told().numbers["device_limit"]) == (6 << 30, 160 << 30)
 
 
 def test_a_report_without_a_launcher_reads_nothing():

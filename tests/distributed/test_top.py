@@ -22,6 +22,7 @@ import pytest
 from tests.distributed.elastic.nodes import Node
 from tests.waiting import is_stopped, until
 from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._top import top
 from weft.distributed._top.client import EndWatch, ask, endpoints_of
 from weft.distributed.elastic.multiprocessing._forked import _PRELOADED
@@ -365,6 +366,17 @@ def test_another_server_is_there(capsys, status, answer, text):
         thread.join()
     assert code == 1
     assert text in shown
+
+
+def test_a_store_is_there(capsys):
+    """Whose port a launcher has, too."""
+    store = TCPStore("127.0.0.1", 0, is_master=True)
+    assert told(capsys, f"127.0.0.1:{store.port}") == (
+        1,
+        f"weft top: error: what answers at 127.0.0.1:{store.port} is no health check of a launcher, which has "
+        "the port TORCHELASTIC_HEALTH_CHECK_PORT\n",
+    )
+    store.close()
 
 
 def test_several_jobs(tmp_path, capsys):

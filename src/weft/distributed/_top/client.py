@@ -20,6 +20,7 @@ from weft.errors import DistError, DistNetworkError, ValueRangeError
 _SOCKETS = Path("/proc/net/unix")
 _ADDRESS = re.compile(r"(?:http://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):(?P<port>\d{1,5})/?")
 _PATIENCE = 10.0  # seconds in which a launcher must answer
+_GLANCE = 3.0  # where the launchers of all jobs are looked at
 _LONGEST_WAIT = 30.0  # for the end of a job; a launcher answers after less
 
 
@@ -64,17 +65,22 @@ class Endpoint(NamedTuple):
         except TimeoutError as error:
             seconds = connection.timeout
             raise DistNetworkError(f"the launcher at {self} does not answer within {seconds:g} s") from error
-        except (OSError, HTTPException) as error:
+        except OSError as error:
             raise DistNetworkError(f"no launcher of a job answers at {self}: {error}") from error
+        except HTTPException as error:
+            raise DistNetworkError(
+                f"what answers at {self} is no health check of a launcher, which has the port "
+                "TORCHELASTIC_HEALTH_CHECK_PORT"
+            ) from error
         finally:
             connection.close()
         if response.status != 200:
             raise DistNetworkError(f"{self} answers {response.status} {response.reason}: {text.strip()[:200]}")
         return text
 
-    def report(self, path: str = "/job") -> JobReport:
+    def report(self, path: str = "/job", seconds: float = _PATIENCE) -> JobReport:
         """What the launcher tells of its job."""
-        text = self.get(path)
+        text = self.get(path, self.connect(seconds))
         try:
             return JobReport.from_json(text)
         except ValueError as error:
@@ -89,19 +95,20 @@ def endpoints_of(target: str | None) -> list[Endpoint]:
     """
     if target is not None and (matches := [_ADDRESS.fullmatch(part) for part in target.split(",")]) and all(matches):
         return [Endpoint(match["host"].strip("[]"), _port(match["port"])) for match in matches if match]
-    jobs: dict[str, tuple[str, list[Endpoint]]] = {}
+    jobs: dict[str, tuple[str, Endpoint]] = {}
     for endpoint in _local_endpoints():
-        with suppress(DistNetworkError):  # it is ending
-            report = endpoint.report("/node")
-            jobs.setdefault(report.job, (report.program, []))[1].append(endpoint)
+        with suppress(DistNetworkError):  # it is ending, or stopped
+            report = endpoint.report("/node", _GLANCE)
+            jobs.setdefault(report.job, (report.program, endpoint))
     chosen = {job: at for job, at in jobs.items() if target in (None, job, at[0], Path(at[0]).name)}
     if len(chosen) == 1:
-        return next(iter(chosen.values()))[1][:1]
+        ((_, endpoint),) = chosen.values()
+        return [endpoint]
     there_are = "; ".join(f"{job} ({program})" for job, (program, _) in sorted((chosen or jobs).items()))
     if chosen:
         raise DistError(f"there are several jobs, name one of them: {there_are}")
     if jobs:
-        raise DistError(f"no job on this machine is called {target!r}; there are: {there_are}")
+        raise DistError(f"no job on this machine is called {target!r}, and it is no HOST:PORT; there are: {there_are}")
     raise DistError(
         "no job that `weft run` has started for this user is running on this machine; for one on another machine, give "
         "HOST:PORT of a launcher that was started with TORCHELASTIC_HEALTH_CHECK_PORT=PORT"
