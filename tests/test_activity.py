@@ -1,4 +1,4 @@
-"""What the parts of the package tell the launcher of: optimizers, loaders, compilations, reports."""
+"""What the parts of the package tell the launcher of: optimizers, loaders, compilations, accelerators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import weft
 from weft import nn
 from weft._base.activity import SIZE, Activity, process, read
 from weft._lazy import runtime
-from weft.monitor import report
 from weft.utils.data import DataLoader, TensorDataset
 
 
@@ -63,36 +62,6 @@ def test_compilations(told):
     assert numbers["compile_seconds"] > 0
 
 
-def test_reports(told):
-    report(tokens=3, samples=weft.tensor(2), loss=weft.tensor([0.5]), lr=0.125)
-    report(tokens=4)
-    assert (told().numbers["tokens"], told().numbers["samples"]) == (7, 2)
-    assert told().reported == {"loss": 0.5, "lr": 0.125}
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "text"),
-    [
-        ({"tokens": -1}, ValueError, "report: tokens must be the number since the last report, got -1"),
-        ({"loss": "low"}, TypeError, "report: loss must be a number or a tensor of one element, got 'low'"),
-        (
-            {"loss": weft.ones(2, 3)},
-            TypeError,
-            "report: loss must be a number or a tensor of one element, got a tensor of shape (2, 3)",
-        ),
-        (
-            {f"value{at}": at for at in range(17)},
-            ValueError,
-            "report: value16 is one value too many; a rank can report 16 under different names",
-        ),
-    ],
-)
-def test_wrong_reports(told, values, error, text):
-    with pytest.raises(error) as raised:
-        report(**values)
-    assert str(raised.value) == text
-
-
 def test_the_memory_of_accelerators(told, monkeypatch):
     class Accelerator:  # there is none where these tests run
         def memory_stats(self):
@@ -104,7 +73,3 @@ def test_the_memory_of_accelerators(told, monkeypatch):
     weight.sum().backward()
     optimizer.step()
     assert (told().numbers["device_bytes"], told().numbers["device_limit"]) == (6 << 30, 160 << 30)
-
-
-def test_a_report_without_a_launcher_reads_nothing():
-    report(loss=object())
