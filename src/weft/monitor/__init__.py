@@ -20,6 +20,12 @@ from weft.monitor._events import log_event as log_event
 from weft.monitor._events import register_event_handler as register_event_handler
 from weft.monitor._events import unregister_event_handler as unregister_event_handler
 from weft.monitor._report import report as report
+from weft.monitor._stat import COUNT as COUNT
+from weft.monitor._stat import MAX as MAX
+from weft.monitor._stat import MEAN as MEAN
+from weft.monitor._stat import MIN as MIN
 from weft.monitor._stat import STAT_EVENT as STAT_EVENT
+from weft.monitor._stat import SUM as SUM
+from weft.monitor._stat import VALUE as VALUE
 from weft.monitor._stat import Aggregation as Aggregation
 from weft.monitor._stat import Stat as Stat

@@ -25,6 +25,8 @@ class Aggregation(IntEnum):
     MIN = 6
 
 
+VALUE, MEAN, COUNT, SUM, MAX, MIN = Aggregation
+
 _COMPUTED: dict[Aggregation, Callable[[Sequence[float]], float]] = {
     Aggregation.VALUE: lambda numbers: numbers[-1],
     Aggregation.MEAN: lambda numbers: sum(numbers) / len(numbers),
