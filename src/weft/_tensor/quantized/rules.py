@@ -113,8 +113,8 @@ for _name in ("cat", "concat", "concatenate", "stack"):
 def _copy(input: Tensor, src: Tensor) -> Tensor:
     if not is_quantized(input):
         raise LayoutError(
-            "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float "
-            "Tensor from a quantized Tensor"
+            "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a "
+            "float Tensor from a quantized Tensor"
         )
     form = quantized_form(input, "copy_")
     if not is_quantized(src):
