@@ -43,13 +43,13 @@ def _cell_weights(ih: Tensor, hh: Tensor, bias_ih: Tensor | None, bias_hh: Tenso
 
 def _lstm(of_input: Tensor, of_state: Tensor, h: Tensor, c: Tensor) -> States:
     del h
-    i, f, g, o = op.chunk(of_input + of_state, 4, -1)
+    i, f, g, o = (of_input + of_state).chunk(4, -1)
     c = op.sigmoid(f) * c + op.sigmoid(i) * op.tanh(g)
     return op.sigmoid(o) * op.tanh(c), c
 
 
 def _gru(of_input: Tensor, of_state: Tensor, h: Tensor) -> States:
-    (r, z, n), (hr, hz, hn) = op.chunk(of_input, 3, -1), op.chunk(of_state, 3, -1)
+    (r, z, n), (hr, hz, hn) = of_input.chunk(3, -1), of_state.chunk(3, -1)
     z, n = op.sigmoid(z + hz), op.tanh(n + op.sigmoid(r + hr) * hn)
     return ((h - n) * z + n,)
 
