@@ -90,8 +90,8 @@ class Comparison:
             yield f"first to depart by more than {self.tolerance:g}: {_called(first)}"
         for what, names in (("first", self.only_a), ("second", self.only_b)):
             if names:
-                shown = ", ".join(name or "the model" for name in names[:8])
-                yield f"only in the {what} run: {shown}{', …' if len(names) > 8 else ''}"
+                some = ", ".join(name or "the model" for name in names[:8])
+                yield f"only in the {what} run: {some}{', …' if len(names) > 8 else ''}"
 
 
 def _called(layer: Layer) -> str:
@@ -118,7 +118,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, list[Any]]]:
     """Run a model; for each call of a module, in the order in which they end: path, class, tensors of its result."""
-    found: list[tuple[str, str, list[Any]]] = []
+    records: list[tuple[str, str, list[Any]]] = []
     calls: dict[str, int] = {}
 
     def recorder(path: str) -> Any:
@@ -126,7 +126,9 @@ def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             del inputs
             calls[path] = calls.get(path, 0) + 1
             name = path if calls[path] == 1 else f"{path}#{calls[path]}"
-            found.append((name, type(module).__name__, [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)]))
+            records.append(
+                (name, type(module).__name__, [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)])
+            )
 
         return record
 
@@ -136,7 +138,7 @@ def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return records
 
 
 def _run(model: Module, inputs: Any, around: Around) -> list[tuple[str, str, list[Any]]]:
@@ -168,7 +170,7 @@ def _numbers(x: Tensor) -> _Array:
     plain = plain.to_dense() if plain.is_sparse else plain
     array = np.asarray(plain.cpu()._host())
     if array.dtype.kind == "c":
-        return np.stack([array.real, array.imag]).astype(np.float64)
+        return np.stack([np.real(array), np.imag(array)]).astype(np.float64)
     return array.astype(np.float64)
 
 
@@ -212,8 +214,8 @@ def compare(
                device of each model
     tolerance  the relative error of a layer from which on it counts as departed
 
-    Both runs are without gradients, and draw the same random numbers. `TypeError` for what is no module; an error that a
-    model raises leaves no hooks behind. In training mode, buffers change as in any call.
+    Both runs are without gradients, and draw the same random numbers. `TypeError` for what is no module; an error that
+    a model raises leaves no hooks behind. In training mode, buffers change as in any call.
     """
     for name, model in (("model_a", model_a), ("model_b", model_b)):
         if not isinstance(model, Module):

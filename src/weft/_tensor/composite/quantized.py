@@ -68,19 +68,21 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
     if is_quantized(input):
         raise quantized_form(input, "quantize_per_tensor").refusal("quantize_per_tensor")
-    return quantized_with(input, *_grid(scale, zero_point, _element(dtype), input), None, dtype)
+    scale, zero_point = _grid(scale, zero_point, _element(dtype), input)
+    return quantized_with(input, scale, zero_point, None, dtype)
 
 
 @composite(method=False)
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: Any) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
-    With zero points of a floating type, a float is rounded after the zero point is added, which need not be on the grid.
+    Zero points of a floating type need not be on the grid; they are added before rounding.
     """
     element = _element(dtype)
     if is_quantized(input):
         raise quantized_form(input, "quantize_per_channel").refusal("quantize_per_channel")
-    return quantized_with(input, *_grids(scales, zero_points), wrap_dim(axis, input.ndim), element)
+    scales, zero_points = _grids(scales, zero_points)
+    return quantized_with(input, scales, zero_points, wrap_dim(axis, input.ndim), element)
 
 
 @composite(method=False)
@@ -92,8 +94,9 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -
     levels = np.iinfo(_element(dtype).numpy)
     low, high = (levels.min // 2, levels.max // 2) if reduce_range else (levels.min, levels.max)
     x = input.detach()
-    ends = (op.amin(x), op.amax(x)) if x.numel() else (op.zeros((), dtype=float32, device=x.device),) * 2
-    scale, zero_point = covering(*ends, low, high)
+    zero = op.zeros((), dtype=float32, device=x.device)
+    least, most = (op.amin(x), op.amax(x)) if x.numel() else (zero, zero)
+    scale, zero_point = covering(least, most, low, high)
     return quantized_with(input, scale, zero_point, None, dtype)
 
 
@@ -202,7 +205,9 @@ def q_per_channel_axis(input: Tensor) -> int:
 @composite("_make_per_tensor_quantized_tensor", method=False)
 def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
     """The quantized tensor with these integers."""
-    return grid_tensor(input.detach(), *_grid(scale, zero_point, _of_integers(input), input), None, _of_integers(input))
+    element = _of_integers(input)
+    scales, zero_points = _grid(scale, zero_point, element, input)
+    return grid_tensor(input.detach(), scales, zero_points, None, element)
 
 
 @composite("_make_per_channel_quantized_tensor", method=False)
@@ -304,7 +309,7 @@ def fused_moving_avg_obs_fake_quant(
             )
             for old, new in zip((running_min, running_max), ends, strict=True)
         ]
-        grid = covering(*averaged, quant_min, quant_max, symmetric=symmetric_quant)
+        grid = covering(averaged[0], averaged[1], quant_min, quant_max, symmetric=symmetric_quant)
         is_on = op.reshape(observer_on, ()) != 0
         for old, new in zip(state, (*averaged, *grid), strict=True):
             write(old, op.where(is_on, op.reshape(new, old.shape).to(old.dtype), old)._read())

@@ -144,8 +144,8 @@ def quantized_form(x: Tensor, name: str) -> Quantized:
     form = form_of(x)
     if not isinstance(form, Quantized):
         raise UnsupportedCallError(
-            f"Could not run 'aten::{name}' with arguments from the '{x.device.type.upper()}' backend: the tensor is not "
-            "quantized; use torch.quantize_per_tensor first"
+            f"Could not run 'aten::{name}' with arguments from the '{x.device.type.upper()}' backend: the tensor is "
+            "not quantized; use torch.quantize_per_tensor first"
         )
     return form
 

@@ -140,8 +140,8 @@ class UniformQuantizationObserverBase(ObserverBase):
         self.qscheme = qscheme
         if reduce_range:
             warnings.warn(
-                "Please use quant_min and quant_max to specify the range for observers. reduce_range will be deprecated "
-                "in a future release of PyTorch.",
+                "Please use quant_min and quant_max to specify the range for observers. reduce_range will be "
+                "deprecated in a future release of PyTorch.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -167,10 +167,21 @@ class UniformQuantizationObserverBase(ObserverBase):
                 kind = "per_channel_symmetric, torch.per_channel_affine and torch.per_channel_affine_float_qparams"
             raise UnsupportedError(f"{type(self).__name__}'s qscheme only support torch.{kind}, but got {scheme!r}.")
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         if local_metadata.get("version") in (None, 1):
             state_dict[f"{prefix}eps"] = tensor([EPS])
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def _calculate_qparams(self, min_val: Tensor, max_val: Tensor) -> tuple[Tensor, Tensor]:
         """The float32 scales and int64 (or float32) zero points of ranges: one entry, or one for each channel."""

@@ -148,12 +148,23 @@ class FakeQuantize(FakeQuantizeBase):
             f"scale={self.scale}, zero_point={self.zero_point}"
         )
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Take grids of any number of channels."""
         for name in ("scale", "zero_point"):
             if f"{prefix}{name}" in state_dict:
                 getattr(self, name).resize_(state_dict[f"{prefix}{name}"].shape)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
 
 class FixedQParamsFakeQuantize(FakeQuantize):
@@ -183,7 +194,7 @@ class FixedQParamsFakeQuantize(FakeQuantize):
 
 
 class FusedMovingAvgObsFakeQuantize(FakeQuantize):
-    """As `FakeQuantize` with an observer of moving averages. Nothing waits for the numbers, so a step can be compiled."""
+    """As `FakeQuantize` with an observer of moving averages. Nothing waits for numbers, so a step can be compiled."""
 
     def __init__(
         self,

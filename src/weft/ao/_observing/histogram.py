@@ -28,8 +28,8 @@ _STEP = 1e-5
 class HistogramObserver(UniformQuantizationObserverBase):
     """The grid whose squared error is least over a histogram of all numbers that were seen.
 
-    `histogram` counts numbers in `bins` bins of equal width from `min_val` to `max_val`. When a number lies outside, bins
-    become wider. The search for the best ends starts from the whole range, and cuts off the tail that is longer, as
+    `histogram` counts numbers in `bins` bins of equal width from `min_val` to `max_val`. When a number lies outside, bins become
+    wider. The search for the best ends starts from the whole range, and cuts off the tail that is longer, as
     long as the error falls.
     """
 
@@ -59,15 +59,15 @@ class HistogramObserver(UniformQuantizationObserverBase):
         self.dst_nbins = 2 ** iinfo(dtype).bits
         self.upsample_rate = _FINER
 
-    def forward(self, x_orig: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The input, which is counted. Waits for its elements."""
-        x = x_orig.detach().to(float32)._host().reshape(-1)
-        if np.isinf(x).any():
+        numbers = x.detach().to(float32)._host().reshape(-1)
+        if np.isinf(numbers).any():
             warnings.warn("torch.inf detected in input tensor, ignoring input", UserWarning, stacklevel=2)
-            x = x[~np.isinf(x)]
-        if x.size:
-            self._count(x)
-        return x_orig
+            numbers = numbers[~np.isinf(numbers)]
+        if numbers.size:
+            self._count(numbers)
+        return x
 
     def _count(self, x: _Array) -> None:
         old_least, old_most = self._ends()
@@ -158,13 +158,24 @@ class HistogramObserver(UniformQuantizationObserverBase):
         squares = squares + _cube(end - (to_level + 0.5) * step) - _cube(-step / 2)
         return float((squares * counts / width).sum() / 3)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         version = local_metadata.get("version")
         for name, start in (("min_val", float("inf")), ("max_val", float("-inf"))):
             key = f"{prefix}{name}"
             if (version is None or version < 3) and key in state_dict and not state_dict[key].numel():
                 state_dict[key] = tensor(start)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def extra_repr(self) -> str:
         """The range."""

@@ -50,12 +50,12 @@ class MinMaxObserver(UniformQuantizationObserverBase):
         self.register_buffer("min_val", tensor(float("inf"), **(factory_kwargs or {})))
         self.register_buffer("max_val", tensor(float("-inf"), **(factory_kwargs or {})))
 
-    def forward(self, x_orig: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The input, whose ends widen the range."""
-        if x_orig.numel():
-            x = x_orig.detach().to(self.min_val.dtype)
-            self._observe(op.amin(x), op.amax(x))
-        return x_orig
+        if x.numel():
+            numbers = x.detach().to(self.min_val.dtype)
+            self._observe(op.amin(numbers), op.amax(numbers))
+        return x
 
     def _observe(self, least: Tensor, most: Tensor) -> None:
         self.min_val.copy_(op.minimum(self.min_val, least))
@@ -139,17 +139,17 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         self.register_buffer("min_val", tensor([], **(factory_kwargs or {})))
         self.register_buffer("max_val", tensor([], **(factory_kwargs or {})))
 
-    def forward(self, x_orig: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The input, whose ends along each channel widen the ranges."""
-        if x_orig.numel():
-            x = x_orig.detach().to(self.min_val.dtype)
-            rows = op.flatten(op.movedim(x, self.ch_axis, 0), 1) if x.ndim > 1 else op.reshape(x, (-1, 1))
+        if x.numel():
+            numbers = op.movedim(x.detach().to(self.min_val.dtype), self.ch_axis, 0)
+            rows = op.reshape(numbers, (numbers.shape[0], -1))
             least, most = op.amin(rows, 1), op.amax(rows, 1)
             if self.min_val.numel():
                 least, most = self._combined(least, most)
             self.min_val.resize_(least.shape).copy_(least)
             self.max_val.resize_(most.shape).copy_(most)
-        return x_orig
+        return x
 
     def _combined(self, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
         return op.minimum(self.min_val, least), op.maximum(self.max_val, most)
@@ -162,7 +162,16 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         """The ranges."""
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Take ranges of any number of channels; files before version 3 call them `min_vals` and `max_vals`."""
         version = local_metadata.get("version")
         for name in ("min_val", "max_val"):
@@ -170,7 +179,9 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
                 state_dict[f"{prefix}{name}"] = state_dict.pop(f"{prefix}{name}s")
             if f"{prefix}{name}" in state_dict:
                 getattr(self, name).resize_(state_dict[f"{prefix}{name}"].shape)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def reset_min_max_vals(self) -> None:
         """Forget the ranges."""
@@ -234,9 +245,9 @@ class FixedQParamsObserver(ObserverBase):
         self.register_buffer("zero_point", tensor([zero_point], dtype=int32))
         self.qscheme = qscheme
 
-    def forward(self, X: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The input."""
-        return X
+        return x
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The scale and the zero point that were given."""
@@ -322,9 +333,9 @@ _OF_OBSERVERS = ("observer", "activation_post_process")
 def get_observer_state_dict(mod: Module) -> OrderedDict[str, Any]:
     """The entries of a model's state dict that belong to observers of activations."""
     state: Any = mod.state_dict()
-    found: Any = OrderedDict((key, value) for key, value in state.items() if "activation_post_process" in key)
-    found._metadata = state._metadata
-    return found
+    entries: Any = OrderedDict((key, value) for key, value in state.items() if "activation_post_process" in key)
+    entries._metadata = state._metadata
+    return entries
 
 
 def load_observer_state_dict(mod: Module, obs_dict: dict[str, Any]) -> None:

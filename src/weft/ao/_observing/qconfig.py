@@ -74,8 +74,8 @@ class QConfigDynamic(QConfig):
 
     def __new__(cls, activation: Any = Identity, weight: Any = Identity) -> QConfigDynamic:
         warnings.warn("`QConfigDynamic` is deprecated, please use `QConfig` instead", FutureWarning, stacklevel=2)
-        made: Any = super().__new__(cls, activation, weight)
-        return made
+        pair: Any = super().__new__(cls, activation, weight)
+        return pair
 
 
 QConfigAny = QConfig | None

@@ -51,8 +51,8 @@ def calculate_qmin_qmax(
         length, most = quant_max - quant_min + 1, 2**32 if dtype in (qint32, int32) else 256
         if dtype in (qint8, int8, qint32, int32) and not 0 < length <= most:
             raise PreconditionError(
-                f"quantization range should be positive and not exceed the maximum bit range (={most}), got {quant_min} "
-                f"to {quant_max} for {dtype}."
+                f"quantization range should be positive and not exceed the maximum bit range (={most}), got "
+                f"{quant_min} to {quant_max} for {dtype}."
             )
         return (quant_min // 2, quant_max // 2) if reduce_range else (quant_min, quant_max)
     bits = dtype.itemsize * 8 - (reduce_range and dtype in _EIGHT_BITS)
@@ -98,21 +98,21 @@ def getattr_from_fqn(obj: Any, fqn: str) -> Any:
 
 
 def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
-    """What an observer has found: scheme, type, scale, zero point, and, if it has them, axis and levels."""
-    found = {name: getattr(observer_or_fake_quant, name, None) for name in ("qscheme", "dtype")}
-    if found["qscheme"] is None:
+    """What an observer has facts: scheme, type, scale, zero point, and, if it has them, axis and levels."""
+    facts = {name: getattr(observer_or_fake_quant, name, None) for name in ("qscheme", "dtype")}
+    if facts["qscheme"] is None:
         raise PreconditionError(f"{type(observer_or_fake_quant).__name__} has no qscheme")
-    found["scale"], found["zero_point"] = None, None
-    if is_per_channel(found["qscheme"]):
-        found["axis"] = observer_or_fake_quant.ch_axis
-    elif not is_per_tensor(found["qscheme"]):
-        raise PreconditionError(f"unrecognized qscheme: {found['qscheme']}")
+    facts["scale"], facts["zero_point"] = None, None
+    if is_per_channel(facts["qscheme"]):
+        facts["axis"] = observer_or_fake_quant.ch_axis
+    elif not is_per_tensor(facts["qscheme"]):
+        raise PreconditionError(f"unrecognized qscheme: {facts['qscheme']}")
     if not getattr(observer_or_fake_quant, "is_dynamic", False):
-        found["scale"], found["zero_point"] = observer_or_fake_quant.calculate_qparams()
+        facts["scale"], facts["zero_point"] = observer_or_fake_quant.calculate_qparams()
     for name in ("quant_min", "quant_max"):
         if hasattr(observer_or_fake_quant, name):
-            found[name] = getattr(observer_or_fake_quant, name)
-    return found
+            facts[name] = getattr(observer_or_fake_quant, name)
+    return facts
 
 
 def get_swapped_custom_module_class(custom_module: Module, mapping: dict[Any, Any], qconfig: Any) -> Any:

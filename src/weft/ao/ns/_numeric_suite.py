@@ -37,9 +37,9 @@ def _match(keys: Iterable[str], key: str, last: str) -> str | None:
     places = [_place(key, 1)]
     if last == "_packed_params":  # the entry of a submodule that keeps the weight
         places.append(_place(key, 2))
-    listed = list(keys)
+    candidates = list(keys)
     for place in places:
-        for other in listed:
+        for other in candidates:
             if (place or last != "_packed_params") and place in (_place(other, 1), _place(other, 2)):
                 return other
     return None
@@ -50,21 +50,21 @@ def compare_weights(float_dict: dict[str, Any], quantized_dict: dict[str, Any]) 
 
     Keys are those of the quantized weights. Of a recurrent layer, it is the weight of the state.
     """
-    found: Compared = {}
+    pairs: Compared = {}
     for key, entry in quantized_dict.items():
         match = _match(float_dict, key, "weight")
         if match is not None:
-            found[key] = {"float": float_dict[match], "quantized": entry}
+            pairs[key] = {"float": float_dict[match], "quantized": entry}
             continue
         match = _match(float_dict, key, "_packed_params")
         if match is not None:
-            found[key] = {"float": float_dict[match], "quantized": entry[0]}
+            pairs[key] = {"float": float_dict[match], "quantized": entry[0]}
         *module, values, layer, name = ["", "", *key.split(".")]
         if (values, name) == ("_all_weight_values", "param"):
             own = f"{'.'.join(filter(None, module))}.weight_hh_l{layer}"
             if own in float_dict:
-                found[key] = {"float": float_dict[own], "quantized": entry[1]}
-    return found
+                pairs[key] = {"float": float_dict[own], "quantized": entry[1]}
+    return pairs
 
 
 # --- loggers ------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Logger(Module):
         self.stats: dict[str, list[Any]] = {}
         self.dtype = quint8
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, *more: Any) -> Any:
         """Records nothing."""
 
 
@@ -90,9 +90,9 @@ class ShadowLogger(Logger):
         self.stats["float"] = []
         self.stats["quantized"] = []
 
-    def forward(self, x: Any, y: Any) -> None:
+    def forward(self, x: Any, *more: Any) -> None:
         """Record results; of several, and of a batch with more than one example, the first."""
-        x, y = (first[0] if len(first) > 1 else first for first in (x, y))
+        x, y = (first[0] if len(first) > 1 else first for first in (x, *more))
         self.stats["quantized"].append(x.detach())
         self.stats["float"].append(y.detach())
 
@@ -104,20 +104,21 @@ class OutputLogger(Logger):
         super().__init__()
         self.stats["tensor_val"] = []
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, *more: Any) -> Any:
         """Record results, and return them."""
+        del more
         self.stats["tensor_val"].append(x)
         return x
 
 
 def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
     """What the loggers in a model have recorded, by the paths of the modules that they belong to, plus ".stats"."""
-    found: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     for path, module in mod.named_modules(prefix=prefix):
         logger = next((child for child in module.children() if isinstance(child, Logger)), None)
         if logger is not None:
-            found[f"{path}.stats" if path else "stats"] = logger.stats
-    return found
+            records[f"{path}.stats" if path else "stats"] = logger.stats
+    return records
 
 
 # --- module by module -----------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ def compare_model_stub(
 ) -> Compared:
     """The results of modules and of their float forms for the same inputs: the error of each module by itself.
 
-    Modules whose float type is in `module_swap_list` become `Shadow`s, in place, and the quantized model runs on `data`.
+    Modules whose float type is in `module_swap_list` become `Shadow`s, in place; then that model runs on the data.
     """
     prepare_model_with_stubs(float_model, q_model, module_swap_list, logger_cls)
     q_model(*data)
@@ -219,14 +220,14 @@ def compare_model_stub(
 def get_matching_activations(float_module: Module, q_module: Module) -> Compared:
     """What the loggers of both models have recorded at the same places."""
     recorded = get_logger_dict(float_module)
-    found: Compared = {}
+    pairs: Compared = {}
     for key, stats in get_logger_dict(q_module).items():
         if not stats["tensor_val"]:
             continue
         match = _match(sorted(recorded, reverse=True), key, "stats")
         if match is not None:
-            found[key] = {"float": recorded[match]["tensor_val"], "quantized": stats["tensor_val"]}
-    return found
+            pairs[key] = {"float": recorded[match]["tensor_val"], "quantized": stats["tensor_val"]}
+    return pairs
 
 
 def prepare_model_outputs(

@@ -17,7 +17,7 @@ from weft.nn.utils.parametrize import type_before_parametrizations
 def fuse_known_modules(
     mod_list: Sequence[Any], is_qat: bool, additional_fuser_method_mapping: dict[Any, Any] | None = None
 ) -> list[Module]:
-    """The fused layer in the first place, and identities in the others. Hooks before and after the layers move to it."""
+    """The fused layer in the first place, identities in the others. Hooks before and after the layers move to it."""
     fusers = get_combined_dict(DEFAULT_OP_LIST_TO_FUSER_METHOD, additional_fuser_method_mapping or {})
     types = tuple(map(type_before_parametrizations, mod_list))
     if types not in fusers:

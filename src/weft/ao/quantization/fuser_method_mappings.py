@@ -27,8 +27,8 @@ def _require_one_mode(*layers: Any) -> None:
 def _require_channels(channels: int, norm: Any) -> None:
     if norm.num_features != channels:
         raise PreconditionError(
-            f"Output channel of the layer must match num_features of {type(norm).__name__}, but they are {channels} and "
-            f"{norm.num_features}."
+            f"Output channel of the layer must match num_features of {type(norm).__name__}, but they are {channels} "
+            f"and {norm.num_features}."
         )
     if not norm.affine or not norm.track_running_stats:
         raise PreconditionError(

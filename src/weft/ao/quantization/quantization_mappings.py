@@ -168,12 +168,12 @@ def get_default_dynamic_quant_module_mappings() -> dict[Any, Any]:
 
 
 def _class_for(float_module_class: Any, mappings: dict[Any, Any], more: dict[Any, Any] | None) -> Any:
-    found = get_combined_dict(mappings, more or {}).get(float_module_class)
-    if found is None:
+    match = get_combined_dict(mappings, more or {}).get(float_module_class)
+    if match is None:
         raise PreconditionError(
             f"Floating point module class {float_module_class} does not have a corresponding quantized module class"
         )
-    return found
+    return match
 
 
 def get_static_quant_module_class(

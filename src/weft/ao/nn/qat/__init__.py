@@ -3,7 +3,7 @@
 from weft._base.exports import on_first_use as _on_first_use
 
 __getattr__, __dir__ = _on_first_use(
-    "weft.ao.nn.qat",
+    __name__,
     {
         "weft.ao.nn.qat.modules.conv": (
             "Conv1d",

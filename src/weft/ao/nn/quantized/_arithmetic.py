@@ -18,6 +18,7 @@ from weft._tensor.composite.quantized import (
 )
 from weft._tensor.quantized.form import is_quantized, quantized_form
 from weft._tensor.tensor import Tensor
+from weft.ao._observing.qconfig import QConfig
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import DTypeError, PreconditionError
 from weft.nn import functional as F
@@ -84,9 +85,9 @@ def onto(numbers: Tensor, scale: Any, zero_point: Any, dtype: DType = quint8) ->
 def require_quantized(x: Any, name: str) -> None:
     """`RuntimeError` for the input of a quantized layer that is not quantized."""
     if not is_quantized(x):
-        given = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        what = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise DTypeError(
-            f"quantized {name}: expected a quantized input, such as a QuantStub makes after convert(), but got {given}"
+            f"quantized {name}: expected a quantized input, such as a QuantStub makes after convert(), but got {what}"
         )
 
 
@@ -113,3 +114,9 @@ def observed_weight(module: Any, observer: Any, *, observe: bool = True) -> Tens
     if observer.dtype is not qint8:
         raise PreconditionError(f"The only supported dtype for the weight is torch.qint8, but got {observer.dtype}")
     return quantized_weight(module.weight, observer)
+
+
+def weight_observer(module: Any, default: QConfig) -> Any:
+    """What makes the observer of a module's weight: that of its `qconfig`, or of a default one."""
+    qconfig = getattr(module, "qconfig", None)
+    return default.weight if qconfig is None or qconfig.weight is None else qconfig.weight

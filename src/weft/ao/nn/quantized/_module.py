@@ -40,14 +40,14 @@ class QuantizedModule(Module):
         error_msgs: list[str],
     ) -> None:
         names = list(self._entries())
-        found = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+        entries = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
         rest = _state_dict.StateDict((k, v) for k, v in state_dict.items() if k not in {prefix + n for n in names})
-        missing = [prefix + name for name in names if name not in found]
+        missing = [prefix + name for name in names if name not in entries]
         if missing and strict:
             missing_keys.extend(missing)
         super()._load_from_state_dict(rest, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         if not missing:
-            _state_dict.write_or_plan([lambda: self._take(found)], local_metadata)
+            _state_dict.write_or_plan([lambda: self._take(entries)], local_metadata)
 
 
 class OnGrid(QuantizedModule):
@@ -89,8 +89,8 @@ def observer_of(module: Module) -> Any:
     """The observer of a module's results; `AssertionError` where there is none."""
     if not hasattr(module, "activation_post_process"):
         raise PreconditionError(
-            f"Input {type(module).__name__} module must have an observer attached: call prepare(), and run the prepared "
-            "model, before convert()"
+            f"Input {type(module).__name__} module must have an observer attached: call prepare(), and run the "
+            "prepared model, before convert()"
         )
     return module.activation_post_process
 
@@ -105,6 +105,8 @@ def require_type(module: Module, allowed: Any, target: type) -> None:
         )
 
 
-def without_children(module: Module) -> str:
-    """The text of a module that has submodules only to keep its state."""
-    return f"{module._get_name()}({module.extra_repr()})"
+class WithoutChildren(Module):
+    """Mixed into modules that have submodules only to keep their state: their text does not show these."""
+
+    def __repr__(self) -> str:
+        return f"{self._get_name()}({self.extra_repr()})"

@@ -1,5 +1,4 @@
 """`ao.nn.intrinsic.qat` under its former path."""
 
-from weft._base.exports import same_as as _same_as
-
-__getattr__, __dir__ = _same_as("weft.ao.nn.intrinsic.qat")
+from weft.ao.nn.intrinsic.qat import __dir__ as __dir__
+from weft.ao.nn.intrinsic.qat import __getattr__ as __getattr__

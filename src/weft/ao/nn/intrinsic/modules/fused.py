@@ -19,11 +19,11 @@ class _FusedModule(Sequential):
     _PARTS: tuple[type, ...] = ()
 
     def __init__(self, *layers: Any) -> None:
-        found = [type_before_parametrizations(layer) for layer in layers]
-        if self._PARTS and found != list(self._PARTS):
+        types = tuple(map(type_before_parametrizations, layers))
+        if self._PARTS and types != self._PARTS:
+            expected, got = (", ".join(kind.__name__ for kind in kinds) for kinds in (self._PARTS, types))
             raise PreconditionError(
-                f"Incorrect types for input modules of {type(self).__name__}: expected "
-                f"{', '.join(kind.__name__ for kind in self._PARTS)}, but got {', '.join(kind.__name__ for kind in found)}"
+                f"Incorrect types for input modules of {type(self).__name__}: expected {expected}, but got {got}"
             )
         super().__init__(*layers)
 

@@ -3,7 +3,7 @@
 from weft._base.exports import on_first_use as _on_first_use
 
 __getattr__, __dir__ = _on_first_use(
-    "weft.ao.nn.intrinsic.qat",
+    __name__,
     {
         "weft.ao.nn.intrinsic.qat.modules.conv_fused": (
             "ConvBn1d",

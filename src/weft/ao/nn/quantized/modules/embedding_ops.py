@@ -14,8 +14,8 @@ from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import float_qparams_weight_only_qconfig
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
-from weft.ao.nn.quantized._arithmetic import quantized_weight
-from weft.ao.nn.quantized._module import QuantizedModule, require_type, without_children
+from weft.ao.nn.quantized._arithmetic import quantized_weight, weight_observer
+from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
 from weft.errors import ModuleError, PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
@@ -58,7 +58,7 @@ class EmbeddingPackedParams(QuantizedModule):
         return repr(self._packed_weight)
 
 
-class Embedding(QuantizedModule):
+class Embedding(WithoutChildren, QuantizedModule):
     """A table of vectors of 8 bits, looked up by number; results are floats."""
 
     _version = 1
@@ -98,8 +98,6 @@ class Embedding(QuantizedModule):
     def _get_name(self) -> str:
         return self._NAME
 
-    __repr__ = without_children
-
     def extra_repr(self) -> str:
         """Sizes, type and scheme."""
         return (
@@ -135,13 +133,11 @@ class Embedding(QuantizedModule):
             observer = mod.weight_fake_quant
         else:
             require_type(mod, cls._FLOAT_MODULE, cls)
-            qconfig = getattr(mod, "qconfig", None)
-            usable = qconfig is not None and qconfig.weight is not None
-            observer = (qconfig if usable else float_qparams_weight_only_qconfig).weight()
+            observer = weight_observer(mod, float_qparams_weight_only_qconfig)()
         if "float_qparams" not in repr(observer.qscheme):
             raise PreconditionError(
-                f"{cls.__name__} quantization is only supported with float_qparams_weight_only_qconfig, but the weight's "
-                f"observer has {observer.qscheme}; set qconfig to it, or to None"
+                f"{cls.__name__} quantization is only supported with float_qparams_weight_only_qconfig, but the "
+                f"weight's observer has {observer.qscheme}; set qconfig to it, or to None"
             )
         observer(mod.weight)
         result = cls._like(mod)

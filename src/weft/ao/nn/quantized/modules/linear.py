@@ -17,10 +17,10 @@ from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, onto, wei
 from weft.ao.nn.quantized._module import (
     QuantizedModule,
     WeightedQuantizedModule,
+    WithoutChildren,
     grid_of,
     observer_of,
     require_type,
-    without_children,
 )
 from weft.errors import UnsupportedError
 from weft.nn import Linear as FloatLinear
@@ -65,7 +65,7 @@ class LinearPackedParams(QuantizedModule):
         return repr(self._packed_params)
 
 
-class Linear(WeightedQuantizedModule):
+class Linear(WithoutChildren, WeightedQuantizedModule):
     """x weight' + bias over the last dim of a quantized tensor; the result is on the grid of `scale`, `zero_point`."""
 
     _version = 3
@@ -93,8 +93,6 @@ class Linear(WeightedQuantizedModule):
             f"in_features={self.in_features}, out_features={self.out_features}, scale={self.scale}, "
             f"zero_point={self.zero_point}, qscheme={self.weight().qscheme()}"
         )
-
-    __repr__ = without_children
 
     def _numbers(self, x: Tensor) -> Tensor:
         """The results before they are put on the grid."""

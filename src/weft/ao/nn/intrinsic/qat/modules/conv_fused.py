@@ -137,19 +137,19 @@ class _ConvReLU(_FusedModule):
 class ConvReLU1d(_ConvReLU, qat.Conv1d):
     """A convolution over one dim and a ReLU, with a rounded weight."""
 
-    __init__ = qat.Conv1d.__init__
+    __init__: Any = qat.Conv1d.__init__
 
 
 class ConvReLU2d(_ConvReLU, qat.Conv2d):
     """A convolution over two dims and a ReLU, with a rounded weight."""
 
-    __init__ = qat.Conv2d.__init__
+    __init__: Any = qat.Conv2d.__init__
 
 
 class ConvReLU3d(_ConvReLU, qat.Conv3d):
     """A convolution over three dims and a ReLU, with a rounded weight."""
 
-    __init__ = qat.Conv3d.__init__
+    __init__: Any = qat.Conv3d.__init__
 
 
 def update_bn_stats(mod: Module) -> None:

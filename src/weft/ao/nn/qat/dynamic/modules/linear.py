@@ -25,6 +25,6 @@ class Linear(QatLinear):
         activation = qconfig.activation()
         if activation.dtype is not quint8 or not getattr(activation, "is_dynamic", False):
             raise PreconditionError(
-                "Dynamic QAT requires a memoryless observer for activations, such as that of default_dynamic_qat_qconfig: "
-                "a MovingAverage observer with averaging constant equal to 1"
+                "Dynamic QAT requires a memoryless observer for activations, as default_dynamic_qat_qconfig has: a "
+                "MovingAverage observer with averaging constant equal to 1"
             )

@@ -10,8 +10,8 @@ from weft.ao._observing.qconfig import default_dynamic_qconfig
 from weft.ao.nn.intrinsic.modules.fused import LinearReLU
 from weft.ao.nn.intrinsic.qat.modules.linear_relu import LinearReLU as QatLinearReLU
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as QatLinear
-from weft.ao.nn.quantized._arithmetic import observed_weight
-from weft.ao.nn.quantized._module import require_type, without_children
+from weft.ao.nn.quantized._arithmetic import observed_weight, weight_observer
+from weft.ao.nn.quantized._module import require_type
 from weft.ao.nn.quantized.modules.linear import Linear as QuantizedLinear
 from weft.errors import UnsupportedError
 from weft.nn._linear import Linear as FloatLinear
@@ -36,8 +36,6 @@ class Linear(QuantizedLinear):
         text = f"in_features={self.in_features}, out_features={self.out_features}, dtype={dtype}"
         return text + (f", qscheme={self.weight().qscheme()}" if dtype is qint8 else "")
 
-    __repr__ = without_children
-
     def _numbers(self, x: Tensor) -> Tensor:
         return self._packed_params.packed.linear_of_floats(x)
 
@@ -49,9 +47,8 @@ class Linear(QuantizedLinear):
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The form with quantized weights of a float layer; its `qconfig` says which type they have."""
         require_type(mod, cls._FLOAT_MODULE, cls)
-        qconfig = getattr(mod, "qconfig", None)
-        usable = qconfig is not None and qconfig.weight is not None
-        observer = getattr(mod, "weight_fake_quant", None) or (qconfig if usable else default_dynamic_qconfig).weight()
+        own = getattr(mod, "weight_fake_quant", None)
+        observer = weight_observer(mod, default_dynamic_qconfig)() if own is None else own
         linear = mod[0] if type(mod) is LinearReLU else mod
         dtype = observer.dtype
         if dtype not in (qint8, float16):

@@ -10,12 +10,11 @@ from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import default_dynamic_qconfig
-from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, weights_of
-from weft.ao.nn.quantized._module import QuantizedModule, require_type, without_children
+from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, weight_observer, weights_of
+from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
 from weft.errors import ShapeError, UnsupportedError
 from weft.nn import functional as F
 from weft.nn._containers import ModuleList
-from weft.nn._module import Module
 from weft.nn._rnn import GRU as FloatGRU
 from weft.nn._rnn import LSTM as FloatLSTM
 from weft.nn._rnn_cell import GRUCell as FloatGRUCell
@@ -73,9 +72,7 @@ class PackedParameter(QuantizedModule):
 
 def _observer_for(mod: Any) -> Any:
     """The observer of a float layer's weights."""
-    qconfig = getattr(mod, "qconfig", None)
-    usable = qconfig is not None and qconfig.weight is not None
-    observer = (qconfig if usable else default_dynamic_qconfig).weight
+    observer = weight_observer(mod, default_dynamic_qconfig)
     if observer().dtype not in (qint8, float16):
         raise UnsupportedError(f"Unsupported dtype for dynamic RNN quantization: {observer().dtype}")
     return observer
@@ -93,7 +90,7 @@ def _quantized(weight: Tensor, make_observer: Any) -> Tensor:
     return observed_weight(_Holder(weight), observer)
 
 
-class RNNBase(Module):
+class RNNBase(WithoutChildren):
     """The base of recurrent layers with quantized weights; arguments are those of the float layers."""
 
     _FLOAT_MODULE: ClassVar[Any]
@@ -135,8 +132,6 @@ class RNNBase(Module):
         return text + "".join(
             f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value
         )
-
-    __repr__ = without_children
 
     def _check_input(self, x: Tensor, batched_dims: int) -> None:
         if x.ndim != batched_dims:
