@@ -1,4 +1,4 @@
-"""PyTorch's tutorials of quantization in small. Each takes `torch`, or Weft in its place, and returns what it has shown.
+"""PyTorch's tutorials of quantization in small. Each takes `torch`, or Weft in its place, and returns what it shows.
 
 `Shown.texts` must be equal, numbers in them to five digits; `Shown.numbers` may differ by `Shown.steps`, one step of
 the grid on which the results are.
@@ -183,7 +183,7 @@ def tables(torch: Any) -> Shown:
 
 def training(torch: Any) -> Shown:
     """Quantization-aware training of the network, with a frozen grid and frozen statistics at the end."""
-    nn, tq, shown, filler = torch.nn, torch.ao.quantization, Shown(), Filler(torch)
+    tq, shown, filler = torch.ao.quantization, Shown(), Filler(torch)
     model = filler.fill(_cnn(torch)).train()
     x = filler.array(3, 1, 8, 8)
     model.qconfig = tq.get_default_qat_qconfig("x86")

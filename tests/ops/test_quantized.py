@@ -73,9 +73,11 @@ def test_levels_that_make_no_grid(zero, low, high, text):
 
 
 def test_types_without_a_grid():
-    with pytest.raises(NotImplementedError, match="fake_quantize.* not implemented for 'Long'"):
+    with pytest.raises(NotImplementedError, match=r"fake_quantize.* not implemented for 'Long'"):
         weft.fake_quantize_per_tensor_affine(weft.arange(2), 0.1, 0, 0, 15)
-    with pytest.raises(RuntimeError, match="dimensions of scale and the input's dim 0 do not match: expected 2 entries"):
+    with pytest.raises(
+        RuntimeError, match="dimensions of scale and the input's dim 0 do not match: expected 2 entries"
+    ):
         weft.fake_quantize_per_channel_affine(weft.ones(2, 3), weft.ones(3), weft.zeros(3).int(), 0, 0, 15)
 
 

@@ -28,8 +28,8 @@ _STEP = 1e-5
 class HistogramObserver(UniformQuantizationObserverBase):
     """The grid whose squared error is least over a histogram of all numbers that were seen.
 
-    `histogram` counts numbers in `bins` bins of equal width from `min_val` to `max_val`. When a number lies outside, bins become
-    wider. The search for the best ends starts from the whole range, and cuts off the tail that is longer, as
+    `histogram` counts numbers in `bins` bins of equal width from `min_val` to `max_val`. If a number lies outside, bins
+    become wider. The search for the best ends starts from the whole range, and cuts off the tail that is longer, as
     long as the error falls.
     """
 

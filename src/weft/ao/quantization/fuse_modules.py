@@ -6,9 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ao._observing.utils import get_combined_dict
-from weft.ao.quantization.fuser_method_mappings import DEFAULT_OP_LIST_TO_FUSER_METHOD
-from weft.errors import UnsupportedError
+from weft.ao.quantization.fuser_method_mappings import get_fuser_method
 from weft.nn._linear import Identity
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
@@ -18,13 +16,9 @@ def fuse_known_modules(
     mod_list: Sequence[Any], is_qat: bool, additional_fuser_method_mapping: dict[Any, Any] | None = None
 ) -> list[Module]:
     """The fused layer in the first place, identities in the others. Hooks before and after the layers move to it."""
-    fusers = get_combined_dict(DEFAULT_OP_LIST_TO_FUSER_METHOD, additional_fuser_method_mapping or {})
     types = tuple(map(type_before_parametrizations, mod_list))
-    if types not in fusers:
-        names = ", ".join(kind.__name__ for kind in types)
-        raise UnsupportedError(f"Cannot fuse modules: {names}; see DEFAULT_OP_LIST_TO_FUSER_METHOD for what can be")
     first, last = mod_list[0], mod_list[-1]
-    result = fusers[types](is_qat, *mod_list)
+    result = get_fuser_method(types, additional_fuser_method_mapping)(is_qat, *mod_list)
     for hook in first._forward_pre_hooks.values():
         result.register_forward_pre_hook(hook)
     for hook in last._forward_hooks.values():

@@ -116,5 +116,5 @@ def get_fuser_method(
     fusers = get_combined_dict(DEFAULT_OP_LIST_TO_FUSER_METHOD, additional_fuser_method_mapping or {})
     if tuple(op_list) not in fusers:
         names = ", ".join(getattr(kind, "__name__", str(kind)) for kind in op_list)
-        raise PreconditionError(f"did not find fuser method for: {names}; see DEFAULT_OP_LIST_TO_FUSER_METHOD")
+        raise PreconditionError(f"did not find fuser method for: {names}; DEFAULT_OP_LIST_TO_FUSER_METHOD lists them")
     return fusers[tuple(op_list)]

@@ -20,7 +20,7 @@ from weft._tensor.quantized.form import is_quantized, quantized_form
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import QConfig
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
-from weft.errors import DTypeError, PreconditionError
+from weft.errors import DTypeError, PreconditionError, UnsupportedCallError
 from weft.nn import functional as F
 
 
@@ -83,10 +83,10 @@ def onto(numbers: Tensor, scale: Any, zero_point: Any, dtype: DType = quint8) ->
 
 
 def require_quantized(x: Any, name: str) -> None:
-    """`RuntimeError` for the input of a quantized layer that is not quantized."""
+    """`NotImplementedError` for the input of a quantized layer that is not quantized."""
     if not is_quantized(x):
         what = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-        raise DTypeError(
+        raise UnsupportedCallError(
             f"quantized {name}: expected a quantized input, such as a QuantStub makes after convert(), but got {what}"
         )
 
