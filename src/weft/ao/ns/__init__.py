@@ -2,4 +2,4 @@
 
 from weft._base.exports import on_first_use as _on_first_use
 
-__getattr__, __dir__ = _on_first_use(__name__, {}, ("_numeric_suite", "_numeric_suite_fx"))
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("_numeric_suite", "_numeric_suite_fx", "fx"))
