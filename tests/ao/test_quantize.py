@@ -303,3 +303,13 @@ def test_sums_and_products_with_numbers_move_the_grid():
     ):
         y = getattr(functional, name)(x, number)
         np.testing.assert_allclose(y.dequantize().numpy(), expected, atol=max(y.q_scale(), 1e-6))
+
+
+def test_a_whole_quantized_model_is_saved(model, x):
+    quantized = converted(model, x, tq.default_per_channel_qconfig)
+    file = io.BytesIO()
+    weft.save(quantized, file)
+    file.seek(0)
+    again = weft.load(file, weights_only=False)
+    assert repr(again) == repr(quantized)
+    assert weft.equal(again(x), quantized(x))

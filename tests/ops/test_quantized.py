@@ -121,3 +121,10 @@ def test_sizes_that_do_not_fit():
         op.integer_linear(x, w, zero)
     with pytest.raises(ShapeError, match=r"expected input\[1, 2, 3\] to have 4 channels, but got 2 channels instead"):
         op.integer_conv(x[None], w[:, :, None], zero, None, 1, 0, 1, 1)
+
+
+def test_unsigned_weights_are_exact():
+    x, w = np.full((1, 600), 255, np.uint8), np.full((1, 600), 255, np.uint8)
+    x[0, 0] = 254
+    y = op.integer_linear(weft.tensor(x), weft.tensor(w), weft.tensor(0), None)
+    assert y.item() == (x.astype(int) @ w.astype(int).T).item()

@@ -117,16 +117,19 @@ def _centered(x: Array, zero: Array | None) -> Array:
     return own if zero is None else own - _along(_real(zero), x.ndim, 0 if zero.ndim else None)
 
 
-def _summed(
-    x: Array, w: Array, terms: int, weight_zero: Array | None, product: Callable[[Array, Array, slice], Array]
-) -> Array:
-    """The int32 sum of `product(x, w, channels)` over all channels of the weights' dim 1, each with `terms` products.
+def _largest(weight: Array, zero: Array | None) -> int:
+    """A bound of 8-bit weights minus their zero points."""
+    return 128 if zero is None and weight.dtype == jnp.int8 else 255
 
+
+def _summed(x: Array, w: Array, terms: int, largest: int, product: Callable[[Array, Array, slice], Array]) -> Array:
+    """The int32 sum of `product(x, w, channels)` over all channels of the weights' dim 1.
+
+    Each channel adds `terms` products, of numbers up to 255 and weights up to `largest`.
     XLA has fast products of floats for CPUs, and none of 8-bit integers. So channels are taken in stretches that add up
     exactly in float32; in float64 if not even one does.
     """
-    largest = 255 * (128 if weight_zero is None else 255)
-    step = _EXACT // (largest * terms)
+    step = _EXACT // (255 * largest * terms)
     if not step:
         x, w, step = x.astype(jnp.float64), w.astype(jnp.float64), w.shape[1]
     starts = range(0, max(w.shape[1], 1), step)
@@ -164,7 +167,8 @@ def integer_linear(input: Array, weight: Array, input_zero: Array, weight_zero: 
     def product(x: Array, w: Array, channels: slice) -> Array:
         return lax.dot_general(x[..., channels], w[:, channels], contracted, precision=lax.Precision.HIGHEST)
 
-    return _summed(_centered(input, input_zero), _centered(weight, weight_zero), 1, weight_zero, product)
+    x, w = _centered(input, input_zero), _centered(weight, weight_zero)
+    return _summed(x, w, 1, _largest(weight, weight_zero), product)
 
 
 def _conv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -220,5 +224,5 @@ def integer_conv(
             precision=lax.Precision.HIGHEST,
         )
 
-    terms = prod(weight.shape[2:])
-    return _summed(_centered(input, input_zero), _centered(weight, weight_zero), terms, weight_zero, product)
+    x, w = _centered(input, input_zero), _centered(weight, weight_zero)
+    return _summed(x, w, prod(weight.shape[2:]), _largest(weight, weight_zero), product)

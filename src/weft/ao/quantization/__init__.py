@@ -163,6 +163,7 @@ from weft.ao.quantization.quantization_mappings import no_observer_set as no_obs
 from weft.ao.quantization.quantize import add_quant_dequant as add_quant_dequant
 from weft.ao.quantization.quantize import convert as convert
 from weft.ao.quantization.quantize import default_eval_fn as default_eval_fn
+from weft.ao.quantization.quantize import get_default_custom_config_dict as get_default_custom_config_dict
 from weft.ao.quantization.quantize import prepare as prepare
 from weft.ao.quantization.quantize import prepare_qat as prepare_qat
 from weft.ao.quantization.quantize import propagate_qconfig_ as propagate_qconfig_

@@ -35,6 +35,12 @@ from weft.nn import GRU, LSTM, Dropout, Embedding, EmbeddingBag, GRUCell, Linear
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
+
+def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
+    """Users' modules that are swapped by default: none."""
+    return {"float_to_observed_custom_module_class": {}, "observed_to_quantized_custom_module_class": {}}
+
+
 # --- which QConfig a module has -----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weft._base.dtype import DType, float32, qint8, quint8
+from weft._base.dtype import DType, float32, qint8, qint32, quint8
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import (
     quantize_per_channel,
@@ -39,6 +39,8 @@ class Weights:
 
     def _product(self, x: Tensor, row: Any, channel_dim: int, **options: Any) -> Tensor:
         own, ours = quantized_form(x, "product").uniform("product"), quantized_form(self.weight, "product")
+        if own.element is qint32:
+            raise DTypeError("quantized layers take inputs of 8 bits (quint8 or qint8), not qint32")
         zero = None if self.symmetric else ours.zero_point
         sums = row(own.values, ours.values, own.zero_point, zero, **options)
         scale = (own.scale * ours.scale).to(float32)
