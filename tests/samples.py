@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.dtype import float64, int64
+from weft._base.dtype import float64, int8, int64
 from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef
 
 
@@ -125,6 +125,15 @@ def _grid(n: int) -> dict[str, Any]:
 
 _FAMILIES = ("chebyshev_polynomial_", "hermite_polynomial_", "laguerre_polynomial_", "legendre_polynomial_")
 _POLYNOMIALS = tuple(name for name in TABLE if name.removeprefix("shifted_").startswith(_FAMILIES))
+
+_GRID = {"scale": numbers(2), "zero_point": np.array([1, 3]), "axis": 1}
+
+
+def _integers(size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
+    """8-bit integers and weights of them, with their zero points."""
+    x, w = (numbers(*shape, kind="int").astype(dtype) for shape, dtype in ((size, np.uint8), (weight, np.int8)))
+    return {"input": x, "weight": w, "input_zero": np.array(2), "weight_zero": np.array([1, 0])}
+
 
 GIVEN: dict[str, dict[str, Any]] = {
     # elements
@@ -246,6 +255,12 @@ GIVEN: dict[str, dict[str, Any]] = {
     "conv_transpose2d": _conv_transpose(2),
     "conv3d": _conv(3),
     "conv_transpose3d": _conv_transpose(3),
+    # integers on a grid
+    "quantize_affine": {"input": _X, **_GRID, "dtype": int8},
+    "dequantize_affine": {"input": numbers(4, 2, 6, kind="int").astype(np.int8), **_GRID},
+    "fake_quantize_affine": {"input": _X, **_GRID, "quant_min": 0, "quant_max": 15},
+    "integer_linear": _integers((4, 6), (2, 6)),
+    "integer_conv": _integers((2, 4, 6), (2, 4, 3)) | {"groups": 1},
     "im2col": {"input": _TRIO[2], "kernel_size": 2},
     "col2im": {"input": numbers(2, 16, 15), "output_size": (6, 4), "kernel_size": 2},
     "layer_norm": {"input": _X, "normalized_shape": (6,), "weight": numbers(6), "bias": numbers(6)},

@@ -11,7 +11,6 @@ import weft
 from weft import fx, nn, onnx
 from weft._C import _get_accelerator, _nn
 from weft._dynamo import OptimizedModule
-from weft.ao.quantization import DeQuantStub, QuantStub, prepare
 from weft.distributed import ReduceOp
 from weft.distributed.checkpoint import HuggingFaceStorageWriter
 from weft.hub import HASH_REGEX, _get_torch_home, get_dir
@@ -28,11 +27,8 @@ def test_what_is_no_traced_program():
     assert not isinstance(weft.ones(1), fx.Proxy)
 
 
-def test_quantization_and_onnx_are_refused_on_use():
+def test_onnx_is_refused_on_use():
     x = weft.ones(2)
-    assert DeQuantStub()(QuantStub()(x)) is x
-    with pytest.raises(NotImplementedError, match=r"ao\.quantization\.prepare: .* bfloat16"):
-        prepare(nn.Linear(1, 1))
     assert not onnx.is_in_onnx_export()
     with pytest.raises(NotImplementedError, match=r"torch\.onnx\.export: no ONNX files"):
         onnx.export(nn.Linear(1, 1), (x,), "x.onnx")

@@ -9,8 +9,8 @@ MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "ao", "errors", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides",
-    "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse", "special", "storage",
-    "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
+    "profiler", "quantization", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
+    "special", "storage", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"_C", "__config__", "__future__", "_custom_ops", "_dynamo", "_logging"}  # PyTorch's programs call them so
 
@@ -18,7 +18,7 @@ _NAMES = {
     "weft._base.dtype": (
         "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
         "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
-        "float64", "complex64", "complex128",
+        "float64", "complex64", "complex128", "quint8", "qint8", "qint32",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
     "weft._base.state": ("set_default_dtype",),
@@ -61,7 +61,9 @@ _NAMES = {
     "weft._base.torch_alias": ("as_torch",),
     "weft._base.layout": (
         "layout", "memory_format", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",
-        "jagged", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d",
+        "jagged", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "qscheme",
+        "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
     ),
     "weft._switches": (
         "get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads",

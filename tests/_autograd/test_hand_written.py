@@ -14,6 +14,7 @@ UNLIKE_JAX = {
     "batch_norm_train": "none through the running statistics",
     "carry": "to the tensor whose data was replaced",
     "ctc_losses": "as if the input were normalised, as PyTorch's",
+    "fake_quantize_affine": "straight through the rounding",
     "index_copy": "to each of several values for one index, as PyTorch's",
     "index_put": "to each of several values for one index, as PyTorch's",
     "max_unpool": "to each of several values for one index, as PyTorch's",

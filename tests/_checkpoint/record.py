@@ -104,6 +104,19 @@ def whole() -> tuple[torch.nn.Module, torch.Tensor]:
     return net, net(torch.ones(1, 1, 6, 6))
 
 
+def quantized():
+    """Quantized tensors, and the state dict of a quantized layer."""
+    x = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
+    scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([1, 0])
+    layer = torch.ao.nn.quantized.Linear(2, 2)
+    layer.set_weight_bias(torch.quantize_per_channel(x, scales, zeros * 0, 0, torch.qint8), torch.ones(2))
+    return {
+        "tensor": torch.quantize_per_tensor(x, 0.1, 10, torch.quint8).t(),
+        "channels": torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8),
+        "layer": layer.state_dict(),
+    }
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     warnings.simplefilter("ignore")
@@ -116,8 +129,8 @@ def main() -> None:
     torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
     torch.save(layouts(), FOLDER / "layouts.pt")
     torch.save({"x": torch.empty(1, device="meta")}, FOLDER / "meta.pt")
+    torch.save(quantized(), FOLDER / "quantized.pt")
     refused = {
-        "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
         "complex32": torch.zeros(1, dtype=torch.complex32),
         "storage": torch.ones(1).untyped_storage(),
         "class": Counter,

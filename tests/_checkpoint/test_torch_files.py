@@ -147,8 +147,18 @@ def test_sparse_and_nested_tensors():
     assert [x.tolist() for x in loaded["nested"]] == [[[1], [1]], [[0, 0, 0]]]
 
 
+def test_quantized_tensors():
+    loaded = weft.load(FILES / "quantized.pt")
+    assert loaded["tensor"].int_repr().tolist() == [[15, 30], [0, 10]]
+    assert (loaded["tensor"].q_scale(), loaded["tensor"].q_zero_point()) == (0.1, 10)
+    assert loaded["channels"].int_repr().tolist() == [[6, -9], [10, 0]]
+    assert loaded["channels"].q_per_channel_zero_points().tolist() == [1, 0]
+    layer = weft.ao.nn.quantized.Linear(2, 2)
+    layer.load_state_dict(loaded["layer"])
+    assert layer.weight().int_repr().tolist() == [[5, -10], [10, 0]]
+
+
 REFUSED = {
-    "quantized": (PickleError, r"it holds a quantized tensor; save x.dequantize\(\)"),
     "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
     "storage": (PickleError, "it holds a storage by itself; save a tensor of its elements"),
     "class": (PickleError, "it holds collections.Counter by itself; classes and functions are not loaded"),

@@ -16,10 +16,11 @@ BOOL, INTEGER, FLOAT, COMPLEX = range(4)  # categories, in order of promotion
 class DType:
     """An element type. One object per type, so `is` and `==` agree."""
 
-    __slots__ = ("aliases", "category", "itemsize", "name", "numpy")
+    __slots__ = ("aliases", "category", "is_quantized", "itemsize", "name", "numpy")
 
-    def __init__(self, name: str, numpy: Any, category: int, *aliases: str) -> None:
+    def __init__(self, name: str, numpy: Any, category: int, *aliases: str, is_quantized: bool = False) -> None:
         self.name = name
+        self.is_quantized = is_quantized
         self.numpy = np.dtype(numpy)
         self.category = category
         self.itemsize = self.numpy.itemsize
@@ -41,6 +42,8 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        if self.is_quantized:
+            raise DTypeError(f"isSignedType not supported for quantized types: {self}")
         return self.category != BOOL and self.numpy.kind != "u"
 
     @property
@@ -88,6 +91,16 @@ float64 = DType("float64", np.float64, FLOAT, "double")
 complex64 = DType("complex64", np.complex64, COMPLEX, "cfloat")
 complex128 = DType("complex128", np.complex128, COMPLEX, "cdouble")
 
+quint8 = DType("quint8", np.uint8, INTEGER, is_quantized=True)
+qint8 = DType("qint8", np.int8, INTEGER, is_quantized=True)
+qint32 = DType("qint32", np.int32, INTEGER, is_quantized=True)
+
+QUANTIZED = (quint8, qint8, qint32)
+"""Types of quantized tensors, whose elements are integers that stand for multiples of a scale.
+
+`numpy` is the type of these integers. No array has such a type: see `_tensor/quantized/form.py`.
+"""
+
 DTYPES = (
     bool_,
     uint8,
@@ -110,7 +123,7 @@ DTYPES = (
     complex64,
     complex128,
 )
-_BY_NAME = {d.name: d for d in DTYPES}
+_BY_NAME = {d.name: d for d in (*DTYPES, *QUANTIZED)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}
 _BY_PYTHON: dict[Any, DType] = {bool: bool_, int: int64}
@@ -146,6 +159,11 @@ def as_dtype(value: Any, default_float: DType = float32) -> DType:
 @lru_cache(maxsize=1024)
 def promote_types(a: DType, b: DType) -> DType:
     """The smallest type to which both can be cast, by PyTorch's rules (`float16` for `int64` and `float16`)."""
+    if a.is_quantized or b.is_quantized:
+        raise DTypeError(
+            "promoteTypes with quantized numbers is not handled yet; figure out what the correct rules should be, "
+            f"offending types: {a} {b}; use x.dequantize() first"
+        )
     if a is b:
         return a
     if (a.is_float8 or b.is_float8) and bool_ not in (a, b):

@@ -1,11 +1,11 @@
-"""Names of layouts and memory formats."""
+"""Names of layouts, memory formats and quantization schemes."""
 
 from __future__ import annotations
 
 from weft.errors import ArgumentError
 
 
-class _NamedConstant:
+class NamedConstant:
     """One object per name, which prints as PyTorch's."""
 
     __slots__ = ("_name",)
@@ -23,22 +23,28 @@ class _NamedConstant:
         return named, (self._name,)
 
 
-_instances: dict[str, _NamedConstant] = {}
+_instances: dict[str, NamedConstant] = {}
 
 
-def named(name: str) -> _NamedConstant:
+def named(name: str) -> NamedConstant:
     """The layout or memory format of this name."""
     return _instances[name]
 
 
-class layout(_NamedConstant):
+class layout(NamedConstant):
     """The storage layout of elements; `strided` for all tensors here."""
 
     __slots__ = ()
 
 
-class memory_format(_NamedConstant):
+class memory_format(NamedConstant):
     """The order of dims in memory."""
+
+    __slots__ = ()
+
+
+class qscheme(NamedConstant):
+    """How the elements of a quantized tensor, integers, stand for numbers."""
 
     __slots__ = ()
 
@@ -50,8 +56,23 @@ sparse_csc = layout("sparse_csc")
 sparse_bsr = layout("sparse_bsr")
 sparse_bsc = layout("sparse_bsc")
 jagged = layout("jagged")
+quantized = layout("quantized")  # not PyTorch's name: users see `strided`
 
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")
 channels_last_3d = memory_format("channels_last_3d")
+
+per_tensor_affine = qscheme("per_tensor_affine")
+per_channel_affine = qscheme("per_channel_affine")
+per_tensor_symmetric = qscheme("per_tensor_symmetric")
+per_channel_symmetric = qscheme("per_channel_symmetric")
+per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams")
+
+SCHEMES = (
+    per_tensor_affine,
+    per_channel_affine,
+    per_tensor_symmetric,
+    per_channel_symmetric,
+    per_channel_affine_float_qparams,
+)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from weft._base.device import device
-from weft._base.dtype import DTYPES, DType
+from weft._base.dtype import DTYPES, QUANTIZED, DType
+from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
 from weft._checkpoint.keys import KeyChecker
 from weft._tensor.composed import FORMS, ComposedTensor, rebuilt
@@ -22,7 +23,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
 
-_DTYPES = {dtype.name: dtype for dtype in DTYPES}
+_DTYPES = {dtype.name: dtype for dtype in (*DTYPES, *QUANTIZED)}
 _NUMPY = {dtype.numpy for dtype in DTYPES}
 
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
@@ -91,6 +92,8 @@ class Describer:
     def _other(self, x: Any, path: str) -> Any:
         if isinstance(x, DType):
             return {"is": "dtype", "name": x.name}
+        if isinstance(x, NamedConstant):
+            return {"is": "constant", "name": str(x).removeprefix("torch.")}
         if isinstance(x, device):
             return {"is": "device", "name": str(x)}
         if type(x) is bytes:
@@ -161,6 +164,8 @@ class Rebuilder:
                 return bytearray(_bytes(x))
             case "dtype":
                 return dtype_of(_field(x, "name", str))
+            case "constant":
+                return _constant(_field(x, "name", str))
             case "device":
                 return device(_field(x, "name", str))
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
@@ -199,6 +204,13 @@ def dtype_of(name: str) -> DType:
     if name not in _DTYPES:
         raise ValueError(f"it holds elements of unknown type {name!r}")
     return _DTYPES[name]
+
+
+def _constant(name: str) -> NamedConstant:
+    try:
+        return named(name)
+    except KeyError:
+        raise ValueError(f"it names a layout or a scheme that there is not: {name!r}") from None
 
 
 def _field(x: dict[str, Any], name: str, kind: type) -> Any:

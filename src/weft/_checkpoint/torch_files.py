@@ -7,7 +7,8 @@ import struct
 from collections.abc import Callable
 from typing import IO, Any
 
-from weft._base.dtype import DTYPES
+from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
+from weft._base.layout import SCHEMES
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.map_location import Locate
@@ -22,6 +23,7 @@ LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 _LEGACY_PROTOCOL = 1001
 _STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES}
+_STORAGE_TYPES |= {f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED}
 _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
@@ -38,7 +40,8 @@ class _NameResolver:
         self._surveys = tensors is None
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
-        self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+        self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED)}
+        self._tensors |= {repr(scheme): scheme for scheme in SCHEMES}
         self._table = self._plain.table() | self._tensors
 
     def tensors_and_types(self, name: str) -> Any:
@@ -72,8 +75,6 @@ class _NameResolver:
             raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
         word = kind.name.rpartition(".")[2]
         dtype = _STORAGE_TYPES.get(word)
-        if word.startswith("Q"):
-            raise PickleError("it holds a quantized tensor; save x.dequantize()")
         if dtype is None and word != "UntypedStorage":
             raise PickleError(
                 f"it holds elements in a torch.{word}, which there is not here; convert the tensors there"

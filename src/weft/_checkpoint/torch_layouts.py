@@ -1,13 +1,14 @@
-"""Sparse and nested tensors as PyTorch's pickles describe them: tensors, and sizes."""
+"""Sparse, nested and quantized tensors as PyTorch's pickles describe them: tensors, and sizes."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Any
 
-from weft._base.layout import layout, named, sparse_coo
+from weft._base.layout import SCHEMES, layout, named, per_tensor_affine, sparse_coo
 from weft._checkpoint.pickled import short_repr
 from weft._checkpoint.storages import is_shape
+from weft._tensor.composite.quantized import per_channel_from, per_tensor_from
 from weft._tensor.nested.strided import strided_of
 from weft._tensor.sparse.compressed import COMPRESSED
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates
@@ -55,3 +56,17 @@ def rebuilt_nested(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Tenso
     if not (all(map(is_shape, shapes)) and dense and offsets.tolist() == starts and sum(counts) == buffer.numel()):
         raise PickleError("it holds a nested tensor whose components do not lie one after another; save x.contiguous()")
     return strided_of(buffer, shapes)
+
+
+def rebuilt_quantized(integers: Tensor, grid: Any) -> Tensor:
+    """A quantized tensor from its integers."""
+    if type(grid) is not tuple or not grid or grid[0] not in SCHEMES:
+        raise PickleError("its pickle makes a quantized tensor of something else than integers and a scheme")
+    try:
+        if grid[0] is per_tensor_affine:
+            _, scale, zero_point = grid
+            return per_tensor_from(integers, float(scale), int(zero_point))
+        _, scales, zero_points, axis = grid
+        return per_channel_from(integers, scales, zero_points, axis)
+    except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+        raise PickleError(f"its pickle makes a quantized tensor of what does not fit together: {error}") from error

@@ -17,7 +17,7 @@ from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
-from weft._checkpoint.torch_layouts import layout_named, rebuilt_nested, rebuilt_sparse
+from weft._checkpoint.torch_layouts import layout_named, rebuilt_nested, rebuilt_quantized, rebuilt_sparse
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
 from weft._tensor.tensor import Tensor
@@ -26,7 +26,6 @@ from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
 _REFUSED = {
-    "_rebuild_qtensor": "a quantized tensor; save x.dequantize()",
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
 
@@ -42,6 +41,7 @@ FUNCTIONS = (
             "_rebuild_device_tensor_from_cpu_tensor",
             "_rebuild_sparse_tensor",
             "_rebuild_nested_tensor",
+            "_rebuild_qtensor",
             "_rebuild_meta_tensor_no_storage",
             *_REFUSED,
         )
@@ -97,6 +97,7 @@ class TensorBuilder:
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
             "torch._utils._rebuild_sparse_tensor": rebuilt_sparse,
             "torch._utils._rebuild_nested_tensor": rebuilt_nested,
+            "torch._utils._rebuild_qtensor": self._quantized,
             "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
             "torch._tensor._rebuild_from_type_v2": _from_type,
             "torch.serialization._get_layout": layout_named,
@@ -112,6 +113,14 @@ class TensorBuilder:
         if not isinstance(storage, Storage) or storage.dtype is None:
             raise PickleError("its pickle makes a tensor of something else than a storage of elements")
         return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
+
+    def _quantized(
+        self, storage: Any, offset: Any, size: Any, stride: Any, grid: Any, requires_grad: Any, _: Any
+    ) -> Tensor:
+        """A quantized tensor: its integers have a storage. `grid` is a scheme with scales, zero points and an axis."""
+        del requires_grad
+        integers = self._version_2(storage, offset, size, stride, False, None)
+        return rebuilt_quantized(integers, grid)
 
     def _version_3(
         self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: Any, metadata: Any = None

@@ -22,6 +22,7 @@ from weft._base.torch_alias import own_name
 from weft._checkpoint.describe import Describer, is_numeric
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
+from weft._tensor.composed import ComposedTensor
 from weft._tensor.copying import extras_of, handle_on, set_extras
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
@@ -73,6 +74,8 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
             return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
 
         def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, ComposedTensor):  # its parts are stored
+                return NotImplemented
             if isinstance(obj, Tensor):
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
                 return typed, (type(obj), _Elements(obj), obj.requires_grad, extras)

@@ -1,4 +1,4 @@
-"""Tensors that consist of others instead of one array: sparse and nested ones.
+"""Tensors that consist of others instead of one array: sparse, nested and quantized ones.
 
 Their values have a type that no signature has, with a `Form` in the place of a sharding. So the common call never
 looks at them: it finds no signature, and the general path asks the form, which has a rule for a row or refuses.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NoReturn, cast
 
+from weft._base.dtype import DType
 from weft._base.layout import layout
 from weft._base.size import Size
 from weft._lazy.aval import Aval, Sharding
@@ -62,6 +63,11 @@ class Form:
     def shape(self) -> tuple[int, ...]:
         """The sizes as ints."""
         return tuple(self.size)
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self.values.dtype
 
     @classmethod
     def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Form:
@@ -212,7 +218,7 @@ class Composed(Value):
         values, sharding = form.values._read().aval, cast("Sharding", form)
         self.origin = None
         self.inputs = ()
-        self.aval = Aval(form.shape, values.dtype, False, values.device, values.inference, None, sharding)
+        self.aval = Aval(form.shape, form.dtype, False, values.device, values.inference, None, sharding)
         self.extras = None
         self.num = -1
         depends_on(f"a tensor with layout {form.layout!r}")

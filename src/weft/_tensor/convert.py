@@ -131,6 +131,8 @@ def tensor(
             result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
             result = wrap(own(result._read()))
             return _with_names(result, names)._require_grad(requires_grad)
+        if isinstance(dtype, DType) and dtype.is_quantized:
+            raise DTypeError(f"tensor(): {dtype} is the type of what torch.quantize_per_tensor makes of floats")
         if isinstance(dtype, DType) and dtype.is_float8:
             result = tensor(data, dtype=float32, device=device, names=names).to(dtype)
         else:

@@ -1,3 +1,5 @@
-"""Names of PyTorch's quantization for programs that import them."""
+"""Quantization, and the comparison of models with their quantized forms."""
 
-from weft.ao import quantization as quantization
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("nn", "ns", "quantization"))

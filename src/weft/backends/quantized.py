@@ -1,6 +1,6 @@
-"""Quantized tensors, which do not exist here. The engine is stored but has no effect."""
+"""How quantized layers are computed: XLA computes all of them. The engine is stored, as a default of `QConfig`s."""
 
 from __future__ import annotations
 
-engine = "none"
-supported_engines = ["none"]
+engine = "x86"
+supported_engines = ["qnnpack", "onednn", "x86", "fbgemm"]

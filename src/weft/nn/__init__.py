@@ -176,4 +176,8 @@ from weft.nn._transformer import TransformerEncoder as TransformerEncoder
 from weft.nn._transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from weft.nn.parallel import DataParallel as DataParallel
 
-__getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._sync_norm": ("SyncBatchNorm",)}, ("attention",))
+__getattr__, __dir__ = _on_first_use(
+    __name__,
+    {"weft.distributed._sync_norm": ("SyncBatchNorm",)},
+    ("attention", "intrinsic", "qat", "quantized"),
+)

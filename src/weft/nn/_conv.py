@@ -143,12 +143,16 @@ class _Conv(_ConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, ...) to (batch, out_channels, ...); the batch may be absent."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with another weight, as layers derived from this one compute it."""
         convolve = getattr(F, f"conv{self._dims}d")
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._amounts(), mode=self.padding_mode)
             padding = 0
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv):

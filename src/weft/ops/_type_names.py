@@ -25,6 +25,9 @@ _WORDS = {
     "float64": ("Double", "double"),
     "complex64": ("ComplexFloat", "c10::complex<float>"),
     "complex128": ("ComplexDouble", "c10::complex<double>"),
+    "quint8": ("QUInt8", "c10::quint8"),
+    "qint8": ("QInt8", "c10::qint8"),
+    "qint32": ("QInt32", "c10::qint32"),
 }
 
 

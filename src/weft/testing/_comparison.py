@@ -298,6 +298,8 @@ def _compare_tensors(actual: Tensor, expected: Tensor, options: Options, rtol: f
                 MismatchError, f"The values for attribute '{name}' do not match: {values[0]} != {values[1]}."
             )
     actual, expected = _alike(actual, expected)
+    if actual.is_quantized:
+        actual, expected = actual.dequantize(), expected.dequantize()
     if isinstance(actual, SparseTensor) and isinstance(expected, SparseTensor):
         _compare_stored(actual, expected, options, rtol, atol)
         return

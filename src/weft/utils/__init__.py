@@ -7,7 +7,7 @@ from weft.utils import dlpack as dlpack
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
-    {},
+    {"weft.utils._compare": ("compare",)},
     (
         "_pytree",
         "backcompat",

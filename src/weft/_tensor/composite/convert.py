@@ -23,7 +23,7 @@ from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
-from weft.errors import DimNameError, GradientError, OutOfRangeError, ValueRangeError
+from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._type_names import scalar_name
@@ -44,6 +44,11 @@ def _to(
     result = input
     wanted = input.dtype if dtype is None else as_dtype(dtype, dtypes.float64)
     if wanted is not input.dtype:
+        if wanted.is_quantized or input.dtype.is_quantized:
+            raise DTypeError(
+                "Creation of quantized tensor requires quantized dtype like torch.quint8, and the other way round: use "
+                "torch.quantize_per_tensor(x, ...), x.dequantize() or x.int_repr()"
+            )
         if input.is_complex() and not wanted.is_complex and wanted is not dtypes.bool_:
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
         result = op.to_dtype(input, wanted)
@@ -111,6 +116,7 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """
     if dtype is None:
         home = "" if input.device.type == "cpu" else f"{input.device.type}."
+        home = f"quantized.{home}" if input.dtype.is_quantized else home
         return f"torch.{home}{scalar_name(input.dtype)}Tensor"
     if isinstance(dtype, type) and dtype.__module__.startswith("torch"):
         dtype = f"{dtype.__module__}.{dtype.__name__}"

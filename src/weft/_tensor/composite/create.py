@@ -19,7 +19,7 @@ from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.sparse.construct import new_in_layout
 from weft._tensor.tensor import Tensor, wrap
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, UnsupportedCallError
 from weft.ops._dims import require_sizes
 from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
@@ -43,6 +43,8 @@ def create(
     if like is not None:
         options.setdefault("device", like.device)
     sharding = None if like is None else like._read().aval.sharding
+    if dtype.is_quantized and sharding is None:
+        raise UnsupportedCallError(f"{row}(): {dtype} is the type of what torch.quantize_per_tensor makes of floats")
     if sharding is None:
         result = getattr(op, row)(size, *args, dtype=dtype, **options)
     else:

@@ -1,4 +1,4 @@
-"""Where a model would be quantized: before that, as in PyTorch, stubs change nothing."""
+"""Where tensors are quantized, and where they become floats again: `convert` replaces these modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.nn._module import Module
 
 
 class QuantStub(Module):
-    """Returns its input. PyTorch's `convert` would replace it."""
+    """Returns its input. `prepare` lets it observe, and `convert` makes a `Quantize` of it."""
 
     def __init__(self, qconfig: Any = None) -> None:
         super().__init__()
@@ -21,8 +21,17 @@ class QuantStub(Module):
         return x
 
 
-class DeQuantStub(QuantStub):
-    """Returns its input. PyTorch's `convert` would replace it."""
+class DeQuantStub(Module):
+    """Returns its input. `convert` makes a `DeQuantize` of it."""
+
+    def __init__(self, qconfig: Any = None) -> None:
+        super().__init__()
+        if qconfig:
+            self.qconfig = qconfig
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input."""
+        return x
 
 
 class QuantWrapper(Module):
@@ -30,8 +39,9 @@ class QuantWrapper(Module):
 
     def __init__(self, module: Module) -> None:
         super().__init__()
-        self.quant = QuantStub()
-        self.dequant = DeQuantStub()
+        qconfig = getattr(module, "qconfig", None)
+        self.quant = QuantStub(qconfig)
+        self.dequant = DeQuantStub(qconfig)
         self.module = module
         self.train(module.training)
 

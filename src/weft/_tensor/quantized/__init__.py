@@ -1,0 +1,1 @@
+"""Quantized tensors: integers that stand for multiples of a scale."""

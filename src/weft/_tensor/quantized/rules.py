@@ -1,0 +1,135 @@
+"""Rules of quantized tensors, beside those that only move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from weft._base.dtype import float64, int64, qint8, quint8
+from weft._tensor.codegen import op as rows
+from weft._tensor.composed import form_of, rule
+from weft._tensor.quantized.form import Quantized, grid_tensor, is_quantized, quantized_form, quantized_with
+from weft._tensor.tensor import Tensor
+from weft.errors import DTypeError, LayoutError
+from weft.ops._dims import wrap_dim
+from weft.ops._table import TABLE
+
+
+def _number(x: Any) -> Any:
+    return form_of(x).whole_array() if is_quantized(x) else x
+
+
+def _on_numbers(name: str, *args: Any, **kwargs: Any) -> Any:
+    """The row on the numbers that integers stand for."""
+    return getattr(rows, name)(*map(_number, args), **{key: _number(x) for key, x in kwargs.items()})
+
+
+def _on_same_grid(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The row on numbers, whose result is put on the input's grid."""
+    if not is_quantized(input):
+        raise DTypeError(
+            f"{name}(): a quantized tensor stands beside an input that is not quantized; quantize it as well, or use "
+            "x.dequantize()"
+        )
+    form = quantized_form(input, name).uniform(name)
+    return form.quantize(_on_numbers(name, form.whole_array(), *args, **kwargs))
+
+
+def _on_unit_grid(name: str, input: Tensor) -> Tensor:
+    """The row on numbers, whose result is put on the grid that covers its range with as many levels as there are."""
+    form = quantized_form(input, name).uniform(name)
+    if form.element not in (quint8, qint8):
+        raise DTypeError(f"{name}(): {form.element} is not supported; use quint8 or qint8")
+    signed, symmetric = form.element is qint8, name == "tanh"
+    scale, zero = (2 if symmetric or signed else 1) / 256, 128 if symmetric and not signed else 0
+    if signed and not symmetric:
+        scale, zero = 1 / 256, -128
+    on_grid = [rows.full((), x, dtype=dtype, device=input.device) for x, dtype in ((scale, float64), (zero, int64))]
+    return quantized_with(_on_numbers(name, form.whole_array()), on_grid[0], on_grid[1], None, form.element)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+    rule(Quantized, _name)(partial(_on_numbers, _name))
+
+for _name in (
+    *("hardtanh", "relu6", "leaky_relu", "elu", "celu", "hardswish", "threshold", "prelu"),
+    *(
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "clip",
+        "mean",
+        "interpolate_to",
+        "pad",
+        "constant_pad",
+        "masked_fill",
+        "fill",
+    ),
+    *(name for name in TABLE if name.startswith(("avg_pool", "adaptive_avg_pool"))),
+):
+    rule(Quantized, _name)(partial(_on_same_grid, _name))
+
+for _name in ("sigmoid", "tanh", "hardsigmoid"):
+    rule(Quantized, _name)(partial(_on_unit_grid, _name))
+
+
+@rule(Quantized, "relu")
+def _relu(input: Tensor) -> Tensor:
+    form = quantized_form(input, "relu").uniform("relu")
+    return form.with_values(rows.maximum(form.values, form.zero_point.to(form.values.dtype)))
+
+
+def _extreme(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A row that chooses elements: the largest number has the largest integer."""
+    form = quantized_form(input, name).uniform(name)
+    chosen = getattr(rows, name)(form.values, *args, **kwargs)
+    return (form.with_values(chosen[0]), *chosen[1:]) if isinstance(chosen, tuple) else form.with_values(chosen)
+
+
+for _name in ("max_dim", "min_dim", "amax", "amin"):
+    rule(Quantized, _name)(partial(_extreme, _name))
+
+
+def _joined(name: str, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors put together on the grid of the first one."""
+    if not all(map(is_quantized, tensors)):
+        raise DTypeError(f"{name}(): expected all tensors to be quantized, or none; use x.dequantize()")
+    first = quantized_form(tensors[0], name).uniform(name)
+    forms = [quantized_form(x, name).uniform(name) for x in tensors]
+    if any(form.element is not first.element for form in forms):
+        kinds = ", ".join(str(form.element) for form in forms)
+        raise DTypeError(f"{name}(): quantized tensors must have one data type, but have {kinds}")
+    if all(form.scale is first.scale and form.zero_point is first.zero_point for form in forms):
+        return first.with_values(getattr(rows, name)([form.values for form in forms], dim))
+    return first.quantize(getattr(rows, name)([form.whole_array() for form in forms], dim))
+
+
+for _name in ("cat", "concat", "concatenate", "stack"):
+    rule(Quantized, _name)(partial(_joined, _name))
+
+
+@rule(Quantized, "copy")
+def _copy(input: Tensor, src: Tensor) -> Tensor:
+    if not is_quantized(input):
+        raise LayoutError(
+            "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a "
+            "float Tensor from a quantized Tensor"
+        )
+    form = quantized_form(input, "copy_")
+    if not is_quantized(src):
+        return form.quantize(rows.broadcast_to(src, tuple(input.shape)))
+    if src.dtype is not input.dtype:
+        raise DTypeError(f"Quantized copy only works with the same data type, but got {src.dtype} for {input.dtype}")
+    return src if src.shape == input.shape else rows.broadcast_to(src, tuple(input.shape))
+
+
+@rule(Quantized, "select")
+def _select(input: Tensor, dim: int, index: Any) -> Any:
+    form = quantized_form(input, "select")
+    if form.axis is None or wrap_dim(dim, input.ndim) != form.axis:
+        return NotImplemented
+    values, scale, zero_point = (
+        rows.select(x, d, index) for x, d in ((form.values, dim), (form.scale, 0), (form.zero_point, 0))
+    )
+    return grid_tensor(values, scale, zero_point, None, form.element)

@@ -1,0 +1,1 @@
+"""How grids are chosen: observers, fake quantization, and which of them a layer has. `ao.quantization` exports it."""

@@ -1,0 +1,5 @@
+"""Modules for quantized models."""
+
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("intrinsic", "qat", "quantized"))

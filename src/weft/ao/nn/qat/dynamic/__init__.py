@@ -1,0 +1,11 @@
+"""Layers for quantization-aware training of dynamically quantized models."""
+
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(
+    __name__,
+    {
+        "weft.ao.nn.qat.dynamic.modules.linear": ("Linear",),
+    },
+    ("modules",),
+)

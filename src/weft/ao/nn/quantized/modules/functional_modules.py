@@ -1,0 +1,175 @@
+"""Modules for operators without weights, so that their results can be observed, and put on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from weft._base.dtype import float64, from_numpy, int32, int64
+from weft._base.limits import iinfo
+from weft._tensor.codegen import op
+from weft._tensor.convert import tensor
+from weft._tensor.quantized.form import Quantized, grid_tensor, quantized_form
+from weft._tensor.tensor import Tensor
+from weft.ao.nn.quantized._arithmetic import onto, require_quantized
+from weft.ao.nn.quantized._module import OnGrid, grid_of, observer_of, require_type
+from weft.errors import ModuleError
+from weft.nn import functional as F
+from weft.nn._linear import Identity
+from weft.nn._module import Module
+
+
+class _Functional(Module):
+    """The operators. Results pass through `_observed`."""
+
+    def forward(self, x: Any) -> NoReturn:
+        """Raises: call one of the operators."""
+        del x
+        raise ModuleError(
+            f"{type(self).__name__} is not intended to use the 'forward'. Please use the underlying operation, such as "
+            "add(x, y)"
+        )
+
+    def _observed(self, x: Tensor) -> Tensor:
+        return x
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y."""
+        return self._observed(op.add(x, y))
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """x + y for a number y, which is not observed."""
+        return op.add(x, y)
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """x y, element by element."""
+        return self._observed(op.mul(x, y))
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """x y for a number y, which is not observed."""
+        return op.mul(x, y)
+
+    def cat(self, x: Sequence[Tensor], dim: int = 0) -> Tensor:
+        """Tensors joined along a dim."""
+        return self._observed(op.cat(list(x), dim))
+
+    def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
+        """The positive part of x + y."""
+        return self._observed(F.relu(op.add(x, y)))
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product of matrices."""
+        return self._observed(op.matmul(x, y))
+
+
+class FloatFunctional(_Functional):
+    """Operators on floats, of which `prepare` observes the results, and `convert` makes a `QFunctional`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation_post_process: Any = Identity()
+
+    def _observed(self, x: Tensor) -> Tensor:
+        return self.activation_post_process(x)
+
+
+class FXFloatFunctional(_Functional):
+    """The same operators, without an observer."""
+
+
+class QFunctional(_Functional, OnGrid):
+    """The same operators on quantized tensors, with results on the grid of `scale` and `zero_point`.
+
+    A sum with, or a product by a number changes the grid instead of the integers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+        self.zero_point = 0
+        self.activation_post_process: Any = Identity()
+
+    def _get_name(self) -> str:
+        return "QFunctional"
+
+    def extra_repr(self) -> str:
+        """The grid."""
+        return f"scale={self.scale}, zero_point={self.zero_point}"
+
+    def _onto(self, like: Tensor, numbers: Tensor) -> Tensor:
+        return self.activation_post_process(onto(numbers, self.scale, self.zero_point, like.dtype))
+
+    def _numbers(self, name: str, *xs: Tensor) -> list[Tensor]:
+        for x in xs:
+            require_quantized(x, name)
+        return [x.dequantize() for x in xs]
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y."""
+        return self._onto(x, op.add(*self._numbers("add", x, y)))
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """x y, element by element."""
+        return self._onto(x, op.mul(*self._numbers("mul", x, y)))
+
+    def cat(self, x: Sequence[Tensor], dim: int = 0) -> Tensor:
+        """Tensors joined along a dim."""
+        return self._onto(x[0], op.cat(self._numbers("cat", *x), dim))
+
+    def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
+        """The positive part of x + y."""
+        return self._onto(x, F.relu(op.add(*self._numbers("add_relu", x, y))))
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product of matrices."""
+        return self._onto(x, op.matmul(*self._numbers("matmul", x, y)))
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """x + y for a number y, on a grid of the same scale."""
+        require_quantized(x, "add_scalar")
+        return self.activation_post_process(_shifted(x, y))
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """x y for a number y, on the grid that has the same integers; mirrored if y is negative."""
+        require_quantized(x, "mul_scalar")
+        return self.activation_post_process(_scaled(x, y))
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized form of an observed `FloatFunctional`."""
+        del use_precomputed_fake_quant
+        require_type(mod, FloatFunctional, cls)
+        result = cls()
+        result.scale, result.zero_point = grid_of(observer_of(mod))
+        return result
+
+
+def _on(form: Quantized, values: Tensor, scale: float, zero_point: int) -> Tensor:
+    """Integers on another grid of the same type."""
+    on_grid = [tensor(x, dtype=kind, device=values.device) for x, kind in ((scale, float64), (zero_point, int64))]
+    return grid_tensor(values, on_grid[0], on_grid[1], None, form.element)
+
+
+def _shifted(x: Tensor, y: float) -> Tensor:
+    """A quantized tensor plus a number: the zero point moves; if it leaves the type's range, the grid becomes wider."""
+    form = quantized_form(x, "add_scalar").uniform("add_scalar")
+    levels = iinfo(from_numpy(form.element.numpy))
+    scale, zero = form.scale.item(), form.zero_point.item()
+    moved = zero - round(y / scale)
+    if levels.min <= moved <= levels.max:
+        return _on(form, form.values, scale, moved)
+    end, span = (levels.min, levels.max - moved) if moved < levels.min else (levels.max, moved - levels.min)
+    return onto(x.dequantize() + y, scale * span / (levels.max - levels.min), end, form.element)
+
+
+def _scaled(x: Tensor, y: float) -> Tensor:
+    """A quantized tensor times a number."""
+    form = quantized_form(x, "mul_scalar").uniform("mul_scalar")
+    levels = iinfo(from_numpy(form.element.numpy))
+    scale, zero, both = form.scale.item(), form.zero_point.item(), levels.min + levels.max
+    if y > 0:
+        return _on(form, form.values, scale * y, zero)
+    if y < 0:
+        mirrored = (both - form.values.to(int32)).to(form.values.dtype)
+        return _on(form, mirrored, scale * -y, both - zero)
+    return _on(form, op.zeros(tuple(x.shape), dtype=form.values.dtype, device=x.device), 1.0, 0)

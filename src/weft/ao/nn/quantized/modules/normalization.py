@@ -1,0 +1,108 @@
+"""Quantized normalisation by the statistics of each sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ao.nn.quantized._module import grid_of, observer_of
+from weft.ao.nn.quantized.modules._float_layers import Requantized
+from weft.nn._norm import GroupNorm as FloatGroupNorm
+from weft.nn._norm import InstanceNorm1d as FloatInstanceNorm1d
+from weft.nn._norm import InstanceNorm2d as FloatInstanceNorm2d
+from weft.nn._norm import InstanceNorm3d as FloatInstanceNorm3d
+from weft.nn._norm import LayerNorm as FloatLayerNorm
+
+
+class LayerNorm(Requantized, FloatLayerNorm):
+    """The last dims normalised, with results on a grid of their own."""
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        weight: Any,
+        bias: Any,
+        scale: float,
+        zero_point: int,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
+        self.weight, self.bias = weight, bias
+        self._set_grid(scale, zero_point)
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized form of an observed layer."""
+        del use_precomputed_fake_quant
+        grid = grid_of(observer_of(mod))
+        return cls(mod.normalized_shape, mod.weight, mod.bias, *grid, mod.eps, mod.elementwise_affine)
+
+
+class GroupNorm(Requantized, FloatGroupNorm):
+    """Groups of channels normalised, with results on a grid of their own."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        weight: Any,
+        bias: Any,
+        scale: float,
+        zero_point: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_groups, num_channels, eps, affine, device, dtype)
+        self.weight, self.bias = weight, bias
+        self._set_grid(scale, zero_point)
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized form of an observed layer."""
+        del use_precomputed_fake_quant
+        grid = grid_of(observer_of(mod))
+        return cls(mod.num_groups, mod.num_channels, mod.weight, mod.bias, *grid, mod.eps, mod.affine)
+
+
+class _InstanceNorm(Requantized):
+    def __init__(
+        self,
+        num_features: int,
+        weight: Any,
+        bias: Any,
+        scale: float,
+        zero_point: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        layer: Any = super()
+        layer.__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self.weight, self.bias = weight, bias
+        self._set_grid(scale, zero_point)
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized form of an observed layer."""
+        del use_precomputed_fake_quant
+        grid = grid_of(observer_of(mod))
+        return cls(mod.num_features, mod.weight, mod.bias, *grid, mod.eps, affine=mod.affine)
+
+
+class InstanceNorm1d(_InstanceNorm, FloatInstanceNorm1d):
+    """Channels of each sample normalised over their length, with results on a grid of their own."""
+
+
+class InstanceNorm2d(_InstanceNorm, FloatInstanceNorm2d):
+    """Channels of each sample normalised over height and width, with results on a grid of their own."""
+
+
+class InstanceNorm3d(_InstanceNorm, FloatInstanceNorm3d):
+    """Channels of each sample normalised over three dims, with results on a grid of their own."""

@@ -1,0 +1,5 @@
+"""Measures of how far two tensors depart, under PyTorch's import path."""
+
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("utils",))

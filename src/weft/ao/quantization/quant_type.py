@@ -1,0 +1,3 @@
+"""Kinds of quantization, under PyTorch's import path."""
+
+from weft.ao._observing.quant_type import QuantType as QuantType
