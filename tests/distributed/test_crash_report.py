@@ -136,7 +136,7 @@ def test_a_rank_that_is_stopped_inside_a_collective_is_named(job, tmp_path):
     ("case", "text"),
     [
         ("segmentation fault", "Fatal Python error: Segmentation fault"),
-        ("killed", "all_reduce  float32[10]  done after"),
+        pytest.param("killed", "all_reduce  float32[10]  done after", marks=pytest.mark.soak),
         ("raises", 'raise ValueError("on purpose")'),
     ],
 )
@@ -148,6 +148,7 @@ def test_a_rank_that_has_died_is_missing(case, text, job, tmp_path):
         assert "exp(float32[3])" in report[1]  # recorded, and not computed
 
 
+@pytest.mark.soak
 def test_a_message_that_does_not_come_is_told(job, tmp_path):
     _, report = report_of(job("message"), tmp_path)
     assert "receive from rank 1  float32[10]  failed after" in report[0]

@@ -15,6 +15,7 @@ import signal
 import struct
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -124,6 +125,7 @@ class FlightRecorder:
         self._collectives = _Ring(file, _HEADER.size, collectives)
         self._programs = _Ring(file, _HEADER.size + collectives * _SLOT_BYTES, _PROGRAMS)
         self._numbers: Counter[str] = Counter()
+        weakref.finalize(self, os.close, self._descriptor)
         _HEADER.pack_into(file, 0, _MAGIC, os.getpid(), rank, collectives, _PROGRAMS, time.time())
 
     def collective(
@@ -178,10 +180,13 @@ def _exchange_text(
 
 
 class Flight:
-    """The recorder of this process and the file for stacks of its threads, or None."""
+    """The recorder of this process, and the descriptor of the file for stacks of its threads, or None.
+
+    The descriptor is never closed, since the fault handler may write to it at any time.
+    """
 
     recorder: FlightRecorder | None = None
-    stacks: Any = None
+    stacks: int | None = None
 
 
 def start_flight_recorder(folder: str | os.PathLike[str], rank: int | None = None) -> bool:
@@ -201,9 +206,9 @@ def start_flight_recorder(folder: str | os.PathLike[str], rank: int | None = Non
         )
     except BlockingIOError:
         return False
-    Flight.stacks = open(Path(folder, STACKS), "w")  # noqa: SIM115  as long as the process
+    Flight.stacks = os.open(Path(folder, STACKS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     faulthandler.register(signal.SIGTERM, Flight.stacks, all_threads=True, chain=True)
-    os.register_at_fork(after_in_child=_stop)
+    os.register_at_fork(after_in_child=stop_flight_recorder)
     return True
 
 
@@ -219,11 +224,11 @@ def start_from_environment() -> None:
 
 def fatal_signal_file() -> Any:
     """Where the stacks of a process go that a fatal signal ends."""
-    return Flight.stacks or sys.stderr
+    return sys.stderr if Flight.stacks is None else Flight.stacks
 
 
-def _stop() -> None:
-    """Leave the recording to the process that has forked this one."""
+def stop_flight_recorder() -> None:
+    """Record nothing more. A forked process does so at once, and leaves the recording to the one that has forked it."""
     if Flight.recorder is not None:
         Flight.recorder = Flight.stacks = None
         faulthandler.unregister(signal.SIGTERM)

@@ -1,6 +1,7 @@
 """Seeing what a program does while it runs: callbacks around operators, events, and statistics."""
 
 from weft._base.flight import start_flight_recorder as start_flight_recorder
+from weft._base.flight import stop_flight_recorder as stop_flight_recorder
 from weft._base.flight_report import crash_report as crash_report
 from weft._base.usage import log_api_usage_once as log_api_usage_once
 from weft._base.usage import set_api_usage_handler as set_api_usage_handler
