@@ -216,7 +216,7 @@ def test_a_mapping_is_a_dict_and_back():
     again = tq.QConfigMapping.from_dict(mapping.to_dict())
     assert again.to_dict() == mapping.to_dict()
     assert again.module_name_qconfigs["head"] is None
-    assert again.object_type_qconfigs[nn.LayerNorm].weight is tq.PlaceholderObserver
+    assert dict(again.to_dict()["object_type"])[nn.LayerNorm].weight is tq.PlaceholderObserver
 
 
 # --- mistakes -----------------------------------------------------------------------------------------------------

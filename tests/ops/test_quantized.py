@@ -49,6 +49,7 @@ def test_gradients_pass_within_the_levels():
     x = weft.tensor([-0.6, -0.5, 0.0, 1.0, 1.04, 1.06]).requires_grad_()
     y = weft.fake_quantize_per_tensor_affine(x, 0.1, 5, 0, 15)
     y.sum().backward()
+    assert x.grad is not None
     assert x.grad.tolist() == [0, 1, 1, 1, 1, 0]
     assert weft.fake_quantize_per_tensor_affine(weft.tensor([weft.nan]), 0.1, 5, 0, 15).item() == pytest.approx(-0.5)
 
@@ -57,6 +58,7 @@ def test_gradients_pass_within_the_levels_of_each_channel():
     x = weft.full((2, 3), 0.5).requires_grad_()
     scale, zero = weft.tensor([0.1, 0.01]), weft.tensor([0, 0], dtype=weft.int32)
     (weft.fake_quantize_per_channel_affine(x, scale, zero, 0, -8, 7) * 2).sum().backward()
+    assert x.grad is not None
     assert x.grad.tolist() == [[2] * 3, [0] * 3]
 
 

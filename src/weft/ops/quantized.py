@@ -19,7 +19,7 @@ from weft.errors import ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
-from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, defop
+from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, defop
 
 # --- to the grid and back ---------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def _affine_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((own, *grid), (own,), frozenset({"one"}))
 
 
-def _along(x: Array, ndim: int, axis: int | None) -> Array:
+def _along(x: Array, ndim: int, axis: OwnDim | None) -> Array:
     """A scale or a zero point, shaped to broadcast against `ndim` dims."""
     if axis is None:
         return x.reshape(())
@@ -44,7 +44,7 @@ def _real(x: Array) -> Array:
 
 
 @defop("quantize_affine", dims=_affine_dims, differentiable=False, function=False, method=False)
-def quantize_affine(input: Array, scale: Array, zero_point: Array, axis: int | None, dtype: DTypeArg) -> Array:
+def quantize_affine(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, dtype: DTypeArg) -> Array:
     """The integers of type `dtype` nearest to `input / scale + zero_point`, ties to even, within the type's range."""
     target = np.iinfo(dtype.numpy)
     inverse = _along(1 / _real(scale), input.ndim, axis)
@@ -55,13 +55,13 @@ def quantize_affine(input: Array, scale: Array, zero_point: Array, axis: int | N
 
 
 @defop("dequantize_affine", dims=_affine_dims, differentiable=False, function=False, method=False)
-def dequantize_affine(input: Array, scale: Array, zero_point: Array, axis: int | None) -> Array:
+def dequantize_affine(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None) -> Array:
     """The float32 numbers that integers stand for."""
     shift = _along(_real(zero_point), input.ndim, axis)
     return (input.astype(jnp.float32) - shift) * _along(_real(scale), input.ndim, axis)
 
 
-def _levels(input: Array, scale: Array, zero_point: Array, axis: int | None) -> Array:
+def _levels(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None) -> Array:
     inverse, shift = (_along(x, input.ndim, axis) for x in (1 / _real(scale), _real(zero_point)))
     if jnp.issubdtype(zero_point.dtype, jnp.floating):
         return jnp.round(input * inverse + shift)
@@ -74,7 +74,7 @@ def _straight_through(
     input: Array,
     scale: Array,
     zero_point: Array,
-    axis: int | None,
+    axis: OwnDim | None,
     quant_min: int,
     quant_max: int,
 ) -> tuple[Array, None, None]:
@@ -92,7 +92,7 @@ def _straight_through(
     method=False,
 )
 def fake_quantize_affine(
-    input: Array, scale: Array, zero_point: Array, axis: int | None, quant_min: int, quant_max: int
+    input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, quant_min: int, quant_max: int
 ) -> Array:
     """Numbers rounded to those that the grid has between two levels. Gradients pass where the number is between them.
 

@@ -9,9 +9,11 @@ import numpy as np
 from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
 from weft._base.layout import qscheme
 from weft._base.state import using
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.composed import form_of
 from weft._tensor.convert import tensor
+from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
 from weft._tensor.quantized.form import Quantized, grid_tensor, is_quantized, quantized_form, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
@@ -25,6 +27,7 @@ RULES = (_rules, QuantizedTensor)
 
 
 def _element(dtype: Any) -> DType:
+    require_not_overridden(dtype)
     if dtype not in QUANTIZED:
         raise DTypeError(
             f"ScalarType {dtype} is not supported in new_qtensor; use one of {', '.join(map(str, QUANTIZED))}"
@@ -73,7 +76,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
 
 
 @composite(method=False)
-def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: Any) -> Tensor:
+def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: Any) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
     Zero points of a floating type need not be on the grid; they are added before rounding.
@@ -211,7 +214,7 @@ def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
 
 
 @composite("_make_per_channel_quantized_tensor", method=False)
-def per_channel_from(input: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> Tensor:
+def per_channel_from(input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim) -> Tensor:
     """The quantized tensor with these integers, and a grid for each index along `axis`."""
     scale, zero_point = _grids(scale, zero_point)
     return grid_tensor(input.detach(), scale, zero_point, wrap_dim(axis, input.ndim), _of_integers(input))
@@ -257,7 +260,7 @@ def fake_quantize_per_tensor_affine(
 
 @composite(method=False)
 def fake_quantize_per_channel_affine(
-    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim, quant_min: int, quant_max: int
 ) -> Tensor:
     """As `fake_quantize_per_tensor_affine`, with a scale and a zero point for each index along `axis`."""
     _require_levels(quant_min, quant_max)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.ao.quantization.fuser_method_mappings import get_fuser_method
 from weft.nn._linear import Identity
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
+
+_M = TypeVar("_M", bound=Module)
 
 
 def fuse_known_modules(
@@ -30,8 +32,8 @@ def fuse_known_modules(
 
 
 def _fuse(
-    model: Module, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Callable[..., Any], config: Any
-) -> Module:
+    model: _M, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Callable[..., Any], config: Any
+) -> _M:
     model = model if inplace else copy.deepcopy(model)
     single = all(isinstance(name, str) for name in modules_to_fuse)
     more = (config or {}).get("additional_fuser_method_mapping", {})
@@ -44,12 +46,12 @@ def _fuse(
 
 
 def fuse_modules(
-    model: Module,
+    model: _M,
     modules_to_fuse: Any,
     inplace: bool = False,
     fuser_func: Callable[..., Any] = fuse_known_modules,
     fuse_custom_config_dict: dict[str, Any] | None = None,
-) -> Module:
+) -> _M:
     """A copy of a model in evaluation mode (itself if `inplace`) in which layers are fused.
 
     `modules_to_fuse` is a list of names, or a list of such lists: a convolution or an affine layer with its
@@ -59,11 +61,11 @@ def fuse_modules(
 
 
 def fuse_modules_qat(
-    model: Module,
+    model: _M,
     modules_to_fuse: Any,
     inplace: bool = False,
     fuser_func: Callable[..., Any] = fuse_known_modules,
     fuse_custom_config_dict: dict[str, Any] | None = None,
-) -> Module:
+) -> _M:
     """As `fuse_modules`, for a model in training mode: normalisation stays a layer of its own within the fused one."""
     return _fuse(model, modules_to_fuse, True, inplace, fuser_func, fuse_custom_config_dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from weft._base.device import META
 from weft._base.dtype import DType, float16, qint8, quint8
@@ -34,6 +34,8 @@ from weft.errors import PreconditionError, UnsupportedError, ValueRangeError
 from weft.nn import GRU, LSTM, Dropout, Embedding, EmbeddingBag, GRUCell, Linear, LSTMCell, RNNCell, Sequential
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
+
+_M = TypeVar("_M", bound=Module)
 
 
 def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
@@ -138,12 +140,12 @@ def add_quant_dequant(module: Module) -> Module:
 
 
 def prepare(
-    model: Module,
+    model: _M,
     inplace: bool = False,
     allow_list: Collection[Any] | None = None,
     observer_non_leaf_module_list: Collection[Any] | None = None,
     prepare_custom_config_dict: dict[str, Any] | None = None,
-) -> Module:
+) -> _M:
     """A copy of a model (itself if `inplace`) with observers at the modules that are to be quantized.
 
     `qconfig` of the model, or of its parts, says which observers; parts whose `qconfig` is None stay as they are.
@@ -224,14 +226,14 @@ def _clean(module: Module) -> None:
 
 
 def convert(
-    module: Module,
+    module: _M,
     mapping: dict[Any, Any] | None = None,
     inplace: bool = False,
     remove_qconfig: bool = True,
     is_reference: bool = False,
     convert_custom_config_dict: dict[str, Any] | None = None,
     use_precomputed_fake_quant: bool = False,
-) -> Module:
+) -> _M:
     """A copy of a prepared model (itself if `inplace`) with quantized modules, on the grids that were observed.
 
     `mapping` says what each type of module becomes, by default `DEFAULT_STATIC_QUANT_MODULE_MAPPINGS`.
@@ -251,12 +253,12 @@ def convert(
 
 
 def quantize(
-    model: Module,
+    model: _M,
     run_fn: Callable[..., Any],
     run_args: Any,
     mapping: dict[Any, Any] | None = None,
     inplace: bool = False,
-) -> Module:
+) -> _M:
     """Prepare a model, call `run_fn(model, *run_args)` to calibrate it, and convert it."""
     model = model if inplace else copy.deepcopy(model)
     prepare(model.eval(), inplace=True)
@@ -273,12 +275,12 @@ _DYNAMIC = {
 
 
 def quantize_dynamic(
-    model: Module,
+    model: _M,
     qconfig_spec: Any = None,
     dtype: DType = qint8,
     mapping: dict[Any, Any] | None = None,
     inplace: bool = False,
-) -> Module:
+) -> _M:
     """A copy of a model (itself if `inplace`) with quantized weights, whose inputs are put on a grid at each call.
 
     `qconfig_spec` is a set of types and paths of modules, whose weights get the type `dtype` (qint8, float16, or quint8
@@ -299,7 +301,7 @@ def quantize_dynamic(
     return convert(model, targets, inplace=True)
 
 
-def prepare_qat(model: Module, mapping: dict[Any, Any] | None = None, inplace: bool = False) -> Module:
+def prepare_qat(model: _M, mapping: dict[Any, Any] | None = None, inplace: bool = False) -> _M:
     """A copy of a model in training mode (itself if `inplace`) with fake quantization of weights and activations."""
     if not model.training:
         raise PreconditionError("prepare_qat only works on models in training mode: call model.train() first")
@@ -310,7 +312,7 @@ def prepare_qat(model: Module, mapping: dict[Any, Any] | None = None, inplace: b
     return prepare(model, inplace=True, observer_non_leaf_module_list=set(targets.values()))
 
 
-def quantize_qat(model: Module, run_fn: Callable[..., Any], run_args: Any, inplace: bool = False) -> Module:
+def quantize_qat(model: _M, run_fn: Callable[..., Any], run_args: Any, inplace: bool = False) -> _M:
     """Prepare a model for training, call `run_fn(model, *run_args)` to train it, and convert it."""
     model = model if inplace else copy.deepcopy(model)
     prepare_qat(model.train(), inplace=True)
