@@ -3,12 +3,12 @@
 import math
 
 import pytest
-import torch
-from torch.utils import flop_counter as theirs
 
 import weft
 from weft.utils import flop_counter as ours
 
+torch = pytest.importorskip("torch")
+theirs = pytest.importorskip("torch.utils.flop_counter")
 pytestmark = pytest.mark.oracle
 
 

@@ -66,7 +66,8 @@ def test_sums_by_name_do_not_count_time_twice():
 
 
 def test_tensorboard_finds_its_files(tmp_path):
-    with profile(on_trace_ready=tensorboard_trace_handler(str(tmp_path), "worker")):
+    both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=both, on_trace_ready=tensorboard_trace_handler(str(tmp_path), "worker")):
         weft.ones(3).sum().item()
     names = {path.name for path in tmp_path.glob("plugins/profile/*/*")}
     assert {"worker.xplane.pb", "worker.trace.json.gz"} <= names
@@ -85,6 +86,52 @@ def network():
         return loss
 
     return step
+
+
+def test_a_profile_within_another_one_is_no_part_of_the_program():
+    with light() as outer, old_profile() as inner:
+        weft.ones(2).sum().item()
+    assert {e.key: e.count for e in outer.key_averages() if e.is_operator} == {"aten::ones": 1, "aten::sum": 1}
+    assert len([e for e in inner.function_events if e.is_operator]) == 2
+
+
+def test_steps_have_one_line_and_their_numbers():
+    numbers = []
+    with light(
+        schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=lambda p: numbers.append(p.step_num)
+    ) as trace:
+        for _ in range(8):
+            with record_function("outer"), record_function("inner"):
+                weft.ones(3).sum().item()
+            trace.step()
+    assert numbers == [4, 8]
+    sums = {event.key: event.count for event in trace.key_averages()}
+    assert sums["ProfilerStep*"] == sums["outer"] == 2
+    assert "outer" in trace.events().table(top_level_events_only=True)
+    assert "inner" not in trace.events().table(top_level_events_only=True)
+    assert all(event.time_range.elapsed_us() >= 0 for event in trace.events())
+
+
+@pytest.mark.compiled
+def test_the_time_of_programs_counts_once():
+    x = weft.rand(600, 600)
+    (x @ x).sum().item()
+    with light() as trace:
+        for _ in range(5):
+            (x @ x).sum().item()
+    phases, sums = trace.phases(), trace.key_averages()
+    assert "waiting" in phases or "running" in phases
+    assert not {"[waiting]", "[running]"} & {event.key for event in sums}
+    computed = sum(event.computed_time_total for event in sums)
+    assert computed == pytest.approx(1e6 * phases.computing)
+    assert sums.self_cpu_time_total < 1e6 * (phases.wall + phases.computing)
+
+
+def test_options_are_checked():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'record_shape'"):
+        profile(record_shape=True)
+    with pytest.raises(TypeError, match="activities must be of ProfilerActivity, got 'cpu'"):
+        profile(activities=["cpu"])
 
 
 def light(**options):
@@ -196,7 +243,7 @@ def test_modules_and_stacks(tmp_path):
 
 def test_a_trace_is_what_perfetto_reads(tmp_path):
     step = network()
-    with light(with_stack=True) as trace:
+    with light(with_stack=True) as trace, record_function("block"):
         step().item()
     trace.export_chrome_trace(tmp_path / "trace.json")
     content = json.loads((tmp_path / "trace.json").read_text())
@@ -266,5 +313,10 @@ def test_what_is_not_there_is_an_error():
         trace.events()
     with pytest.raises(ValueError, match=r"export_stacks\(\) requires with_stack=True"):
         trace.export_stacks("x")
-    with trace, pytest.raises(RuntimeError, match="a trace cannot be started"), profile():
+    gpu = [ProfilerActivity.CUDA]
+    with (
+        profile(activities=gpu),
+        pytest.raises(RuntimeError, match="a trace cannot be started"),
+        profile(activities=gpu),
+    ):
         pass

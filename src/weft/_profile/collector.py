@@ -125,7 +125,9 @@ class Collector:
 
     def _cost_of_recording(self) -> float:
         """Nanoseconds of recording one operator, the notes of the profile not counted."""
-        with using(pending=Pending(), capture=None):
+        pending = Pending(watched=False)
+        pending.begin(self)  # and no other profile
+        with using(pending=pending, capture=None):
             times: list[float] = []
             for _ in range(_ROUNDS):
                 self.spans.clear()

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft._profile.units import time_text
+
+
+class Interval(NamedTuple):
+    """A stretch of time, in microseconds since the profile began."""
+
+    start: float
+    end: float
+
+    def elapsed_us(self) -> float:
+        """How long it is."""
+        return self.end - self.start
 
 
 @dataclass(slots=True)
@@ -33,11 +44,20 @@ class FunctionEvent:
     modules: tuple[str, ...] = ()
     is_user_annotation: bool = False
     is_operator: bool = False
+    is_top_level: bool = False
+    is_async = is_remote = is_legacy = False  # the same for all, so no fields
+    node_id = sequence_nr = -1
+    overload_name = ""
 
     @property
     def name(self) -> str:
         """The same as `key`."""
         return self.key
+
+    @property
+    def time_range(self) -> Interval:
+        """When it began and ended."""
+        return Interval(self.start, self.start + self.cpu_time_total)
 
     @property
     def cpu_time(self) -> float:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from weft._base.device import CPU
-from weft._base.timeline import Phase
+from weft._base.timeline import Phase, Span
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
 from weft._profile.chrome import write_trace
@@ -19,7 +19,8 @@ from weft._profile.shares import shared, shares_of
 from weft._profile.table import table
 
 _NAMED = frozenset({Phase.RECORDING, Phase.BLOCK, Phase.COLLECTIVE, Phase.CALL, Phase.DATA})
-_SHARED_OUT = frozenset({Phase.INTERPRETING, Phase.PROFILING})
+_SHARED_OUT = frozenset({Phase.INTERPRETING, Phase.RUNNING, Phase.WAITING})
+_STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"
 
 
 class EventList(list[FunctionEvent]):
@@ -42,12 +43,13 @@ class EventList(list[FunctionEvent]):
         sums: dict[Any, FunctionEvent] = {}
         for event in self:
             stack = event.stack[:group_by_stack_n]
-            key = event.key, str(event.input_shapes) if group_by_input_shape else "", tuple(stack)
+            name = _STEPS if event.key.startswith(_STEP) else event.key
+            key = name, str(event.input_shapes) if group_by_input_shape else "", tuple(stack)
             if key in sums:
                 sums[key].add(event)
             else:
                 shapes = event.input_shapes if group_by_input_shape else []
-                sums[key] = replace(event, input_shapes=shapes, stack=stack, modules=())
+                sums[key] = replace(event, key=name, input_shapes=shapes, stack=stack, modules=())
         return EventList(sums.values(), memory=self.with_memory, stack=bool(group_by_stack_n))
 
     def total_average(self) -> FunctionEvent:
@@ -69,9 +71,9 @@ class EventList(list[FunctionEvent]):
         top_level_events_only: bool = False,
     ) -> str:
         """The events as text, sorted by one of their numbers, such as "cpu_time_total"."""
-        del top_level_events_only
+        events = [event for event in self if event.is_top_level or not top_level_events_only]
         widths = max_name_column_width, max_shapes_column_width, max_src_column_width
-        return table(self, sort_by, row_limit, widths, header=header or "", memory=self.with_memory)
+        return table(events, sort_by, row_limit, widths, header=header or "", memory=self.with_memory)
 
     def export_chrome_trace(self, path: str) -> None:
         """Write the events as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
@@ -103,10 +105,19 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
 
 
 def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
-    """The spans of a thread as events; what is shared out among operators is left out."""
-    entries = nested(notes.spans, thread)
+    """The spans of a thread as events.
+
+    The time of programs on the CPU, which the thread runs or waits for, is left out: operators share it.
+    """
+    on_cpu = all(o.aval.device is CPU for operator in notes.operators for o in operator.signature.outputs)
+    recording = [
+        Span(Phase.RECORDING, "", thread, operator.at - round(notes.recording_ns), operator.at, operator)
+        for operator in notes.operators
+        if operator.thread == thread
+    ]
+    entries = nested([*notes.spans, *recording], thread)
     for span, phase, own, outer in entries:
-        if phase in _SHARED_OUT:
+        if span.work is not None or (on_cpu and phase in _SHARED_OUT):
             continue
         is_part = outer >= 0 and phase is entries[outer].phase and phase not in _NAMED
         yield FunctionEvent(
@@ -117,6 +128,7 @@ def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
             1e-3 * own,
             count=int(not is_part),
             is_user_annotation=phase is Phase.BLOCK,
+            is_top_level=outer < 0 or (entries[outer].outer < 0 and entries[outer].span.name.startswith(_STEP)),
         )
 
 

@@ -25,13 +25,13 @@ class XlaTrace:
         self._folder: Path | None = None
         self._remove: Callable[[], object] = lambda: None
 
-    def start(self, *, with_stack: bool) -> None:
+    def start(self) -> None:
         """Begin; `RuntimeError` if another trace is running."""
         self._remove()
         self._folder = Path(tempfile.mkdtemp(prefix="weft_profile"))
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = int(with_stack)
+        options.python_tracer_level = 0  # the lines of operators are noted by the profile
         try:
             jax.profiler.start_trace(str(self._folder), profiler_options=options)
         except RuntimeError as error:

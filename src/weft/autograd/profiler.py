@@ -18,9 +18,14 @@ from weft._profile.event import FunctionEvent as FunctionEvent
 from weft._profile.events import EventList as EventList
 from weft._profile.events import events_of
 from weft._profile.phases import Phases, phases_of
-from weft.errors import OptionError
+from weft.errors import ArgumentError, OptionError
 
 FunctionEventAvg = FunctionEvent
+
+
+def kineto_available() -> bool:
+    """True: there are traces."""
+    return True
 
 
 class record_function(ContextDecorator):
@@ -28,6 +33,8 @@ class record_function(ContextDecorator):
     `jax.profiler`."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
+        if not isinstance(name, str):
+            raise ArgumentError(f"record_function: name must be a string, got {type(name).__name__}")
         self.name = name
         self.args = args
         self._blocks: list[tuple[Any, int, list[Callable[[], None]]]] = []

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
+from weft import cuda
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
@@ -18,7 +19,7 @@ from weft._profile.events import EventList, events_of
 from weft._profile.phases import Phases, phases_of
 from weft._profile.xla_trace import XlaTrace
 from weft.autograd.profiler import record_function
-from weft.errors import OptionError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
 
 
 class ProfilerAction(Enum):
@@ -83,8 +84,8 @@ def kineto_available() -> bool:
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """What traces have."""
-    return {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+    """The program in this process, and the GPU if there is one."""
+    return {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda.is_available() else [])}
 
 
 class profile:
@@ -96,8 +97,9 @@ class profile:
     inputs, `profile_memory` the bytes of results, `with_stack` the user's lines, `with_modules` calls of modules,
     `with_flops` floating-point operations.
 
-    With other activities than `ProfilerActivity.CPU`, which is the default, jax's profiler runs as well, and its events
-    are in the trace. `RuntimeError` if it runs already.
+    With other activities than `ProfilerActivity.CPU`, as by default where there is a GPU, jax's profiler runs as well,
+    and its events are in the trace. `RuntimeError` if it runs already. Options that are not named here are accepted and
+    have no meaning.
     """
 
     def __init__(
@@ -111,11 +113,23 @@ class profile:
         with_stack: bool = False,
         with_flops: bool = False,
         with_modules: bool = False,
-        **options: Any,
+        acc_events: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
     ) -> None:
-        del options
+        del acc_events, experimental_config, execution_trace_observer, custom_trace_id_callback
+        del post_processing_timeout_s
         self.activities = set(activities) if activities else supported_activities()
+        for activity in self.activities:
+            if not isinstance(activity, ProfilerActivity):
+                raise ArgumentError(f"profile: activities must be of ProfilerActivity, got {activity!r}")
+        if use_cuda:
+            self.activities.add(ProfilerActivity.CUDA)
         self.schedule = schedule or _default_schedule_fn
+        self._has_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules
@@ -144,20 +158,21 @@ class profile:
 
     def step(self) -> None:
         """End a step and begin the next one."""
-        self._end_step(is_last=False)
+        ended = self.current_action
         self.step_num += 1
         self.current_action = self.schedule(self.step_num)
+        self._end_step(is_last=ended is ProfilerAction.RECORD_AND_SAVE)
         self._begin_step()
 
     def _begin_step(self) -> None:
         if self.current_action in _RECORDING and not self._is_tracing:
             flush_pending()  # what was recorded before
             if self._xla is not None:
-                self._xla.start(with_stack=self.with_stack)
+                self._xla.start()
             self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
             self._notes.start()
             self._is_tracing = True
-        if self._is_tracing:
+        if self._is_tracing and self._has_steps:
             self._step_block = record_function(f"ProfilerStep#{self.step_num}")
             self._step_block.__enter__()
 
@@ -165,8 +180,9 @@ class profile:
         if not self._is_tracing or self._notes is None:
             return
         flush_pending()
-        self._step_block.__exit__(None, None, None)
-        if is_last or self.current_action is ProfilerAction.RECORD_AND_SAVE:
+        if self._has_steps:
+            self._step_block.__exit__(None, None, None)
+        if is_last:
             self._notes.stop()
             self._is_tracing = False
             if self._xla is not None:

@@ -45,16 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notes = Collector(stacks=True)
     compiled = len(explain())
     notes.start()
+    failure: Exception | None = None
     try:
         status = _run(script)
         flush_pending()
+    except Exception as error:  # what was noted until then is worth a report
+        status, failure = 1, error
     finally:
         notes.stop()
     figures = Figures.of(notes, rank(), explain()[compiled:])
     python = None if options.once or world_size() > 1 or status else _python_profile(script)
     everyone, missing = gathered(figures)
     if figures.rank == 0:
-        print(_report(notes, everyone, missing, python))
+        print(_report(notes, everyone, missing, python), flush=True)
+    if failure is not None:
+        raise failure
     return status
 
 

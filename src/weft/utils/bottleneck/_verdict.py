@@ -52,7 +52,10 @@ def verdict(figures: Sequence[Figures]) -> str:
         ]
         causes = [first, second]
     rest = [f"{names[cause]} {_percent(share)}" for cause, share in shares.items() if cause not in causes]
-    lines.append(f"The rest: {', '.join(rest)}.")
+    lines += [
+        f"The rest: {', '.join(rest)}.",
+        "(Of the time without the profile itself. Recording and planning count as Python, inference as compilation.)",
+    ]
     for cause in causes:
         lines += ["", *_ADVICE[cause](figures[0])]
     return "\n".join([*lines, *_stragglers(figures)])
@@ -63,27 +66,32 @@ def _percent(share: float) -> str:
 
 
 def _of_python(figures: Figures) -> list[str]:
-    each = 1e6 * figures.seconds.get(Phase.RECORDING, 0.0) / max(1, figures.operators)
-    lines = [
-        f"{figures.operators} operators were recorded in {figures.wall:.2f} s ({each:.1f} us each), and programs were "
-        f"computed for {figures.computing:.2f} s of that. Most were recorded at:",
-        *[f"  {line}: {count}" for line, count in figures.recorded_at],
-        "Try: `torch.compile` on the training step, so that it is recorded once; larger batches; operators on whole",
-        "tensors in place of loops over their elements; fewer `.item()` and prints. The section of cProfile",
-        "names the program's own functions.",
-    ]
-    return lines
+    own, recording = figures.seconds.get(PYTHON, 0.0), figures.seconds.get(Phase.RECORDING, 0.0)
+    lines = [f"The program's own Python took {own:.2f} of {figures.wall:.2f} s."]
+    if figures.operators:
+        each = 1e6 * recording / figures.operators
+        lines += [
+            f"{figures.operators} operators were recorded in {recording:.2f} s ({each:.1f} us each). Most at:",
+            *[f"  {line}: {count}" for line, count in figures.recorded_at],
+            "Try: `torch.compile` on the training step, so that it is recorded once; larger batches; operators on",
+            "whole tensors in place of loops over their elements; fewer `.item()` and prints.",
+        ]
+    return [*lines, "`python -m cProfile -s tottime SCRIPT` shows the program's own functions."]
 
 
 def _of_compilation(figures: Figures) -> list[str]:
-    lines = [f"{figures.compilations} programs were compiled. Most often at:"]
-    lines += [f"  {site}: {count} times, the last one since: {cause}" for site, count, cause in figures.compiled_at]
+    inference = figures.seconds.get(Phase.INFERENCE, 0.0)
+    compiling = sum(figures.seconds.get(phase, 0.0) for phase in _PARTS[COMPILATION]) - inference
+    lines = [f"{inference:.2f} s went to inference: the types of results, at an operator's first use with some types."]
+    if figures.compilations:
+        lines.append(f"{figures.compilations} programs were compiled in {compiling:.2f} s. Most often at:")
+        lines += [f"  {site}: {count} times, the last one since: {cause}" for site, count, cause in figures.compiled_at]
     return [
         *lines,
-        "Try: inputs of few different shapes (pad batches and sequences to multiples, `drop_last=True`); tensors",
-        "in place of Python numbers that change from step to step; a longer run, if shapes do not change: programs are",
-        "compiled once, and the folder of `WEFT_COMPILE_CACHE` keeps them for the next process.",
-        "`weft.explain()` lists them.",
+        "If the run is short, this is its beginning: a longer one does it once, and the folder of `WEFT_COMPILE_CACHE`",
+        "keeps programs for the next process. If it goes on, try inputs of few different shapes (pad batches and",
+        "sequences to multiples, `drop_last=True`), and tensors in place of Python numbers that change.",
+        "`weft.explain()` lists compilations.",
     ]
 
 
