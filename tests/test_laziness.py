@@ -192,6 +192,7 @@ def test_eager_and_lazy_runs_agree(program):
 
 @pytest.mark.slow
 @given(PROGRAMS)
+@pytest.mark.soak
 def test_tiers_agree(program):
     found = {}
     for tier in ("interpreted", "compiled", "auto"):

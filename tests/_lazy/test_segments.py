@@ -59,6 +59,7 @@ def test_equal_layers_share_programs_within_and_between_graphs(compilations):
     assert not third
 
 
+@pytest.mark.soak
 def test_training_in_segments_gives_what_the_interpreter_gives(compilations, monkeypatch):
     compiled = network(6)
     losses = train(compiled, 3, lambda: None)
@@ -70,6 +71,7 @@ def test_training_in_segments_gives_what_the_interpreter_gives(compilations, mon
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_when_a_compilation_is_interrupted(compilations, monkeypatch):
     expected = train(network(6), 2, lambda: None)
     segments = max(c.segments for c in compilations())

@@ -234,6 +234,7 @@ def test_a_terminal_shows_the_end(tmp_path):
     assert (told, watcher.returncode) == (f"weft top: {tmp_path}/train.py, job {job}, has succeeded\n", 0)
 
 
+@pytest.mark.soak
 def test_a_job_that_fails_while_it_is_watched(tmp_path):
     with running(tmp_path, REPORTING, "3") as (_, job):
         at_work(job)
@@ -379,6 +380,7 @@ def test_a_store_is_there(capsys):
     store.close()
 
 
+@pytest.mark.soak
 def test_several_jobs(tmp_path, capsys):
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:

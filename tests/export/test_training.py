@@ -85,6 +85,7 @@ def test_a_scheduler_reaches_a_program_by_its_state():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.soak
 def test_a_step_goes_on_from_a_file(tmp_path):
     model, optimizer, step = task(OPTIMIZERS["AdamW"])
     batch = Dim("batch", max=64)
@@ -151,6 +152,7 @@ def test_jax_alone_trains_on(tmp_path):
     np.testing.assert_allclose(found, [step(x, y).item() for _ in range(4)], rtol=2e-2)
 
 
+@pytest.mark.soak
 def test_a_gpt_trains_in_a_process_without_weft(tmp_path):
     path = [ROOT / "src", *sys.path[1:]]  # for the first process alone
     printed = []

@@ -65,6 +65,7 @@ def plain_weights(example):
     return model.state_dict()
 
 
+@pytest.mark.soak
 def test_the_example_trains_as_a_plain_program_does(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     expected = plain_weights(import_module("xla_lazy"))

@@ -298,6 +298,7 @@ def test_a_dead_endpoint_is_passed_over_and_then_asked_last(etcd):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_job_survives_the_loss_of_the_leader_of_three(three, tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
     conf = "last_call_timeout=20,keep_alive_interval=0.5,keep_alive_max_attempt=10"

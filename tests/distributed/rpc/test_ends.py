@@ -251,6 +251,7 @@ def test_one_is_stopped_and_goes_on_when_the_others_have_left(workers, stopped):
     assert left_by([made[stopped]]) == [missing(*(f"w{rank}" for rank in ranks))]
 
 
+@pytest.mark.soak
 def test_work_does_not_end(workers):
     made = workers(3)
     made[1].ask("begin", "w2", "stay", 1)

@@ -11,6 +11,7 @@ from tests.distributed.tensor.threads import WHOLE
 
 
 @pytest.mark.parametrize("backend", ["shm", "xla"] if WHOLE else ["shm"])
+@pytest.mark.soak
 def test_a_model_trains_in_two_processes_as_in_one(backend, tmp_path):
     module = "tests.distributed.tensor.processes"
     ranks = [start([sys.executable, "-m", module, backend, str(rank), "2", str(tmp_path / "job")]) for rank in range(2)]

@@ -40,11 +40,11 @@ for size in range(3, 12):
     "computation": """
 import weft as torch
 
-x = torch.rand(1200, 1200)
-for _ in range(30):
+x = torch.rand(900, 900)
+for _ in range(20):
     y = x
     for _ in range(4):
-        y = y @ x / 600
+        y = y @ x / 450
     y.sum().item()
 """,
 }

@@ -299,6 +299,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs a handle on a process that is no child")
 @pytest.mark.parametrize(("dataset", "number"), [("Pids", signal.SIGINT), ("Stuck", signal.SIGKILL)])
+@pytest.mark.soak
 def test_workers_end_with_their_parent(dataset, number, tmp_path):
     process = script(tmp_path, LOOP.format(dataset=dataset), start_new_session=True)
     workers = [os.pidfd_open(int(pid)) for pid in process.stdout.readline().split()]
@@ -313,6 +314,7 @@ def test_workers_end_with_their_parent(dataset, number, tmp_path):
         os.close(worker)
 
 
+@pytest.mark.soak
 def test_a_forkserver_may_start_the_workers(tmp_path):
     text = """
 if __name__ == "__main__":
