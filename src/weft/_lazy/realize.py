@@ -71,10 +71,9 @@ def raw_array(value: Value) -> Any:
 def host_array(value: Value) -> np.ndarray[Any, Any]:
     """A value's elements as a NumPy array."""
     array = raw_array(value)
-    return _on_host(value, array)
+    return _waited_for(value, array) if Listeners.all else _on_host(value, array)
 
 
-@spanned(Phase.WAITING, "for a value")
 def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
     """An array on the host, once it is computed."""
     if value.aval.device is CPU:
@@ -85,6 +84,9 @@ def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
             raise
     with metrics.from_device(array), telling_of_memory(value.aval.device):
         return np.asarray(array)
+
+
+_waited_for = spanned(Phase.WAITING, "for a value")(_on_host)
 
 
 def confirm(check: Check, *, at_the_call: bool = False) -> None:
@@ -123,11 +125,18 @@ def report(pending: Pending, most: int = 0) -> None:
     pending.checks += checks
 
 
-@spanned(Phase.PLANNING)
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     """Compute all living values of a list, and `wanted`, which any thread may have recorded."""
-    pending.show()
-    pending.set_room(LEAST_LIMIT)
+    if Listeners.all:
+        _flush_as_span(pending, wanted)
+    else:
+        _flush_all(pending, wanted)
+
+
+def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
+    if pending.limit != LEAST_LIMIT:  # something is shown, or the list was long
+        pending.show()
+        pending.set_room(LEAST_LIMIT)
     values = _take(pending)
     if len(values) <= _FEW and _compute_at_once(values):
         values.clear()
@@ -136,6 +145,9 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     if len(values) > _LONG:
         _flush_in_chunks(values, pending, _MANY)
     _flush(values, pending, wanted)
+
+
+_flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)
 
 
 def flush_pending() -> None:
