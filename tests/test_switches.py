@@ -151,7 +151,7 @@ def test_the_quantized_engine_is_one_of_the_supported_ones(monkeypatch):
             RuntimeError, match=f"^{wrong} is not a valid value for quantized engine; use one of qnnpack"
         ):
             quantized.engine = wrong
-    with pytest.raises(RuntimeError, match="^Assignment not supported"):
+    with pytest.raises(RuntimeError, match=r"^Assignment not supported"):
         quantized.supported_engines = []
     assert quantized.engine == "x86"
     for name in quantized.supported_engines:
