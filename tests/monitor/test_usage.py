@@ -64,6 +64,7 @@ def test_public_functions_name_themselves(keys, tmp_path):
     assert {"torch.save", "torch.load", "torch.compile"} <= set(keys)
 
 
+@pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
 def test_quantization_names_its_functions(keys):
     quantization = weft.ao.quantization
     model = weft.nn.Sequential(weft.nn.Linear(2, 2))
