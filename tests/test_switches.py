@@ -144,6 +144,21 @@ def test_flags_of_backends():
     assert not weft.backends.mkldnn.is_available()
 
 
+def test_the_quantized_engine_is_one_of_the_supported_ones(monkeypatch):
+    quantized = weft.backends.quantized
+    for wrong in ("bogus", 3):
+        with pytest.raises(
+            RuntimeError, match=f"^{wrong} is not a valid value for quantized engine; use one of qnnpack"
+        ):
+            quantized.engine = wrong
+    with pytest.raises(RuntimeError, match=r"^Assignment not supported"):
+        quantized.supported_engines = []
+    assert quantized.engine == "x86"
+    for name in quantized.supported_engines:
+        monkeypatch.setattr(quantized, "engine", name)
+        assert quantized.engine == name
+
+
 def test_versions():
     assert weft.version.__version__ == weft.__version__
     assert weft.version.cuda is None

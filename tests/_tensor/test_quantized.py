@@ -111,8 +111,35 @@ def test_comparisons_are_of_numbers(q):
 def test_a_channel_has_one_grid(channels):
     assert channels[1].q_scale() == pytest.approx(0.2)
     assert channels[1].int_repr().tolist() == [6, -6, 0]
+    assert channels[0:1].q_scale() == pytest.approx(0.1)  # as in PyTorch
     with pytest.raises(LayoutError, match=r"t\(\): possible only on uniformly quantized tensors, and this one is"):
         channels.t()
+
+
+CUTS = {
+    "slices of the axis": (lambda x: x[:, 1:3], [0.2, 0.3], 1),
+    "steps of the axis": (lambda x: x[:, ::2], [0.1, 0.3], 1),
+    "slices of another dim": (lambda x: x[1:], [0.1, 0.2, 0.3], 1),
+    "an index before": (lambda x: x[1], [0.1, 0.2, 0.3], 0),
+    "an index behind": (lambda x: x[..., -1], [0.1, 0.2, 0.3], 1),
+    "a new dim before": (lambda x: x[None, :1], [0.1, 0.2, 0.3], 2),
+    "a new dim behind": (lambda x: x.unsqueeze(-1), [0.1, 0.2, 0.3], 1),
+    "chunks": (lambda x: x.chunk(2, 1)[0], [0.1, 0.2], 1),
+    "several": (lambda x: x[1:, 1:, 0], [0.2, 0.3], 1),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_parts_have_the_grids_of_their_channels(name):
+    cut, scales, axis = CUTS[name]
+    x = weft.quantize_per_channel(
+        weft.linspace(-3, 3, 24).view(2, 3, 4), weft.tensor([0.1, 0.2, 0.3]), weft.tensor([1, 0, -4]), 1, weft.qint8
+    )
+    part = cut(x)
+    assert part.q_per_channel_axis() == axis
+    np.testing.assert_allclose(part.q_per_channel_scales().numpy(), scales)
+    assert weft.equal(part.int_repr(), cut(x.int_repr()))
+    assert weft.equal(part.dequantize(), cut(x.dequantize()))
 
 
 def test_writes_are_put_on_the_grid(q):

@@ -14,7 +14,7 @@ from weft import nn
 from weft.ao import quantization as tq
 from weft.ao.nn import quantized as nnq
 from weft.ao.nn.intrinsic import qat
-from weft.errors import PreconditionError, UnsupportedCallError, UnsupportedError
+from weft.errors import CompileError, PreconditionError, UnsupportedCallError, UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
 
@@ -303,6 +303,17 @@ def test_sums_and_products_with_numbers_move_the_grid():
     ):
         y = getattr(functional, name)(x, number)
         np.testing.assert_allclose(y.dequantize().numpy(), expected, atol=max(y.q_scale(), 1e-6))
+
+
+@pytest.mark.parametrize("export", [lambda model, x: weft.export.export(model, (x,)), weft.jit.trace])
+def test_a_quantized_model_that_is_exported_says_what_to_do(model, x, export):
+    text = (
+        r"^QuantWrapper: it needs a tensor with layout torch\.quantized at .*, and there is none while a function is "
+        r"exported; such tensors are no part of exported or traced programs: export or trace the float model, before "
+        r"it is quantized, or use x\.dequantize\(\) first$"
+    )
+    with pytest.raises(CompileError, match=text):
+        export(converted(model, x), x)
 
 
 def test_a_whole_quantized_model_is_saved(model, x):

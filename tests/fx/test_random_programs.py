@@ -53,6 +53,7 @@ def test_every_form_of_a_graph_computes_the_same(steps, cuts):
         "copied": copy.deepcopy(module),
         "pickled": pickle.loads(pickle.dumps(module)),
         "split": split_module(module, module, lambda node: numbers[node]),
+        "split by itself": split_module(module, None, lambda node: numbers[node]),
     }
     reduced = forms["reduced"] = copy.deepcopy(module)
     reduced.graph.eliminate_dead_code()

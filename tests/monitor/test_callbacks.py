@@ -219,15 +219,27 @@ def test_random_numbers_of_the_program_do_not_depend_on_sampling():
         assert weft.rand(3).tolist() == expected
 
 
-def test_a_callback_that_fails_is_logged(caplog):
+def test_a_callback_that_fails_is_logged_once_for_each_kind_of_error(caplog):
+    called = []
+
     def fails(function):
+        called.append(function.name)
+        raise (IndexError if function.name == "mul" else KeyError)(function.name)
+
+    def fails_at_the_end(function, context):
         raise KeyError(function.name)
 
-    with caplog.at_level(logging.WARNING, "weft.monitor"), add_global_callback(fails, lambda f, context: 1 / 0):
-        assert (weft.ones(2) + 1).tolist() == [2, 2]
+    with caplog.at_level(logging.WARNING, "weft.monitor"), add_global_callback(fails):
+        assert ((weft.ones(2) + 1) * 2 * 2 - 1).tolist() == [7, 7]
+    assert called == ["ones", "add", "mul", "mul", "sub"]
     assert [record.message for record in caplog.records] == [
-        f"a callback has failed at the beginning of {name}" for name in ("ones", "add")
+        f"a callback has failed at the beginning of {name} (it is called again; more failures by {kind} are not logged)"
+        for name, kind in (("ones", "KeyError"), ("mul", "IndexError"))
     ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "weft.monitor"), add_global_callback(lambda f: None, fails_at_the_end):
+        assert (weft.ones(2) + 1).tolist() == [2, 2]
+    assert ["at the end of ones" in record.message for record in caplog.records] == [True]
 
 
 def test_modes_leave_callbacks_alone():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+import numpy as np
 import pytest
 
 import weft
@@ -49,5 +50,16 @@ def test_wrong_reports(told, values, error, text):
     assert str(raised.value) == text
 
 
+@pytest.mark.parametrize("wrong", ["x", b"1", object(), None, [1.0], weft.ones(2), weft.zeros(0)])
+def test_types_are_checked_without_a_launcher_too(wrong):
+    for name in ("loss", "tokens", "samples"):
+        with pytest.raises(TypeError, match=f"^report: {name} must be a number or a tensor of one element, got "):
+            report(**{name: wrong})
+
+
 def test_a_report_without_a_launcher_reads_nothing():
-    report(loss=object())
+    class Number:
+        def __float__(self):
+            raise AssertionError("it is read")
+
+    report(loss=Number(), tokens=weft.ones(()) * 3, lr=np.float32(1), samples=np.int64(2))

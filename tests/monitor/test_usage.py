@@ -64,6 +64,19 @@ def test_public_functions_name_themselves(keys, tmp_path):
     assert {"torch.save", "torch.load", "torch.compile"} <= set(keys)
 
 
+@pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
+def test_quantization_names_its_functions(keys):
+    quantization = weft.ao.quantization
+    model = weft.nn.Sequential(weft.nn.Linear(2, 2))
+    quantization.quantize_dynamic(model)
+    weft.ao.ns._numeric_suite.get_logger_dict(model)
+    model.qconfig = quantization.get_default_qat_qconfig()
+    quantization.prepare_qat(model.train())
+    functions = {"quantize.quantize_dynamic", "quantize.convert", "quantize.prepare_qat", "quantize.prepare"}
+    wanted = {f"quantization_api.{function}" for function in (*functions, "_numeric_suite.get_logger_dict")}
+    assert wanted <= set(keys)
+
+
 def test_a_handler_that_fails_is_logged(keys, caplog):
     def fails(key):
         raise KeyError(key)

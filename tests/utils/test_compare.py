@@ -117,6 +117,9 @@ def test_numbers_that_are_none(x):
 def test_mistakes_leave_no_hooks_behind(model):
     with pytest.raises(ArgumentError, match="compare: model_b must be a Module, but got int"):
         compare(model, 3, weft.ones(1))
+    for wrong in ("a", None, True):
+        with pytest.raises(ArgumentError, match=f"^compare: tolerance must be a number, but got {wrong!r}$"):
+            compare(model, model, weft.ones(1), tolerance=wrong)
     with pytest.raises(ValueRangeError, match="tolerance must be 0 or more, but got -1"):
         compare(model, model, weft.ones(1), tolerance=-1)
     with pytest.raises(ShapeError):

@@ -33,6 +33,8 @@ from weft._tensor.view import set_value
 from weft.errors import CompileError
 from weft.ops._table import TABLE
 
+_ADVICE = "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
+
 
 class NeedsValueError(CompileError):
     """A traced function reads the value of a tensor, which has none under a jax transformation."""
@@ -109,11 +111,11 @@ class TensorTrace:
         del value, decides
         self.needs_value()
 
-    def needs_value(self, what: str = "a tensor's value") -> None:
+    def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """The function reads a value, or communicates with other processes: `NeedsValueError`."""
         raise NeedsValueError(
             f"{self.name}: it needs {what} at {user_site()}, and under a jax transformation there is none; "
-            "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
+            f"{advice or _ADVICE}"
         )
 
     def undo(self, mine: Iterable[Tensor]) -> None:

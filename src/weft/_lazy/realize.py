@@ -79,7 +79,7 @@ def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
     if value.aval.device is CPU:
         try:
             return np.asarray(array)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise_if_exhausted(error, CPU)
             raise
     with metrics.from_device(array), telling_of_memory(value.aval.device):
@@ -138,7 +138,11 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
         pending.show()
         pending.set_room(LEAST_LIMIT)
     values = _take(pending)
-    if len(values) <= _FEW and _compute_at_once(values):
+    try:
+        computed = len(values) <= _FEW and _compute_at_once(values)
+    except MemoryError:
+        computed = False  # `_run` meets it again, and makes good what it breaks
+    if computed:
         values.clear()
         if all(value.array is not None for value in wanted):
             return

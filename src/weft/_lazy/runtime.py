@@ -124,7 +124,10 @@ def raise_if_exhausted(error: BaseException, target: device) -> None:
 
 @contextmanager
 def telling_of_memory(target: device) -> Generator[None]:
-    """Where accelerators compute while the program goes on, a failure for want of memory appears only in a wait."""
+    """Raise `OutOfMemoryError` for a failure of the block for want of memory.
+
+    Where accelerators compute while the program goes on, such a failure appears only in a wait.
+    """
     try:
         yield
     except Exception as error:
@@ -268,7 +271,8 @@ def filled_array(aval: Aval, number: complex) -> Any:
 def _filled(aval: Aval, number: complex, on_host: bool) -> Any:
     if aval.device is META:
         return NO_DATA
-    host = np.full(aval.shape, number, aval.dtype.numpy)
+    with telling_of_memory(CPU):
+        host = np.full(aval.shape, number, aval.dtype.numpy)
     if on_host or aval.device is CPU:
         return host if on_host else device_put(host, jax_device(aval.device))
     with metrics.to_device(host.nbytes):

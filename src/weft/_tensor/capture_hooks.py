@@ -28,8 +28,8 @@ def changes(tensor: TensorBase, what: str) -> None:
         capture.changes(tensor, what)
 
 
-def depends_on(what: str) -> None:
-    """Report that later results depend on something that a replay cannot know."""
+def depends_on(what: str, advice: str = "") -> None:
+    """Report that later results depend on something that a replay cannot know, and what helps if it must be known."""
     capture = ambient().capture
     if capture is not None:
-        capture.needs_value(what)
+        capture.needs_value(what, advice)

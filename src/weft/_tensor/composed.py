@@ -47,6 +47,7 @@ class Form:
     layout: ClassVar[layout]
     kind: ClassVar[str]  # what PyTorch's errors call the layout
     advice: ClassVar[str] = "use x.to_dense() first"
+    alternative: ClassVar[str] = ""  # to capturing such tensors, besides the advice
     tensor_type: ClassVar[type[Tensor]]
     rules: ClassVar[dict[str, Rule]]
     mesh: ClassVar[None] = None
@@ -98,11 +99,18 @@ class Form:
         """The tensor that consists of the results of a function of each part."""
         return composed(replace(self, **{name: function(part) for name, part in self.parts().items()}))
 
+    def tell_capture(self) -> None:
+        """Tell a capture that such a tensor is used, which is no part of what it captures."""
+        depends_on(
+            f"a tensor with layout {self.layout!r}",
+            f"such tensors are no part of exported or traced programs: {self.alternative}{self.advice}",
+        )
+
     # --- rules --------------------------------------------------------------------------------------------------
 
     def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Compute a row on inputs of which one has this form, by its rule."""
-        depends_on(f"a tensor with layout {self.layout!r}")
+        self.tell_capture()
         args, kwargs = _arguments(call, inputs)
         rule = self.rules.get(call.op.name)
         result = NotImplemented if rule is None else rule(*args, **kwargs)
@@ -221,7 +229,7 @@ class Composed(Value):
         self.aval = Aval(form.shape, form.dtype, False, values.device, values.inference, None, sharding)
         self.extras = None
         self.num = -1
-        depends_on(f"a tensor with layout {form.layout!r}")
+        form.tell_capture()
 
     @property
     def array(self) -> NoReturn:

@@ -35,7 +35,7 @@ from weft._base.overriding import Overridden
 from weft._base.state import ambient, default_dtype
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.moving import moved_value, put
-from weft._lazy.runtime import device_of, jax_device
+from weft._lazy.runtime import device_of, jax_device, telling_of_memory
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
@@ -95,7 +95,8 @@ _LEAST_SHARED = 1 << 12  # bytes from which on a second copy costs more than ali
 
 def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
-    whole = np.empty(size + ALIGNMENT, np.uint8)
+    with telling_of_memory(CPU):
+        whole = np.empty(size + ALIGNMENT, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
     return whole[start : start + size]
 

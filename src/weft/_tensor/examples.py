@@ -359,10 +359,10 @@ class Examples:
             level, around = level + 1, around._around
         return f"BatchedTensor(lvl={level}, bdim=0, value=\n{indent(inner, '    ')}\n)" if differs else inner
 
-    def needs_value(self, what: str = "a tensor's value") -> None:
+    def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """The function needs something that is not recorded."""
         if self._around is not None:
-            self._around.needs_value(what)
+            self._around.needs_value(what, advice)
 
 
 def _ignored(*_: Any, **__: Any) -> None:

@@ -6,6 +6,8 @@ import weakref
 
 import numpy as np
 
+from weft._base.device import CPU
+from weft._lazy.runtime import telling_of_memory
 from weft._lazy.value import Value
 
 _ALIGNMENT = 64
@@ -22,7 +24,8 @@ class Memory:
     __slots__ = ("_bytes", "_source", "start")
 
     def __init__(self, size: int) -> None:
-        room = np.zeros(size + _ALIGNMENT, np.uint8)
+        with telling_of_memory(CPU):
+            room = np.zeros(size + _ALIGNMENT, np.uint8)
         skipped = -room.ctypes.data % _ALIGNMENT
         self._bytes = room[skipped : skipped + size]
         self._source: weakref.ref[Value] | None = None

@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from weft._base import dtype as dtypes
-from weft._base.device import META, device
+from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, uint8
 from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
+from weft._lazy.runtime import telling_of_memory
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
 from weft._tensor.capture_hooks import depends_on
@@ -233,8 +234,12 @@ class UntypedStorage(_Storage):
     _handle: Tensor  # a view of all elements, which finds their owner
 
     def __init__(self, size: int | Sequence[int] = 0, *, device: Any = None) -> None:
-        zeros = isinstance(size, int)
-        whole = from_host(np.zeros(size, np.uint8), device) if zeros else tensor(size, dtype=uint8, device=device)
+        if isinstance(size, int):
+            with telling_of_memory(CPU):
+                zeros = np.zeros(size, np.uint8)
+            whole = from_host(zeros, device)
+        else:
+            whole = tensor(size, dtype=uint8, device=device)
         self._handle = storage_of(whole)._handle
         whole._storage = weakref.ref(self)
 

@@ -35,6 +35,11 @@ from weft.nn._module import Module
 from weft.ops._table import TABLE
 from weft.optim._optimizer import Optimizer
 
+_ADVICE = (
+    "use operators such as where() in place of Python's control flow, compute it outside of the function and pass it "
+    "as an argument, or return it"
+)
+
 GENERATOR = "generator"
 """The name in the state of the random generator's (seed, number of the next draw)."""
 
@@ -160,12 +165,11 @@ class ExportTrace(TensorTrace):
         del value, decides
         self.needs_value()
 
-    def needs_value(self, what: str = "a tensor's value") -> None:
+    def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """The function reads a value: `CompileError`, as there is none before the program runs."""
         raise NeedsValueError(
-            f"{self.name}: it needs {what} at {user_site()}, and there is none while a function is exported; use "
-            "operators such as where() in place of Python's control flow, compute it outside of the function and pass "
-            "it as an argument, or return it"
+            f"{self.name}: it needs {what} at {user_site()}, and there is none while a function is exported; "
+            f"{advice or _ADVICE}"
         )
 
     def restore(self, region: Pending) -> None:

@@ -90,7 +90,10 @@ class RecordFunction:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """The inputs: tensors outside of the graph, and numbers. Reading elements computes what they depend on."""
+        """The inputs: tensors outside of the graph, and Python's numbers, which have no shape.
+
+        Reading elements computes what they depend on.
+        """
         return tuple([x.array if x.aval.weak else _detached(x) for x in self._operands()])
 
     @property
@@ -143,6 +146,7 @@ class CallbackHandle:
         self._probability = probability
         self._mean = 0.0 if probability >= 1 else 1 / math.log1p(-probability)  # of the distances, about, and below 0
         self._everywhere = everywhere
+        self._logged: set[tuple[str, type]] = set()  # failures
         self._ends: tuple[Callable[[], None], ...] = ()
         self.enable()
 
@@ -202,16 +206,28 @@ class CallbackHandle:
     def _entered(self, function: RecordFunction) -> tuple[bool, Any]:
         try:
             return True, self._enter(function)
-        except Exception:
-            _log.warning("a callback has failed at the beginning of %s", function.name, exc_info=True)
+        except Exception as error:
+            self._log_failure(error, "beginning", function)
             return False, None
 
     def _exited(self, function: RecordFunction, context: Any) -> None:
         if self._exit is not None:
             try:
                 self._exit(function, context)
-            except Exception:
-                _log.warning("a callback has failed at the end of %s", function.name, exc_info=True)
+            except Exception as error:
+                self._log_failure(error, "end", function)
+
+    def _log_failure(self, error: Exception, where: str, function: RecordFunction) -> None:
+        """Log a failure, if it is the first of its kind: a callback fails for one operator as for the next."""
+        if (where, type(error)) not in self._logged:
+            self._logged.add((where, type(error)))
+            _log.warning(
+                "a callback has failed at the %s of %s (it is called again; more failures by %s are not logged)",
+                where,
+                function.name,
+                type(error).__name__,
+                exc_info=True,
+            )
 
 
 _random = random.Random()  # of its own: the program's seeds give the program's numbers
@@ -258,7 +274,8 @@ def add_global_callback(
     For an operator, both are called when it has been recorded, before it is computed, and in the thread that records
     it; for a block, at its beginning and its end. Each operator and each block of these `scopes` is chosen with the
     probability `sampling_prob`, and those that are not chosen cost nothing. Operators of a backward pass may be shown
-    at its end. An exception in a callback is logged, and what a callback computes is shown to nobody.
+    at its end. What a callback computes is shown to nobody. An exception in a callback is logged, once for each type of
+    exception, and the callback is called again for what follows.
 
     Best called at the start of a program: of what other threads record in the same moment, some may be missed.
     """

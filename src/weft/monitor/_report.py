@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from weft._base.activity import process
@@ -13,9 +14,12 @@ def report(*, tokens: Any = 0, samples: Any = 0, **values: Any) -> None:
 
     `tokens` and `samples` are the numbers worked on since the last report: `weft top` shows them per second, and adds
     up those of all ranks. All others, up to 16 of them such as `loss` or `lr`, are shown as they are. Each is a number
-    or a tensor of one element; a tensor is read, so this waits until it is computed. Does nothing unless `weft run` has
-    started this process. `ValueError` for negative numbers of tokens or samples, and for too many values.
+    or a tensor of one element, `TypeError` for anything else; a tensor is read, so this waits until it is computed.
+    Reads nothing unless `weft run` has started this process. `ValueError` for negative numbers of tokens or samples,
+    and for too many values.
     """
+    for name, value in (("tokens", tokens), ("samples", samples), *values.items()):
+        _require_number(name, value)
     activity = process.activity
     if activity is None:
         return
@@ -29,12 +33,22 @@ def report(*, tokens: Any = 0, samples: Any = 0, **values: Any) -> None:
             raise ValueRangeError(f"report: {name} is one value too many; a rank can report 16 under different names")
 
 
+def _require_number(name: str, value: Any) -> None:
+    """`TypeError` for what is no number by its type and shape, which are known before it is computed."""
+    shape = getattr(value, "shape", None)
+    is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
+    if not is_number or (shape is not None and prod(shape) != 1):
+        raise _refusal(name, value)
+
+
 def _number(name: str, value: Any) -> float:
     try:
-        if not isinstance(value, (str, bytes)):
-            return float(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or something else
-        pass
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # a complex tensor, or something else that has no such number
+        raise _refusal(name, value) from None
+
+
+def _refusal(name: str, value: Any) -> ArgumentError:
     shape = getattr(value, "shape", None)
     got = repr(value) if shape is None else f"a tensor of shape {tuple(shape)}"
-    raise ArgumentError(f"report: {name} must be a number or a tensor of one element, got {got}")
+    return ArgumentError(f"report: {name} must be a number or a tensor of one element, got {got}")

@@ -1,16 +1,34 @@
 """The names that PyTorch's programs use for operators, as `weft.ops.aten.mm.default`, to say which ones they mean.
 
-An operator has the name of its node in the graph: `mm` for `MmBackward0`. Overloads are not told apart.
+An operator has the name of its node in the graph: `mm` for `MmBackward0`. Overloads are not told apart. The names are
+for comparison only: any name is taken, since programs also list operators that do not occur here, and none is called.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any, NoReturn
+
+from weft.errors import ArgumentError
+from weft.ops._table import TABLE
 
 
 def _key_of(name: str) -> str:
     """What forms of one operator have in common; attention is one operator, whatever its kernel is called."""
     return re.sub(r"^(scaled_dot_product)_\w+?(_backward)?$", r"\1\2", name.strip("_"))
+
+
+def _refuse_call(text: str, name: str) -> NoReturn:
+    """Raise `TypeError` for a call, and say which public function there is."""
+    op = TABLE.get(name)
+    instead = "the function of torch or torch.nn.functional that computes it"
+    if op is not None and op.function:
+        instead = f"torch.{op.module}.{name}()" if op.module else f"torch.{name}()"
+    elif op is not None and op.method:
+        instead = f"x.{op.method}()"
+    raise ArgumentError(
+        f"torch.ops.{text} is the name of an operator, for policies and counts, and cannot be called: call {instead}"
+    )
 
 
 class OpOverload:
@@ -24,6 +42,10 @@ class OpOverload:
     @property
     def __name__(self) -> str:
         return f"{self._name}.{self._overload}"
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises `TypeError`: it is a name."""
+        _refuse_call(str(self), self._name)
 
     def name(self) -> str:
         """The qualified name."""
@@ -54,6 +76,10 @@ class OpOverloadPacket:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises `TypeError`: it is a name."""
+        _refuse_call(str(self), self._name)
 
     def __getattr__(self, overload: str) -> OpOverload:
         if overload.startswith("__"):

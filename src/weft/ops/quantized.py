@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from weft._base.dtype import FLOAT
-from weft.errors import ShapeError
+from weft.errors import LacksAttributeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
 from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, defop
+
+
+def __getattr__(name: str) -> NoReturn:
+    """The module has the name of a namespace of PyTorch's operators, which programs look for here."""
+    raise LacksAttributeError(
+        f"'_OpNamespace' 'quantized' object has no attribute {name!r}: functions of quantized tensors are in "
+        "torch.ao.nn.quantized.functional, sums and products in torch.ao.nn.quantized.QFunctional"
+    )
+
 
 # --- to the grid and back ---------------------------------------------------------------------------------------
 

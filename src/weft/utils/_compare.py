@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,8 @@ def compare(
     for name, model in (("model_a", model_a), ("model_b", model_b)):
         if not isinstance(model, Module):
             raise ArgumentError(f"compare: {name} must be a Module, but got {type(model).__name__}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+        raise ArgumentError(f"compare: tolerance must be a number, but got {tolerance!r}")
     if not tolerance >= 0:
         raise ValueRangeError(f"compare: tolerance must be 0 or more, but got {tolerance}")
     state = random.get_rng_state()

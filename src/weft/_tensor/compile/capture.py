@@ -233,8 +233,9 @@ class Capture:
         del value, decides
         self.needs_value()
 
-    def needs_value(self, what: str = "a tensor's value") -> None:
+    def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """Called when the function reads a value, or communicates: later results may depend on it."""
+        del advice  # none is needed to run uncaptured
         self.prevent(f"needs {what} at {user_site()}")
 
     def prevent(self, why: str) -> None:

@@ -38,6 +38,7 @@ class Quantized(Form):
     layout = quantized
     kind = "Quantized"
     advice = "use x.dequantize() first"
+    alternative = "export or trace the float model, before it is quantized, or "
 
     scale: Tensor
     zero_point: Tensor

@@ -124,12 +124,31 @@ def _copy(input: Tensor, src: Tensor) -> Tensor:
     return src if src.shape == input.shape else rows.broadcast_to(src, tuple(input.shape))
 
 
-@rule(Quantized, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Any:
-    form = quantized_form(input, "select")
-    if form.axis is None or wrap_dim(dim, input.ndim) != form.axis:
-        return NotImplemented
-    values, scale, zero_point = (
-        rows.select(x, d, index) for x, d in ((form.values, dim), (form.scale, 0), (form.zero_point, 0))
-    )
-    return grid_tensor(values, scale, zero_point, None, form.element)
+def _part(name: str, input: Tensor, dim: int, *where: Any) -> Tensor:
+    """Slices along a dim. If there is a grid for each of them, the result has theirs; for one slice that is uniform."""
+    form = quantized_form(input, name)
+    cut = getattr(rows, name)
+    values, scale, zero_point, axis = cut(form.values, dim, *where), form.scale, form.zero_point, form.axis
+    if axis is None:
+        return form.with_values(values)
+    at = wrap_dim(dim, input.ndim)
+    if at == axis:
+        scale, zero_point = cut(scale, 0, *where), cut(zero_point, 0, *where)
+        if scale.numel() == 1:
+            scale, zero_point, axis = scale.reshape(()), zero_point.reshape(()), None
+    elif at < axis and values.ndim < input.ndim:
+        axis -= 1
+    return grid_tensor(values, scale, zero_point, axis, form.element)
+
+
+for _name in ("select", "slice_dim", "static_slice"):
+    rule(Quantized, _name)(partial(_part, _name))
+
+
+@rule(Quantized, "unsqueeze")
+def _unsqueeze(input: Tensor, dim: int) -> Tensor:
+    form = quantized_form(input, "unsqueeze")
+    axis = form.axis
+    if axis is not None and wrap_dim(dim, input.ndim + 1) <= axis:
+        axis += 1
+    return grid_tensor(rows.unsqueeze(form.values, dim), form.scale, form.zero_point, axis, form.element)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from weft._base.dtype import quint8
+from weft._base.usage import log_api_usage_once
 from weft._tensor.quantized.form import is_quantized
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
@@ -50,6 +51,7 @@ def compare_weights(float_dict: dict[str, Any], quantized_dict: dict[str, Any]) 
 
     Keys are those of the quantized weights. Of a recurrent layer, it is the weight of the state.
     """
+    log_api_usage_once("quantization_api._numeric_suite.compare_weights")
     pairs: Compared = {}
     for key, entry in quantized_dict.items():
         match = _match(float_dict, key, "weight")
@@ -113,6 +115,7 @@ class OutputLogger(Logger):
 
 def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
     """What the loggers in a model have recorded, by the paths of the modules that they belong to, plus ".stats"."""
+    log_api_usage_once("quantization_api._numeric_suite.get_logger_dict")
     records: dict[str, dict[str, Any]] = {}
     for path, module in mod.named_modules(prefix=prefix):
         logger = next((child for child in module.children() if isinstance(child, Logger)), None)
@@ -187,6 +190,7 @@ def prepare_model_with_stubs(
     float_module: Module, q_module: Module, module_swap_list: Collection[type], logger_cls: Callable[[], Any]
 ) -> None:
     """Give modules of a quantized model their float forms as shadows, in place, where the float type is listed."""
+    log_api_usage_once("quantization_api._numeric_suite.prepare_model_with_stubs")
     floats = dict(float_module.named_children())
     for name, module in list(q_module.named_children()):
         if name not in floats:
@@ -209,6 +213,7 @@ def compare_model_stub(
 
     Modules whose float type is in `module_swap_list` become `Shadow`s, in place; then that model runs on the data.
     """
+    log_api_usage_once("quantization_api._numeric_suite.compare_model_stub")
     prepare_model_with_stubs(float_model, q_model, module_swap_list, logger_cls)
     q_model(*data)
     return get_logger_dict(q_model)
@@ -219,6 +224,7 @@ def compare_model_stub(
 
 def get_matching_activations(float_module: Module, q_module: Module) -> Compared:
     """What the loggers of both models have recorded at the same places."""
+    log_api_usage_once("quantization_api._numeric_suite.get_matching_activations")
     recorded = get_logger_dict(float_module)
     pairs: Compared = {}
     for key, stats in get_logger_dict(q_module).items():
@@ -237,6 +243,7 @@ def prepare_model_outputs(
     allow_list: Collection[Any] | None = None,
 ) -> None:
     """Put loggers after the modules of both models, in place, if their types are allowed; by default, all are."""
+    log_api_usage_once("quantization_api._numeric_suite.prepare_model_outputs")
     types = get_default_compare_output_module_list() if allow_list is None else allow_list
     qconfig = QConfig(activation=logger_cls, weight=None)
     float_module.qconfig = q_module.qconfig = qconfig
@@ -261,6 +268,7 @@ def compare_model_outputs(
 
     Both models get loggers, in place.
     """
+    log_api_usage_once("quantization_api._numeric_suite.compare_model_outputs")
     prepare_model_outputs(float_model, q_model, logger_cls, allow_list)
     float_model(*data)
     q_model(*data)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from weft._base.device import META
 from weft._base.dtype import DType, float16, qint8, quint8
+from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.fake_quantize import FakeQuantizeBase
 from weft.ao._observing.observer import ObserverBase
@@ -151,6 +152,7 @@ def prepare(
     `qconfig` of the model, or of its parts, says which observers; parts whose `qconfig` is None stay as they are.
     `allow_list` has the types of modules that are observed, by default all that can be quantized.
     """
+    log_api_usage_once("quantization_api.quantize.prepare")
     swaps = (prepare_custom_config_dict or {}).get("float_to_observed_custom_module_class", {})
     model = model if inplace else copy.deepcopy(model)
     propagate_qconfig_(model)
@@ -238,6 +240,7 @@ def convert(
 
     `mapping` says what each type of module becomes, by default `DEFAULT_STATIC_QUANT_MODULE_MAPPINGS`.
     """
+    log_api_usage_once("quantization_api.quantize.convert")
     if is_reference:
         raise UnsupportedError("convert(is_reference=True): there are no reference modules")
     module = module if inplace else copy.deepcopy(module)
@@ -260,6 +263,7 @@ def quantize(
     inplace: bool = False,
 ) -> _M:
     """Prepare a model, call `run_fn(model, *run_args)` to calibrate it, and convert it."""
+    log_api_usage_once("quantization_api.quantize.quantize")
     model = model if inplace else copy.deepcopy(model)
     prepare(model.eval(), inplace=True)
     run_fn(model, *run_args)
@@ -286,6 +290,7 @@ def quantize_dynamic(
     `qconfig_spec` is a set of types and paths of modules, whose weights get the type `dtype` (qint8, float16, or quint8
     for tables of vectors), or a dict with a `QConfig` for each.
     """
+    log_api_usage_once("quantization_api.quantize.quantize_dynamic")
     if not isinstance(qconfig_spec, dict):
         if dtype not in _DYNAMIC:
             names = ", ".join(map(str, _DYNAMIC))
@@ -303,6 +308,7 @@ def quantize_dynamic(
 
 def prepare_qat(model: _M, mapping: dict[Any, Any] | None = None, inplace: bool = False) -> _M:
     """A copy of a model in training mode (itself if `inplace`) with fake quantization of weights and activations."""
+    log_api_usage_once("quantization_api.quantize.prepare_qat")
     if not model.training:
         raise PreconditionError("prepare_qat only works on models in training mode: call model.train() first")
     targets = get_default_qat_module_mappings() if mapping is None else mapping
@@ -314,6 +320,7 @@ def prepare_qat(model: _M, mapping: dict[Any, Any] | None = None, inplace: bool 
 
 def quantize_qat(model: _M, run_fn: Callable[..., Any], run_args: Any, inplace: bool = False) -> _M:
     """Prepare a model for training, call `run_fn(model, *run_args)` to train it, and convert it."""
+    log_api_usage_once("quantization_api.quantize.quantize_qat")
     model = model if inplace else copy.deepcopy(model)
     prepare_qat(model.train(), inplace=True)
     run_fn(model, *run_args)

@@ -30,7 +30,7 @@ class Partition:
 
 def split_module(
     m: GraphModule,
-    root_m: Module,
+    root_m: Module | None,
     split_callback: Callable[[Node], int | None],
     qualname_map: dict[str, str] | None = None,
     keep_original_order: bool = False,
@@ -43,11 +43,12 @@ def split_module(
     """A module whose graph calls the parts of that of `m`, submodules `submod_0`, `submod_1` and so on.
 
     `split_callback(node)` gives the part of each node that calls something: a number, or None for nodes that stay in
-    the graph of the result. `root_m` has what the graph refers to. Parts run in the order of their dependencies or,
-    with `keep_original_order`, of their first nodes; parts that need each other raise `RuntimeError`. `qualname_map`
-    gets the old path for each new path of a module or tensor. Names of parts contain `partition_affix`; with
-    `tuple_return` a part with one result returns a tuple, too.
+    the graph of the result. `root_m` has what the graph refers to; None for `m` itself. Parts run in the order of their
+    dependencies or, with `keep_original_order`, of their first nodes; parts that need each other raise `RuntimeError`.
+    `qualname_map` gets the old path for each new path of a module or tensor. Names of parts contain
+    `partition_affix`; with `tuple_return` a part with one result returns a tuple, too.
     """
+    root = m if root_m is None else root_m
     part_of = _partitioned(m.graph, split_callback, f"{partition_affix}_" if partition_affix else "")
     parts = {part.name: part for part in part_of.values()}
     waiting = list(parts.values()) if keep_original_order else _sorted(parts)
@@ -59,7 +60,7 @@ def split_module(
     def call_ready_parts() -> None:
         while waiting and all(source in base_map for source in waiting[0].inputs):
             part = waiting.pop(0)
-            attributes[part.submod_name] = _part_module(root_m, part, qualname_map, names, tuple_return)
+            attributes[part.submod_name] = _part_module(root, part, qualname_map, names, tuple_return)
             call = base.call_module(part.submod_name, tuple([base_map[source] for source in part.inputs]))
             _bind_outputs(base, call, part, base_map, tuple_return)
 
@@ -76,7 +77,7 @@ def split_module(
             continue
         base_map[node] = base.node_copy(node, lambda n: base_map[n])
         if node.op in ("get_attr", "call_module"):
-            attributes[node.target] = attribute_at(root_m, node.target)
+            attributes[node.target] = attribute_at(root, node.target)
     return GraphModule(attributes, base)
 
 
