@@ -217,13 +217,13 @@ class CallbackHandle:
             except Exception as error:
                 self._log_failure(error, "end", function)
 
-    def _log_failure(self, error: Exception, where: str, function: RecordFunction) -> None:
+    def _log_failure(self, error: Exception, moment: str, function: RecordFunction) -> None:
         """Log a failure, if it is the first of its kind: a callback fails for one operator as for the next."""
-        if (where, type(error)) not in self._logged:
-            self._logged.add((where, type(error)))
+        if (moment, type(error)) not in self._logged:
+            self._logged.add((moment, type(error)))
             _log.warning(
                 "a callback has failed at the %s of %s (it is called again; more failures by %s are not logged)",
-                where,
+                moment,
                 function.name,
                 type(error).__name__,
                 exc_info=True,

@@ -124,16 +124,16 @@ def _copy(input: Tensor, src: Tensor) -> Tensor:
     return src if src.shape == input.shape else rows.broadcast_to(src, tuple(input.shape))
 
 
-def _part(name: str, input: Tensor, dim: int, *where: Any) -> Tensor:
+def _part(name: str, input: Tensor, dim: int, *bounds: Any) -> Tensor:
     """Slices along a dim. If there is a grid for each of them, the result has theirs; for one slice that is uniform."""
     form = quantized_form(input, name)
     cut = getattr(rows, name)
-    values, scale, zero_point, axis = cut(form.values, dim, *where), form.scale, form.zero_point, form.axis
+    values, scale, zero_point, axis = cut(form.values, dim, *bounds), form.scale, form.zero_point, form.axis
     if axis is None:
         return form.with_values(values)
     at = wrap_dim(dim, input.ndim)
     if at == axis:
-        scale, zero_point = cut(scale, 0, *where), cut(zero_point, 0, *where)
+        scale, zero_point = cut(scale, 0, *bounds), cut(zero_point, 0, *bounds)
         if scale.numel() == 1:
             scale, zero_point, axis = scale.reshape(()), zero_point.reshape(()), None
     elif at < axis and values.ndim < input.ndim:
