@@ -1,0 +1,227 @@
+"""What graph mode quantizes: the modules, functions and methods, and what becomes of their results.
+
+Anything that is not in these tables stays as it is, on floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import weft.ao.nn.intrinsic.modules.fused as nni
+from weft import nn
+from weft._base.dtype import float16, float32, qint8, quint8
+from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
+from weft.ao._observing.observer import FixedQParamsObserver
+from weft.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS
+from weft.fx.node import Node, _get_qualified_name
+from weft.nn._module import Module
+from weft.nn.utils.parametrize import type_before_parametrizations
+
+
+class Mode(Enum):
+    """How a node is quantized.
+
+    STATIC   weights and activations, on grids that are known before the model runs
+    DYNAMIC  weights, and inputs at each call
+    WEIGHTS  weights only
+    """
+
+    STATIC = "static"
+    DYNAMIC = "dynamic"
+    WEIGHTS = "weights"
+
+
+class Results(Enum):
+    """The grid of an operation's results: one of their own, that of the input, or none, since they are no tensors."""
+
+    OWN = "own"
+    SHARED = "shared"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What can be done with an operation.
+
+    results      the grid of its results
+    modes        how it can be quantized
+    on_integers  quantized tensors can be passed to it as it is
+    fixed        results are in a known range, so that only observers with a fixed grid fit
+    weight       the position of a weight among the arguments, which has an observer of its own
+    floats       positions of arguments that stay floats
+    """
+
+    results: Results = Results.OWN
+    modes: frozenset[Mode] = frozenset({Mode.STATIC})
+    on_integers: bool = False
+    fixed: bool = False
+    weight: int | None = None
+    floats: tuple[int, ...] = ()
+
+
+_OWN = Operation()
+_SHARED = Operation(Results.SHARED, on_integers=True)
+_FIXED = Operation(on_integers=True, fixed=True)
+_NONE = Operation(Results.NONE, on_integers=True)
+_LINEAR = Operation(modes=frozenset({Mode.STATIC, Mode.DYNAMIC}))
+_RECURRENT = Operation(modes=frozenset({Mode.DYNAMIC}))
+_TABLE = Operation(modes=frozenset({Mode.WEIGHTS}))
+
+_KEEP_GRID = (
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.Hardtanh, nn.ReLU, nn.ReLU6),
+    *(nn.Identity, nn.PixelShuffle, nn.PixelUnshuffle),
+)
+_NOT_IN_GRAPHS = (nn.GroupNorm, nn.ReLU6, nni.LinearLeakyReLU, nni.LinearTanh)
+"""Modules that only eager mode puts on integers, as in PyTorch."""
+
+_MODULES: dict[type, Operation] = {
+    **{kind: _OWN for kind in DEFAULT_STATIC_QUANT_MODULE_MAPPINGS if kind not in _NOT_IN_GRAPHS},
+    **dict.fromkeys((nn.Linear, nni.LinearReLU), _LINEAR),
+    **dict.fromkeys((nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell), _RECURRENT),
+    **dict.fromkeys((nn.Embedding, nn.EmbeddingBag), _TABLE),
+    **dict.fromkeys(_KEEP_GRID, _SHARED),
+    **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Tanh), _FIXED),
+    nn.Softmax: Operation(fixed=True),
+}
+
+
+def _functions(prefix: str, names: str, operation: Operation) -> dict[str, Operation]:
+    return {f"{prefix}.{name}": operation for name in names.split()}
+
+
+_NUMBERED = ("1d", "2d", "3d")
+_WEIGHTED = Operation(weight=1, floats=(2,))
+_FUNCTIONS: dict[str, Operation] = {
+    **{f"{place}.conv{n}": _WEIGHTED for n in _NUMBERED for place in ("torch", "torch.nn.functional")},
+    "torch.nn.functional.linear": Operation(modes=_LINEAR.modes, weight=1, floats=(2,)),
+    **_functions("_operator", "add mul", _OWN),
+    **_functions("torch", "add mul matmul", _OWN),
+    **_functions("torch.nn.functional", "elu hardswish leaky_relu dropout", _OWN),
+    "torch.nn.functional.layer_norm": Operation(floats=(2, 3)),
+    "torch.nn.functional.group_norm": Operation(floats=(2, 3)),
+    "torch.nn.functional.instance_norm": Operation(floats=(1, 2, 3, 4)),
+    **_functions("torch", "sigmoid tanh", _FIXED),
+    **_functions("torch.nn.functional", "sigmoid tanh hardsigmoid", _FIXED),
+    **_functions(
+        "torch.nn.functional",
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d max_pool1d "
+        "max_pool2d max_pool3d hardtanh hardtanh_ interpolate pixel_shuffle pixel_unshuffle relu relu6",
+        _SHARED,
+    ),
+    **_functions(
+        "torch",
+        "cat adaptive_avg_pool1d avg_pool1d max_pool1d max_pool2d max_pool3d pixel_shuffle pixel_unshuffle clamp "
+        "flatten mean narrow repeat_interleave transpose squeeze stack unsqueeze",
+        _SHARED,
+    ),
+}
+_METHODS: dict[str, Operation] = {
+    **dict.fromkeys("sigmoid sigmoid_ hardsigmoid hardsigmoid_ tanh tanh_".split(), _FIXED),
+    **dict.fromkeys(
+        (
+            "contiguous clamp detach detach_ mean permute repeat repeat_interleave reshape resize_ relu relu_ squeeze "
+            "squeeze_ transpose unsqueeze unsqueeze_ view"
+        ).split(),
+        _SHARED,
+    ),
+    "size": _NONE,
+}
+
+BEFORE_RELU = {name for name, own in _FUNCTIONS.items() if own.weight is not None} | {
+    *("_operator.add", "_operator.mul", "torch.add", "torch.mul")
+}
+"""Functions whose results are not observed where a ReLU follows at once: its results are."""
+
+_TO_SCALARS = {"_operator.add": "add", "torch.add": "add", "_operator.mul": "mul", "torch.mul": "mul"}
+
+
+def name_of(node: Node) -> str:
+    """The name of the function that a node calls, as its code has it; "" for other nodes."""
+    return _get_qualified_name(node.target) if node.op == "call_function" else ""
+
+
+def module_of(node: Node, root: Module) -> Any:
+    """The module that a node calls, or None."""
+    return root.get_submodule(node.target) if node.op == "call_module" else None
+
+
+def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Operation | None:
+    """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
+    if node.op == "call_module":
+        kind = type_before_parametrizations(root.get_submodule(node.target))
+        return _OWN if kind in custom else _MODULES.get(kind)
+    if node.op == "call_method":
+        return _METHODS.get(node.target)
+    if node.op != "call_function":
+        return None
+    if scalar_form(node):
+        return Operation(Results.SHARED)
+    if node.target is getattr and node.args[1] in ("shape", "ndim", "dtype", "device"):
+        return _NONE
+    name = name_of(node)
+    if name == "torch.relu":  # by itself, PyTorch leaves it on floats
+        return _SHARED if precedes_relu(node.args[0]) and "relu" in _after(node.args[0], root) else None
+    return _FUNCTIONS.get(name) if has_tensor(node) else None
+
+
+def _after(node: Any, root: Module) -> str:
+    """ "relu" if the only user of a node is a ReLU that it can be computed with."""
+    if not isinstance(node, Node) or len(node.users) != 1:
+        return ""
+    user = next(iter(node.users))
+    name, is_sum = name_of(user), name_of(node) in _TO_SCALARS
+    if name == "torch.nn.functional.relu" or (name == "torch.relu" and is_sum):
+        return "relu"
+    return "relu" if isinstance(module_of(user, root), nn.ReLU) else ""
+
+
+def precedes_relu(node: Any) -> bool:
+    """Whether a node calls a function that can be computed together with a ReLU."""
+    return isinstance(node, Node) and name_of(node) in BEFORE_RELU
+
+
+def relu_after(node: Node, root: Module) -> Node | None:
+    """The ReLU that is computed together with a function, or None."""
+    return next(iter(node.users)) if precedes_relu(node) and _after(node, root) else None
+
+
+def scalar_form(node: Node) -> str:
+    """ "add" or "mul" for a sum or product of one tensor and a number; "" for other nodes."""
+    form = _TO_SCALARS.get(name_of(node), "")
+    tensors = sum(isinstance(arg, Node) and has_tensor(arg) for arg in node.args)
+    return form if form and tensors == 1 and len(node.args) == 2 else ""
+
+
+def has_tensor(node: Node) -> bool:
+    """Whether the result of a node is, or has, a tensor, as far as its form says. Sizes and what is made of them do not."""
+    if node.op == "call_method":
+        return node.target not in ("size", "dim", "numel")
+    if node.op != "call_function":
+        return True
+    if node.target is getattr and node.args[1] in ("shape", "ndim", "dtype", "device"):
+        return False
+    return any(map(has_tensor, node.all_input_nodes))
+
+
+# --- what a QConfig asks for --------------------------------------------------------------------------------------
+
+
+def mode_of(qconfig: Any, operation: Operation) -> Mode | None:
+    """How a `QConfig` asks an operation to be quantized; None if that cannot be."""
+    if qconfig is None:
+        return None
+    activation, weight = qconfig.activation(), getattr(qconfig.weight and qconfig.weight(), "dtype", None)
+    dtype, mode = getattr(activation, "dtype", None), None
+    if getattr(activation, "is_dynamic", False):
+        if (dtype, weight) in ((quint8, qint8), (qint8, qint8), (float16, float16)):
+            mode = Mode.DYNAMIC
+    elif dtype in (quint8, qint8):
+        mode = Mode.STATIC
+    elif dtype in (float32, float16) and weight is quint8:
+        mode = Mode.WEIGHTS
+    is_fixed = isinstance(activation, FixedQParamsObserver | FixedQParamsFakeQuantize)
+    return mode if mode in operation.modes and (is_fixed or not operation.fixed) else None
