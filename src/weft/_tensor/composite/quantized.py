@@ -12,6 +12,7 @@ from weft._base.state import using
 from weft._tensor.codegen import composite, op
 from weft._tensor.composed import form_of
 from weft._tensor.convert import tensor
+from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
 from weft._tensor.quantized.form import Quantized, grid_tensor, is_quantized, quantized_form, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
@@ -63,6 +64,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
     """
+    require_not_overridden(input)
     if isinstance(input, list | tuple):
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])

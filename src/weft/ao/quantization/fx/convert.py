@@ -12,8 +12,8 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64
-from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.quant_type import QuantType
@@ -76,6 +76,7 @@ class _Conversion:
         self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
         self.attributes: dict[str, Any] = {}
         self.values: dict[Node, _Value] = {}
+        self.weights: dict[Node, str] = {}
         self.steps = {
             "placeholder": self._placeholder,
             "get_attr": self._get_attr,
@@ -113,7 +114,7 @@ class _Conversion:
         value = observer.args[0]
         is_input = isinstance(value, Node) and value.name not in self.plan.qconfigs
         name = next(iter(observer.users), observer).name if is_input else getattr(value, "name", "")
-        path = self.plan.scopes.get(name, ("", None))[0].replace(".", "_")
+        path = self.plan.scopes.get(name, "").replace(".", "_")
         prefix = f"{path}_input_" if is_input else f"{path}_"
         scale, zero_point = grid_of(self._observer(observer))
         return (
@@ -250,9 +251,6 @@ class _Conversion:
         if mode is Mode.DYNAMIC:
             self._dynamic_linear(node, numbers, bias)
             return
-        looks = self._observer(weight)
-        looks(numbers)
-        name = self._new_name(f"{str(source.target).replace('.', '_')}_quantized")
         scale, zero_point = self._grid(observer)
         rest = {name: arg for name, arg in node.kwargs.items() if name not in ("input", "weight", "bias")}
         names = ("stride", "padding", "dilation", "groups")
@@ -263,13 +261,22 @@ class _Conversion:
             function,
             (
                 self._quantized(self._argument(node, 0, "input")),
-                self._attribute(name, quantized_weight(numbers, looks)),
+                self._quantized_weight(weight, str(source.target), numbers),
                 map_arg(bias, self._floats),
             ),
             {**rest, "scale": scale, "zero_point": zero_point},
             name=node.name,
         )
         self.values[node] = _Value(quantized=new)
+
+    def _quantized_weight(self, observer: Node, path: str, numbers: Tensor) -> Node:
+        """A node that reads a quantized weight; functions that share one get the same."""
+        if observer not in self.weights:
+            looks = self._observer(observer)
+            looks(numbers)
+            self.weights[observer] = self._new_name(f"{path.replace('.', '_')}_quantized")
+            self.attributes[self.weights[observer]] = quantized_weight(numbers, looks)
+        return self.graph.get_attr(self.weights[observer])
 
     def _dynamic_linear(self, node: Node, weight: Tensor, bias: Any) -> None:
         """`F.linear` as a layer, which has the quantized weight."""
@@ -299,4 +306,4 @@ def _writes(node: Node) -> bool:
 def convert(model: GraphModule, custom: ConvertCustomConfig) -> GraphModule:
     """The quantized form of a prepared model."""
     plan: Plan = model.meta[KEY]
-    return _Conversion(model, plan, custom).run()
+    return _Conversion(model, plan.of(model.graph), custom).run()

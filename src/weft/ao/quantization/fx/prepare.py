@@ -22,7 +22,9 @@ from weft.ao.quantization.fx.operations import (
 from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.ao.quantization.quantization_mappings import get_embedding_qat_module_mappings
+from weft.errors import PreconditionError
 from weft.fx._paths import assign_at
+from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node, map_arg
 from weft.nn._linear import Linear
@@ -42,15 +44,33 @@ class Plan:
 
     modes      how nodes are going to be quantized, by name
     qconfigs   of these nodes
-    scopes     the module in which each node was made
+    scopes     the path of the module in which each node was made
     inputs     positions of inputs that will be quantized tensors, and `outputs` of results
+    calls      the names of all calls, in order: a graph that comes from a file may have others
     """
 
     modes: dict[str, Mode] = field(default_factory=dict)
     qconfigs: dict[str, Any] = field(default_factory=dict)
-    scopes: dict[str, Scope] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+
+    def of(self, graph: Graph) -> Plan:
+        """The plan by the names that the graph of the prepared model has now. `AssertionError` if it has changed."""
+        calls = calls_of(graph)
+        if len(calls) != len(self.calls):
+            raise PreconditionError(
+                f"the graph has changed since prepare: {len(self.calls)} calls have become {len(calls)}; prepare anew"
+            )
+        now = dict(zip(self.calls, calls, strict=True))
+        parts = [{now.get(name, name): x for name, x in part.items()} for part in (self.modes, self.qconfigs, self.scopes)]
+        return Plan(*parts, self.inputs, self.outputs, calls)
+
+
+def calls_of(graph: Graph) -> list[str]:
+    """The names of the nodes that call something, in order."""
+    return [node.name for node in graph.nodes if node.op in ("call_module", "call_function", "call_method")]
 
 
 def is_observer(node: Any) -> bool:
@@ -92,10 +112,13 @@ class _Preparation:
                 return node
         return self._observe(value, make)
 
-    def _replace_inputs(self, node: Node, own: Operation, qconfig: Any) -> None:
+    def _replace_inputs(self, node: Node, own: Operation, mode: Mode, qconfig: Any) -> None:
         def observed(value: Node) -> Node:
             return self._observed_input(value, qconfig.activation)
 
+        if mode is Mode.DYNAMIC and own.weight is None:  # states of recurrent layers stay floats
+            node.args = (map_arg(node.args[0], observed), *node.args[1:])
+            return
         names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
 
         def one(at: Any, arg: Any) -> Any:
@@ -134,7 +157,7 @@ class _Preparation:
                 arg.name in self.plan.modes and relu_after(arg, self.model) is node for arg in node.all_input_nodes
             )
             if mode is not Mode.WEIGHTS and not is_second:
-                self._replace_inputs(node, own, qconfig)
+                self._replace_inputs(node, own, mode, qconfig)
             if mode is Mode.STATIC and not self._is_before_relu(node):
                 self._add_output_observer(node, own, qconfig)
         self.plan.modes[node.name] = mode
@@ -180,12 +203,14 @@ def prepare(
     nodes = list(model.graph.nodes)
     inputs, outputs = custom.input_quantized_indexes, custom.output_quantized_indexes
     qconfigs = qconfigs_of(nodes, model, mapping, scopes)
-    plan = Plan(qconfigs=qconfigs, scopes=scopes, inputs=inputs, outputs=outputs)
+    paths = {name: path for name, (path, _) in scopes.items()}
+    plan = Plan(qconfigs=qconfigs, scopes=paths, inputs=inputs, outputs=outputs)
     preparation = _Preparation(model, plan, custom)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     preparation.quantized_inputs = {placeholders[at] for at in inputs}
     for node in nodes:
         preparation.visit(node)
     _swap(model, plan, nodes, custom, is_qat=is_qat)
+    plan.calls = calls_of(model.graph)
     model.meta[KEY] = plan
     model.recompile()

@@ -14,6 +14,7 @@ from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._arithmetic import onto, require_quantized
 from weft.ao.nn.quantized._module import OnGrid, grid_of, observer_of, require_type
 from weft.errors import ModuleError
+from weft.fx._wrapping import as_one_node
 from weft.nn import functional as F
 from weft.nn._linear import Identity
 from weft.nn._module import Module
@@ -148,6 +149,7 @@ def _on(form: Quantized, values: Tensor, scale: float, zero_point: int) -> Tenso
     return grid_tensor(values, on_grid[0], on_grid[1], None, form.element)
 
 
+@as_one_node
 def add_scalar(x: Tensor, y: float) -> Tensor:
     """A quantized tensor plus a number: the zero point moves; if it leaves the type's range, the grid becomes wider."""
     require_quantized(x, "add_scalar")
@@ -161,6 +163,7 @@ def add_scalar(x: Tensor, y: float) -> Tensor:
     return onto(x.dequantize() + y, scale * span / (levels.max - levels.min), end, form.element)
 
 
+@as_one_node
 def mul_scalar(x: Tensor, y: float) -> Tensor:
     """A quantized tensor times a number: the scale changes, and the integers are mirrored if it is negative."""
     require_quantized(x, "mul_scalar")
