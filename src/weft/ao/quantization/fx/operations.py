@@ -15,6 +15,10 @@ from weft import nn
 from weft._base.dtype import float16, float32, qint8, quint8
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
+from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
+from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
+from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
+from weft.ao.nn.qat.modules.linear import Linear as QatLinear
 from weft.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS
 from weft.fx.node import Node, _get_qualified_name
 from weft.nn._module import Module
@@ -80,9 +84,11 @@ _NOT_IN_GRAPHS = (nn.GroupNorm, nn.ReLU6, nni.LinearLeakyReLU, nni.LinearTanh)
 
 _MODULES: dict[type, Operation] = {
     **{kind: _OWN for kind in DEFAULT_STATIC_QUANT_MODULE_MAPPINGS if kind not in _NOT_IN_GRAPHS},
-    **dict.fromkeys((nn.Linear, nni.LinearReLU), _LINEAR),
+    **dict.fromkeys((nni.ConvBn1d, nni.ConvBn2d, nni.ConvBn3d), _OWN),
+    **dict.fromkeys((nni.ConvBnReLU1d, nni.ConvBnReLU2d, nni.ConvBnReLU3d), _OWN),
+    **dict.fromkeys((nn.Linear, nni.LinearReLU, nni.LinearBn1d, QatLinear, DynamicQatLinear), _LINEAR),
     **dict.fromkeys((nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell), _RECURRENT),
-    **dict.fromkeys((nn.Embedding, nn.EmbeddingBag), _TABLE),
+    **dict.fromkeys((nn.Embedding, nn.EmbeddingBag, QatEmbedding, QatEmbeddingBag), _TABLE),
     **dict.fromkeys(_KEEP_GRID, _SHARED),
     **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Tanh), _FIXED),
     nn.Softmax: Operation(fixed=True),
