@@ -37,6 +37,11 @@ def _chain(node: Node, model: GraphModule) -> list[tuple[Node, Module]]:
     return chain[:best]
 
 
+def fused_nodes(node: Node, model: GraphModule) -> list[Node]:
+    """The nodes from this one on that become one layer if the model is fused; none if it stays as it is."""
+    return [part for part, _ in _chain(node, model)]
+
+
 def fuse(model: GraphModule, *, is_qat: bool) -> None:
     """Fuse layers with their normalisation and ReLU, in place. A layer that is called twice stays as it is."""
     calls: dict[Any, int] = {}

@@ -19,7 +19,11 @@ from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
 from weft.ao.nn.qat.modules.linear import Linear as QatLinear
-from weft.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS
+from weft.ao.quantization.quantization_mappings import (
+    DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
+    DEFAULT_QAT_MODULE_MAPPINGS,
+    DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+)
 from weft.fx.node import Node, _get_qualified_name
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
@@ -142,6 +146,12 @@ BEFORE_RELU = {name for name, own in _FUNCTIONS.items() if own.weight is not Non
 }
 """Functions whose results are not observed where a ReLU follows at once: its results are."""
 
+_QUANTIZED_FORMS = {
+    **{f"torch.ao.nn.quantized.functional.{name}": name for name in ("conv1d", "conv2d", "conv3d", "linear")},
+    **{f"torch.ao.nn.quantized.modules.functional_modules.{name}_scalar": name for name in ("add", "mul")},
+}
+"""Functions of converted models, and the names of those that they come from."""
+
 _TO_SCALARS = {"_operator.add": "add", "torch.add": "add", "_operator.mul": "mul", "torch.mul": "mul"}
 
 
@@ -150,9 +160,32 @@ def name_of(node: Node) -> str:
     return _get_qualified_name(node.target) if node.op == "call_function" else ""
 
 
-def module_of(node: Node, root: Module) -> Any:
-    """The module that a node calls, or None."""
-    return root.get_submodule(node.target) if node.op == "call_module" else None
+def base_of(node: Node, root: Module) -> str:
+    """What a node of a float, prepared or converted model computes, in words that these have in common.
+
+    It is "" for what moves elements, changes types, or is not in the tables.
+    """
+    if node.op == "call_module":
+        kind = type_before_parametrizations(root.get_submodule(str(node.target)))
+        base = _BASES.get(kind) or _float_base(kind)
+        return base if base in _KNOWN and kind is not nn.Identity else ""
+    if node.op == "call_method":
+        return str(node.target) if _METHODS.get(str(node.target)) is _FIXED else ""
+    name = name_of(node)
+    if name in _QUANTIZED_FORMS:
+        return _QUANTIZED_FORMS[name]
+    return name.rpartition(".")[2] if name in _FUNCTIONS or name == "torch.relu" else ""
+
+
+def _float_base(kind: type) -> str:
+    """The name of a float layer, or of the first of those that are fused."""
+    return (getattr(kind, "_PARTS", ()) or (kind,))[0].__name__
+
+
+_KNOWN = {_float_base(kind) for kind in _MODULES}
+_BASES = {quantized: _float_base(kind) for kind, quantized in DEFAULT_QAT_MODULE_MAPPINGS.items()}
+for _kind, _quantized in (*DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS.items(), *DEFAULT_STATIC_QUANT_MODULE_MAPPINGS.items()):
+    _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 
 def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Operation | None:
@@ -170,29 +203,30 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
         return _NONE
     name = name_of(node)
     if name == "torch.relu":  # by itself, PyTorch leaves it on floats
-        return _SHARED if precedes_relu(node.args[0]) and "relu" in _after(node.args[0], root) else None
+        return _SHARED if precedes_relu(node.args[0]) and _is_before_relu(node.args[0], root) else None
     return _FUNCTIONS.get(name) if has_tensor(node) else None
 
 
-def _after(node: Any, root: Module) -> str:
-    """ "relu" if the only user of a node is a ReLU that it can be computed with."""
+def _is_before_relu(node: Any, root: Module) -> bool:
+    """Whether the only user of a node is a ReLU that it can be computed with."""
     if not isinstance(node, Node) or len(node.users) != 1:
-        return ""
+        return False
     user = next(iter(node.users))
-    name, is_sum = name_of(user), name_of(node) in _TO_SCALARS
+    name, is_sum = name_of(user), base_of(node, root) in ("add", "mul")
     if name == "torch.nn.functional.relu" or (name == "torch.relu" and is_sum):
-        return "relu"
-    return "relu" if isinstance(module_of(user, root), nn.ReLU) else ""
+        return True
+    return user.op == "call_module" and type(root.get_submodule(str(user.target))) is nn.ReLU
 
 
 def precedes_relu(node: Any) -> bool:
     """Whether a node calls a function that can be computed together with a ReLU."""
-    return isinstance(node, Node) and name_of(node) in BEFORE_RELU
+    name = name_of(node) if isinstance(node, Node) else ""
+    return name in BEFORE_RELU or name in _QUANTIZED_FORMS
 
 
 def relu_after(node: Node, root: Module) -> Node | None:
     """The ReLU that is computed together with a function, or None."""
-    return next(iter(node.users)) if precedes_relu(node) and _after(node, root) else None
+    return next(iter(node.users)) if precedes_relu(node) and _is_before_relu(node, root) else None
 
 
 def scalar_form(node: Node) -> str:
