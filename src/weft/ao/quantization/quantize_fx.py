@@ -145,3 +145,9 @@ def convert_fx(
     result = convert(graph_module, config)
     kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
     return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
+
+
+def convert_to_reference_fx(graph_module: GraphModule, *args: Any, **kwargs: Any) -> GraphModule:
+    """Raises `NotImplementedError`: PyTorch's form of a quantized model for other libraries is not made."""
+    del graph_module, args, kwargs
+    raise UnsupportedError("convert_to_reference_fx: there are no reference modules; use convert_fx")

@@ -72,7 +72,9 @@ def _add_logger(model: GraphModule, named: Node, value: Node, suffix: str, logge
         model.graph.call_module(path, (value,))
 
 
-def add_loggers(model: GraphModule, name: str, parts: dict[str, Subgraph], make: MakeLogger, inputs: bool) -> GraphModule:
+def add_loggers(
+    model: GraphModule, name: str, parts: dict[str, Subgraph], make: MakeLogger, inputs: bool
+) -> GraphModule:
     """A model with loggers of the results, and of the inputs if asked to, of its subgraphs."""
     result = with_own_graph(model)
     nodes = {node.name: node for node in result.graph.nodes}

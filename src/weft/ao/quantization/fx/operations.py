@@ -130,12 +130,9 @@ _FUNCTIONS: dict[str, Operation] = {
     ),
 }
 _METHODS: dict[str, Operation] = {
-    **dict.fromkeys("sigmoid sigmoid_ hardsigmoid hardsigmoid_ tanh tanh_".split(), _FIXED),
+    **dict.fromkeys(["sigmoid", "sigmoid_", "hardsigmoid", "hardsigmoid_", "tanh", "tanh_"], _FIXED),
     **dict.fromkeys(
-        (
-            "contiguous clamp detach detach_ mean permute repeat repeat_interleave reshape resize_ relu relu_ squeeze "
-            "squeeze_ transpose unsqueeze unsqueeze_ view"
-        ).split(),
+        ["contiguous", "clamp", "detach", "detach_", "mean", "permute", "repeat", "repeat_interleave", "reshape", "resize_", "relu", "relu_", "squeeze", "squeeze_", "transpose", "unsqueeze", "unsqueeze_", "view"],
         _SHARED,
     ),
     "size": _NONE,
@@ -184,7 +181,10 @@ def _float_base(kind: type) -> str:
 
 _KNOWN = {_float_base(kind) for kind in _MODULES}
 _BASES = {quantized: _float_base(kind) for kind, quantized in DEFAULT_QAT_MODULE_MAPPINGS.items()}
-for _kind, _quantized in (*DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS.items(), *DEFAULT_STATIC_QUANT_MODULE_MAPPINGS.items()):
+for _kind, _quantized in (
+    *DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS.items(),
+    *DEFAULT_STATIC_QUANT_MODULE_MAPPINGS.items(),
+):
     _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 

@@ -64,7 +64,9 @@ class Plan:
                 f"the graph has changed since prepare: {len(self.calls)} calls have become {len(calls)}; prepare anew"
             )
         now = dict(zip(self.calls, calls, strict=True))
-        parts = [{now.get(name, name): x for name, x in part.items()} for part in (self.modes, self.qconfigs, self.scopes)]
+        parts = [
+            {now.get(name, name): x for name, x in part.items()} for part in (self.modes, self.qconfigs, self.scopes)
+        ]
         return Plan(*parts, self.inputs, self.outputs, calls)
 
 
@@ -86,7 +88,7 @@ def output_observer(node: Node) -> Node | None:
 class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
-        self.observed = {value for pairs in custom.float_to_observed_mapping.values() for value in pairs.values()}
+        self.users = {kind for pairs in custom.float_to_observed_mapping.values() for kind in pairs}
         self.made: dict[Node, list[tuple[Node, Any]]] = {}
         self.quantized_inputs: set[Node] = set()
         self.count = 0
@@ -144,7 +146,7 @@ class _Preparation:
 
     def visit(self, node: Node) -> None:
         """Add the observers of one node."""
-        own = operation_of(node, self.model, self.observed)
+        own = operation_of(node, self.model, self.users)
         qconfig = self.plan.qconfigs.get(node.name)
         mode = own and mode_of(qconfig, own)
         if own is None or mode is None:
