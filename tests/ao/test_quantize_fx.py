@@ -69,7 +69,7 @@ def test_numbers_stay_close_and_models_as_they_are():
 
 
 def test_a_layer_that_is_called_twice_has_a_grid_for_each_call():
-    _, x, prepared = prepared_net()
+    _, _, prepared = prepared_net()
     quantized = convert_fx(prepared)
     calls = [node.target for node in quantized.graph.nodes if "fc" in node.name and node.op == "call_module"]
     assert calls == ["fc", "fc_0"]
@@ -198,9 +198,8 @@ def test_inputs_and_results_can_be_quantized_tensors():
     assert len([name for name, _ in prepared.named_modules() if name.startswith("activation_post_process")]) == 1
     prepared(x)
     y = convert_fx(prepared)(weft.quantize_per_tensor(x, 0.05, 60, weft.quint8))
-    assert y.is_quantized and y.q_scale() == pytest.approx(
-        prepared.activation_post_process_0.calculate_qparams()[0].item()
-    )
+    assert y.is_quantized
+    assert y.q_scale() == pytest.approx(prepared.activation_post_process_0.calculate_qparams()[0].item())
 
 
 class Custom(nn.Module):
@@ -284,7 +283,7 @@ def test_a_dynamic_function_becomes_a_layer():
 def test_what_graph_mode_refuses():
     model = nn.Sequential(nn.Linear(2, 2)).eval()
     mapping = QConfigMapping().set_global(default_qconfig)
-    with pytest.raises(ValueError, match="input model must be a GraphModule, Got type:.*convert what prepare_fx"):
+    with pytest.raises(ValueError, match=r"input model must be a GraphModule, Got type:.*convert what prepare_fx"):
         convert_fx(model)  # pyright: ignore[reportArgumentType]
     with pytest.raises(AssertionError, match="incoming model must be produced by prepare_fx"):
         convert_fx(weft.fx.symbolic_trace(model))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
-from weft.ao.quantization.backend_config import BackendConfig, require_native
+from weft.ao.quantization.backend_config.native import BackendConfig, require_native
 from weft.ao.quantization.fx.convert import convert
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig
 from weft.ao.quantization.fx.fuse import fuse
@@ -35,15 +35,15 @@ def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -
     return model
 
 
-def _config(given: Any, kind: Any) -> Any:
-    """A configuration, of which a dict may be given."""
-    if given is None:
+def _config(entry: Any, kind: Any) -> Any:
+    """A configuration, or what a dict says of it."""
+    if entry is None:
         return kind()
-    if isinstance(given, Mapping):
-        return kind.from_dict(dict(given))
-    if not isinstance(given, kind):
-        raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(given).__name__}")
-    return given
+    if isinstance(entry, Mapping):
+        return kind.from_dict(dict(entry))
+    if not isinstance(entry, kind):
+        raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")
+    return entry
 
 
 def _with_plain_functionals(model: Module) -> None:
@@ -138,8 +138,8 @@ def convert_fx(
         )
     if KEY not in graph_module.meta:
         raise PreconditionError("incoming model must be produced by prepare_fx")
-    for name, given in (("qconfig_mapping", qconfig_mapping), ("keep_original_weights", keep_original_weights)):
-        if given:
+    for name, option in (("qconfig_mapping", qconfig_mapping), ("keep_original_weights", keep_original_weights)):
+        if option:
             raise UnsupportedError(f"convert_fx({name}=...): give the QConfigMapping to prepare_fx, and leave this out")
     config: ConvertCustomConfig = _config(convert_custom_config, ConvertCustomConfig)
     result = convert(graph_module, config)

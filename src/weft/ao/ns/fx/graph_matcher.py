@@ -51,7 +51,7 @@ def _used(model: GraphModule) -> set[Node]:
 
 def _subgraphs(model: GraphModule) -> list[Subgraph]:
     used, covered = _used(model), set[Node]()
-    found: list[Subgraph] = []
+    parts: list[Subgraph] = []
     for node in model.graph.nodes:
         base = base_of(node, model) if node in used and node not in covered else ""
         if not base:
@@ -59,18 +59,18 @@ def _subgraphs(model: GraphModule) -> list[Subgraph]:
         relu = relu_after(node, model)
         nodes = (node, relu) if relu is not None else tuple(fused_nodes(node, model)) or (node,)
         covered.update(nodes)
-        found.append(Subgraph(base, nodes))
-    return found
+        parts.append(Subgraph(base, nodes))
+    return parts
 
 
 def matching_subgraphs(model_a: GraphModule, model_b: GraphModule) -> dict[str, tuple[Subgraph, Subgraph]]:
-    """Pairs of subgraphs that compute the same, by a name for each. `GraphMatchingException` where one lacks a match."""
+    """Pairs of subgraphs that compute the same, by a name for each; `GraphMatchingException` if one has no match."""
     parts_a, parts_b = _subgraphs(model_a), _subgraphs(model_b)
     for a, b in zip(parts_a, parts_b, strict=False):
         if a.base != b.base:
             raise GraphMatchingException(
-                f"the models do not match: {a.start.name} of the first one computes {a.base}, and {b.start.name} of the "
-                f"second one, which stands at its place, {b.base}"
+                f"the models do not match: {a.start.name} of the first one computes {a.base}, and {b.start.name} of "
+                f"the second one, which stands at its place, {b.base}"
             )
     if len(parts_a) != len(parts_b):
         longer = max(parts_a, parts_b, key=len)

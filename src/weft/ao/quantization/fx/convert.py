@@ -243,14 +243,15 @@ class _Conversion:
         weight, bias = self._argument(node, own.weight or 1, "weight"), self._argument(node, 2, "bias")
         source = weight.args[0] if is_observer(weight) else None
         observer = output_observer(relu_after(node, self.model) or node)
-        is_own = isinstance(source, Node) and source.op == "get_attr"
-        if not is_own or (mode is Mode.STATIC and observer is None):
+        if not isinstance(source, Node) or source.op != "get_attr":
             self._on_floats(node)
             return
         numbers: Tensor = attribute_at(self.model, str(source.target))
         if mode is Mode.DYNAMIC:
             self._dynamic_linear(node, numbers, bias)
             return
+        if observer is None:
+            raise PreconditionError(f"convert_fx: {node.name} has no observer for its results; prepare the model anew")
         scale, zero_point = self._grid(observer)
         rest = {name: arg for name, arg in node.kwargs.items() if name not in ("input", "weight", "bias")}
         names = ("stride", "padding", "dilation", "groups")

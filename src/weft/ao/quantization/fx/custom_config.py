@@ -21,12 +21,12 @@ def _quant_type(name: Any) -> QuantType:
     return kinds[name]
 
 
-def _from_dict(config: Any, given: Mapping[str, Any]) -> Any:
+def _from_dict(config: Any, entries: Mapping[str, Any]) -> Any:
     """Fill a configuration from a dict. Its keys are those of `to_dict`; `NotImplementedError` for others."""
-    known = config.to_dict().keys()
-    for key, value in given.items():
-        if key not in known:
-            raise UnsupportedError(f"{type(config).__name__}: no key {key!r}; there are {', '.join(known)}")
+    keys = config.to_dict().keys()
+    for key, value in entries.items():
+        if key not in keys:
+            raise UnsupportedError(f"{type(config).__name__}: no key {key!r}; there are {', '.join(keys)}")
         if key in ("float_to_observed_custom_module_class", "observed_to_quantized_custom_module_class"):
             classes = {_quant_type(name): dict(pairs) for name, pairs in value.items()}
             name = "float_to_observed_mapping" if key.startswith("float") else "observed_to_quantized_mapping"

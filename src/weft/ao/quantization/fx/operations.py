@@ -99,42 +99,36 @@ _MODULES: dict[type, Operation] = {
 }
 
 
-def _functions(prefix: str, names: str, operation: Operation) -> dict[str, Operation]:
-    return {f"{prefix}.{name}": operation for name in names.split()}
+def _each(names: str, operation: Operation, prefix: str = "") -> dict[str, Operation]:
+    return {f"{prefix}{name}": operation for name in names.split()}
 
 
-_NUMBERED = ("1d", "2d", "3d")
+_TORCH, _F = "torch.", "torch.nn.functional."
 _WEIGHTED = Operation(weight=1, floats=(2,))
 _FUNCTIONS: dict[str, Operation] = {
-    **{f"{place}.conv{n}": _WEIGHTED for n in _NUMBERED for place in ("torch", "torch.nn.functional")},
-    "torch.nn.functional.linear": Operation(modes=_LINEAR.modes, weight=1, floats=(2,)),
-    **_functions("_operator", "add mul", _OWN),
-    **_functions("torch", "add mul matmul", _OWN),
-    **_functions("torch.nn.functional", "elu hardswish leaky_relu dropout", _OWN),
-    "torch.nn.functional.layer_norm": Operation(floats=(2, 3)),
-    "torch.nn.functional.group_norm": Operation(floats=(2, 3)),
-    "torch.nn.functional.instance_norm": Operation(floats=(1, 2, 3, 4)),
-    **_functions("torch", "sigmoid tanh", _FIXED),
-    **_functions("torch.nn.functional", "sigmoid tanh hardsigmoid", _FIXED),
-    **_functions(
-        "torch.nn.functional",
-        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d max_pool1d "
-        "max_pool2d max_pool3d hardtanh hardtanh_ interpolate pixel_shuffle pixel_unshuffle relu relu6",
-        _SHARED,
+    **_each("conv1d conv2d conv3d", _WEIGHTED, _TORCH),
+    **_each("conv1d conv2d conv3d", _WEIGHTED, _F),
+    **_each("linear", Operation(modes=_LINEAR.modes, weight=1, floats=(2,)), _F),
+    **_each("add mul", _OWN, "_operator."),
+    **_each("add mul matmul", _OWN, _TORCH),
+    **_each("elu hardswish leaky_relu dropout", _OWN, _F),
+    **_each("layer_norm group_norm", Operation(floats=(2, 3)), _F),
+    **_each("instance_norm", Operation(floats=(1, 2, 3, 4)), _F),
+    **_each("sigmoid tanh", _FIXED, _TORCH),
+    **_each("sigmoid tanh hardsigmoid", _FIXED, _F),
+    **_each(
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d", _SHARED, _F
     ),
-    **_functions(
-        "torch",
-        "cat adaptive_avg_pool1d avg_pool1d max_pool1d max_pool2d max_pool3d pixel_shuffle pixel_unshuffle clamp "
-        "flatten mean narrow repeat_interleave transpose squeeze stack unsqueeze",
-        _SHARED,
-    ),
+    **_each("max_pool1d max_pool2d max_pool3d hardtanh hardtanh_ relu relu6", _SHARED, _F),
+    **_each("interpolate pixel_shuffle pixel_unshuffle", _SHARED, _F),
+    **_each("adaptive_avg_pool1d avg_pool1d max_pool1d max_pool2d max_pool3d clamp mean", _SHARED, _TORCH),
+    **_each("cat stack flatten narrow transpose squeeze unsqueeze repeat_interleave", _SHARED, _TORCH),
+    **_each("pixel_shuffle pixel_unshuffle", _SHARED, _TORCH),
 }
 _METHODS: dict[str, Operation] = {
-    **dict.fromkeys(["sigmoid", "sigmoid_", "hardsigmoid", "hardsigmoid_", "tanh", "tanh_"], _FIXED),
-    **dict.fromkeys(
-        ["contiguous", "clamp", "detach", "detach_", "mean", "permute", "repeat", "repeat_interleave", "reshape", "resize_", "relu", "relu_", "squeeze", "squeeze_", "transpose", "unsqueeze", "unsqueeze_", "view"],
-        _SHARED,
-    ),
+    **_each("sigmoid sigmoid_ hardsigmoid hardsigmoid_ tanh tanh_", _FIXED),
+    **_each("relu relu_ clamp mean contiguous detach detach_ repeat repeat_interleave", _SHARED),
+    **_each("permute reshape resize_ squeeze squeeze_ transpose unsqueeze unsqueeze_ view", _SHARED),
     "size": _NONE,
 }
 
@@ -165,7 +159,7 @@ def base_of(node: Node, root: Module) -> str:
     if node.op == "call_module":
         kind = type_before_parametrizations(root.get_submodule(str(node.target)))
         base = _BASES.get(kind) or _float_base(kind)
-        return base if base in _KNOWN and kind is not nn.Identity else ""
+        return base if base in _BASE_NAMES and kind is not nn.Identity else ""
     if node.op == "call_method":
         return str(node.target) if _METHODS.get(str(node.target)) is _FIXED else ""
     name = name_of(node)
@@ -179,7 +173,7 @@ def _float_base(kind: type) -> str:
     return (getattr(kind, "_PARTS", ()) or (kind,))[0].__name__
 
 
-_KNOWN = {_float_base(kind) for kind in _MODULES}
+_BASE_NAMES = {_float_base(kind) for kind in _MODULES}
 _BASES = {quantized: _float_base(kind) for kind, quantized in DEFAULT_QAT_MODULE_MAPPINGS.items()}
 for _kind, _quantized in (
     *DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS.items(),
@@ -237,7 +231,7 @@ def scalar_form(node: Node) -> str:
 
 
 def has_tensor(node: Node) -> bool:
-    """Whether the result of a node is, or has, a tensor, as far as its form says. Sizes and what is made of them do not."""
+    """Whether the result of a node is, or has, a tensor, as far as its form says. What is made of sizes does not."""
     if node.op == "call_method":
         return node.target not in ("size", "dim", "numel")
     if node.op != "call_function":

@@ -64,10 +64,11 @@ class Plan:
                 f"the graph has changed since prepare: {len(self.calls)} calls have become {len(calls)}; prepare anew"
             )
         now = dict(zip(self.calls, calls, strict=True))
-        parts = [
-            {now.get(name, name): x for name, x in part.items()} for part in (self.modes, self.qconfigs, self.scopes)
-        ]
-        return Plan(*parts, self.inputs, self.outputs, calls)
+
+        def renamed(part: dict[str, Any]) -> dict[str, Any]:
+            return {now.get(name, name): x for name, x in part.items()}
+
+        return Plan(renamed(self.modes), renamed(self.qconfigs), renamed(self.scopes), self.inputs, self.outputs, calls)
 
 
 def calls_of(graph: Graph) -> list[str]:
@@ -89,7 +90,7 @@ class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.users = {kind for pairs in custom.float_to_observed_mapping.values() for kind in pairs}
-        self.made: dict[Node, list[tuple[Node, Any]]] = {}
+        self.observers: dict[Node, list[tuple[Node, Any]]] = {}
         self.quantized_inputs: set[Node] = set()
         self.count = 0
 
@@ -102,15 +103,15 @@ class _Preparation:
         self.model.add_submodule(path, observer.to(device) if device is not None else observer)
         with self.model.graph.inserting_after(value):
             node = self.model.graph.call_module(path, (value,))
-        self.made.setdefault(value, []).append((node, make))
+        self.observers.setdefault(value, []).append((node, make))
         return node
 
     def _observed_input(self, value: Node, make: Any) -> Node:
         """A value as an operation sees it: by an observer, unless it has one for such a grid already."""
         if is_observer(value) or value in self.quantized_inputs or not has_tensor(value):
             return value
-        for node, made in self.made.get(value, ()):
-            if _same(made, make):
+        for node, other_make in self.observers.get(value, ()):
+            if _same(other_make, make):
                 return node
         return self._observe(value, make)
 
@@ -147,7 +148,7 @@ class _Preparation:
     def visit(self, node: Node) -> None:
         """Add the observers of one node."""
         own = operation_of(node, self.model, self.users)
-        qconfig = self.plan.qconfigs.get(node.name)
+        qconfig: Any = self.plan.qconfigs.get(node.name)
         mode = own and mode_of(qconfig, own)
         if own is None or mode is None:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
@@ -27,12 +27,12 @@ def _by_path(mapping: QConfigMapping, path: str, otherwise: Any) -> Any:
 
 def _by_place(mapping: QConfigMapping, kind: Any, path: str, otherwise: Any) -> Any:
     """By the type, the expression that matches the path, and the path or one above it; later ones take precedence."""
-    found = mapping.object_type_qconfigs.get(kind, otherwise)
+    result = mapping.object_type_qconfigs.get(kind, otherwise)
     for expression, qconfig in mapping.module_name_regex_qconfigs.items():
         if re.match(expression, path):
-            found = qconfig
+            result = qconfig
             break
-    return _by_path(mapping, path, found)
+    return _by_path(mapping, path, result)
 
 
 def _type_of(module: Module) -> Any:
@@ -47,11 +47,11 @@ def qconfigs_of(
 
     Functions and methods are looked up by what they call, and by the module in which they are.
     """
-    found: dict[str, Any] = {}
+    qconfigs: dict[str, Any] = {}
     counts: Counter[tuple[str, Any]] = Counter()
     for node in nodes:
         path, kind = scopes.get(node.name, ("", None))
-        target: str | Callable[..., Any] = node.target
+        target: Any = node.target
         if node.op == "call_module":
             path, target = str(target), _type_of(root.get_submodule(str(target)))
             qconfig = _by_place(mapping, target, path, mapping.global_qconfig)
@@ -63,5 +63,5 @@ def qconfigs_of(
             continue
         at = (path, target, counts[path, target])
         counts[path, target] += 1
-        found[node.name] = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
-    return found
+        qconfigs[node.name] = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
+    return qconfigs
