@@ -149,11 +149,11 @@ def _require_defaults(**options: Any) -> None:
 
 
 def _by_layer(results: Results, name: str) -> Results:
-    """Results by the names of nodes of one of the models."""
+    """Results by the names of the nodes of one of the models that have the results."""
     renamed: Results = {}
     for ref_name, kinds in results.items():
         records = [record for models in kinds.values() for record in models.get(name, [])]
-        renamed[records[0]["ref_node_name"] if records else ref_name] = kinds
+        renamed[records[-1]["ref_node_name"] if records else ref_name] = kinds
     return renamed
 
 

@@ -36,4 +36,5 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
 def _of_lstm(module: Any) -> list[Tensor]:
     """The weights of the input and of the state, layer by layer."""
     own = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
-    return own or [x for key, entry in module.state_dict().items() if key.endswith(".param") for x in entry[:2]]
+    states: Any = module.state_dict()
+    return own or [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
