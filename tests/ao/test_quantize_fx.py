@@ -21,6 +21,7 @@ from weft.ao.quantization import (
 from weft.ao.quantization.backend_config import BackendConfig, get_native_backend_config
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
 from weft.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, fuse_fx, prepare_fx, prepare_qat_fx
+from weft.fx.proxy import TraceError
 from weft.nn import functional as F
 
 
@@ -170,7 +171,7 @@ class Holder(nn.Module):
 def test_parts_that_cannot_be_traced_stay_on_floats(config):
     x = weft.randn(16, 4)
     model = Holder().eval()
-    with pytest.raises(weft.fx.proxy.TraceError, match="is not known while a program is traced"):
+    with pytest.raises(TraceError, match="is not known while a program is traced"):
         prepare_fx(model, get_default_qconfig_mapping(), (x,))
     prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,), config)
     prepared(x)
@@ -308,3 +309,21 @@ def test_what_graph_mode_refuses():
     prepared.graph.output(prepared.graph.call_function(weft.relu, (next(iter(prepared.graph.nodes)),)))
     with pytest.raises(AssertionError, match="the graph has changed since prepare"):
         convert_fx(prepared)
+
+
+def test_inputs_that_are_numbers_are_not_observed():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=2.0):
+            return F.relu(x) * scale
+
+    x = weft.randn(20)
+    prepared = prepare_fx(Scaled().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
+    prepared(x)
+    quantized = convert_fx(prepared)
+    assert (quantized(x, 3.0) - 3 * F.relu(x)).abs().max() < 0.05
+
+
+def test_a_converted_model_gives_the_same_where_it_is_compiled():
+    _, x, prepared = prepared_net()
+    quantized = convert_fx(prepared)
+    assert weft.equal(weft.compile(quantized)(x), quantized(x))

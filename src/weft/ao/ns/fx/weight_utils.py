@@ -37,4 +37,5 @@ def _of_lstm(module: Any) -> list[Tensor]:
     """The weights of the input and of the state, layer by layer."""
     own = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
     states: Any = module.state_dict()
-    return own or [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
+    entries: list[Any] = [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
+    return own or entries

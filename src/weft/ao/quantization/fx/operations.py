@@ -227,11 +227,13 @@ def scalar_form(node: Node) -> str:
     """ "add" or "mul" for a sum or product of one tensor and a number; "" for other nodes."""
     form = _TO_SCALARS.get(name_of(node), "")
     tensors = sum(isinstance(arg, Node) and has_tensor(arg) for arg in node.args)
-    return form if form and tensors == 1 and len(node.args) == 2 else ""
+    return form if tensors == 1 and len(node.args) == 2 and not node.kwargs else ""
 
 
 def has_tensor(node: Node) -> bool:
     """Whether the result of a node is, or has, a tensor, as far as its form says. What is made of sizes does not."""
+    if node.op == "placeholder":  # unless its default is a number or a text
+        return not (node.args and isinstance(node.args[0], int | float | str))
     if node.op == "call_method":
         return node.target not in ("size", "dim", "numel")
     if node.op != "call_function":
