@@ -80,6 +80,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 
     Zero points of a floating type need not be on the grid; they are added before rounding.
     """
+    require_not_overridden(input)
     element = _element(dtype)
     if is_quantized(input):
         raise quantized_form(input, "quantize_per_channel").refusal("quantize_per_channel")
@@ -93,6 +94,7 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -
 
     With `reduce_range`, the elements take half of the levels. Nothing waits for the elements.
     """
+    require_not_overridden(input)
     levels = np.iinfo(_element(dtype).numpy)
     low, high = (levels.min // 2, levels.max // 2) if reduce_range else (levels.min, levels.max)
     x = input.detach()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from weft.ao._observing.quant_type import QuantType
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
 from weft.ao.quantization.backend_config.native import BackendConfig, require_native
 from weft.ao.quantization.fx.convert import convert
@@ -62,9 +63,9 @@ def _prepare(
     mapping = _config(qconfig_mapping, QConfigMapping)
     custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
     _with_plain_functionals(model)
-    classes = [*custom.non_traceable_module_classes]
-    for pairs in custom.float_to_observed_mapping.values():
-        classes += pairs
+    if others := set(custom.float_to_observed_mapping) - {QuantType.STATIC}:
+        raise UnsupportedError(f"float_to_observed_mapping: users' modules are quantized statically, but got {others}")
+    classes = [*custom.non_traceable_module_classes, *custom.float_to_observed_mapping.get(QuantType.STATIC, ())]
     tracer = QuantizationTracer(custom.non_traceable_module_names, classes)
     graph_module = GraphModule(model, tracer.trace(model))
     scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)

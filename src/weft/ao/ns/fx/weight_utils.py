@@ -24,8 +24,8 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
         module: Any = model.get_submodule(str(node.target))
         if part.base == "LSTM":
             return _of_lstm(module)
-        weight = (module[0] if isinstance(module, _FusedModule) else module).weight
-        return [weight() if callable(weight) else weight.detach()]
+        layer: Any = module[0] if isinstance(module, _FusedModule) else module
+        return [layer.weight() if callable(layer.weight) else layer.weight.detach()]
     weight = node.args[1] if len(node.args) > 1 else node.kwargs["weight"]
     source = behind_observer(weight) if isinstance(weight, Node) else None
     if source is None or source.op != "get_attr":
@@ -35,7 +35,7 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
 
 def _of_lstm(module: Any) -> list[Tensor]:
     """The weights of the input and of the state, layer by layer."""
-    own = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
+    own: list[Tensor] = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
     states: Any = module.state_dict()
     entries: list[Any] = [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
     return own or entries

@@ -89,7 +89,7 @@ def output_observer(node: Node) -> Node | None:
 class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
-        self.users = {kind for pairs in custom.float_to_observed_mapping.values() for kind in pairs}
+        self.users = custom.float_to_observed_mapping.get(QuantType.STATIC, {}).keys()
         self.observers: dict[Node, list[tuple[Node, Any]]] = {}
         self.quantized_inputs: set[Node] = set()
         self.count = 0
@@ -177,6 +177,7 @@ class _Preparation:
 def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCustomConfig, *, is_qat: bool) -> None:
     """Replace modules: by those for training with rounding, and users' modules by their observed forms."""
     kinds = get_embedding_qat_module_mappings() if is_qat else {}
+    observed = custom.float_to_observed_mapping.get(QuantType.STATIC, {})
     for node in nodes:
         qconfig = plan.qconfigs.get(node.name)
         if node.op != "call_module" or qconfig is None:
@@ -184,10 +185,9 @@ def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCust
         path = str(node.target)
         module = model.get_submodule(path)
         kind = type_before_parametrizations(module)
-        for quant_type, pairs in custom.float_to_observed_mapping.items():
-            if kind in pairs and quant_type is QuantType.STATIC:
-                module.qconfig = qconfig
-                assign_at(model, path, pairs[kind].from_float(module))
+        if kind in observed:
+            module.qconfig = qconfig
+            assign_at(model, path, observed[kind].from_float(module))
         if kind in kinds and hasattr(qconfig.weight(), "fake_quant_enabled"):
             module.qconfig = qconfig
             is_dynamic = kind is Linear and getattr(qconfig.activation(), "is_dynamic", False)
