@@ -24,8 +24,8 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
         module: Any = model.get_submodule(str(node.target))
         if part.base == "LSTM":
             return _of_lstm(module)
-        layer: Any = module[0] if isinstance(module, _FusedModule) else module
-        return [layer.weight() if callable(layer.weight) else layer.weight.detach()]
+        weight: Any = (module[0] if isinstance(module, _FusedModule) else module).weight
+        return [weight.detach() if isinstance(weight, Tensor) else weight()]
     weight = node.args[1] if len(node.args) > 1 else node.kwargs["weight"]
     source = behind_observer(weight) if isinstance(weight, Node) else None
     if source is None or source.op != "get_attr":
