@@ -303,7 +303,13 @@ def test_what_graph_mode_refuses():
         prepare_fx(model, mapping, (), dynamic)
     with pytest.raises(AssertionError, match="Fusion only for eval!"):
         fuse_fx(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).train())
+    with pytest.raises(TypeError, match="graph mode quantizes modules, but got a function"):
+        prepare_fx(lambda x: x, mapping, ())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="a QConfigMapping has QConfigs or None, but _0 got a int"):
+        prepare_fx(model, {"": 3}, ())
     prepared = prepare_fx(model, mapping, (), backend_config=get_native_backend_config())
+    with pytest.raises(AssertionError, match="the model has been prepared before"):
+        prepare_fx(prepared, mapping, ())
     with pytest.raises(NotImplementedError, match=r"convert_fx\(qconfig_mapping=...\): give the QConfigMapping to"):
         convert_fx(prepared, qconfig_mapping=mapping)
     with pytest.raises(NotImplementedError, match="there are no reference modules"):

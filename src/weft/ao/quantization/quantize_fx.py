@@ -19,7 +19,7 @@ from weft.ao.quantization.fx.prepare import KEY, prepare
 from weft.ao.quantization.fx.qconfigs import Scope
 from weft.ao.quantization.fx.tracer import QuantizationTracer
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
-from weft.errors import LacksAttributeError, PreconditionError, UnsupportedError, ValueRangeError
+from weft.errors import ArgumentError, LacksAttributeError, PreconditionError, UnsupportedError, ValueRangeError
 from weft.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
 from weft.nn._module import Module
 
@@ -47,6 +47,14 @@ def _config(entry: Any, kind: Any) -> Any:
     return entry
 
 
+def _require_float(model: Any) -> None:
+    """`TypeError` for what is no module, `AssertionError` for a model that has been prepared or converted before."""
+    if not isinstance(model, Module):
+        raise ArgumentError(f"graph mode quantizes modules, but got a {type(model).__name__}")
+    if isinstance(model, GraphModule) and KEY in model.meta:
+        raise PreconditionError("the model has been prepared before: prepare the float model, or convert_fx this one")
+
+
 def _with_plain_functionals(model: Module) -> None:
     """Replace each `FloatFunctional` by one without an observer, in place: the graph gets its observers itself."""
     for name, child in model.named_children():
@@ -60,6 +68,7 @@ def _prepare(
     model: Module, qconfig_mapping: Any, custom_config: Any, backend_config: Any, *, is_qat: bool
 ) -> GraphModule:
     require_native(backend_config)
+    _require_float(model)
     mapping = _config(qconfig_mapping, QConfigMapping)
     custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
     _with_plain_functionals(model)
@@ -81,6 +90,7 @@ def fuse_fx(
 ) -> GraphModule:
     """The graph of a model in evaluation mode, in which normalisation is folded in, and layers and ReLUs are one."""
     require_native(backend_config)
+    _require_float(model)
     config: FuseCustomConfig = _config(fuse_custom_config, FuseCustomConfig)
     graph_module = GraphModule(model, QuantizationTracer((), ()).trace(model))
     fuse(graph_module, is_qat=False)

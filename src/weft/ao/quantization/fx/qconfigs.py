@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from weft.ao._observing.qconfig import QConfig
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
+from weft.errors import ArgumentError
 from weft.fx.node import Node
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
@@ -63,5 +65,10 @@ def qconfigs_of(
             continue
         at = (path, target, counts[path, target])
         counts[path, target] += 1
-        qconfigs[node.name] = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
+        qconfig = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
+        if qconfig is not None and not isinstance(qconfig, QConfig):
+            raise ArgumentError(
+                f"a QConfigMapping has QConfigs or None, but {node.name} got a {type(qconfig).__name__}"
+            )
+        qconfigs[node.name] = qconfig
     return qconfigs
