@@ -7,8 +7,10 @@ import json
 import warnings
 from pathlib import Path
 
+from tests.ao.graph_programs import GRAPH_PROGRAMS
 from tests.ao.programs import PROGRAMS, Shown
 
+ALL = {**PROGRAMS, **GRAPH_PROGRAMS}
 ANSWERS = Path(__file__).parent / "answers.json.gz"
 
 
@@ -21,9 +23,10 @@ def main() -> None:
     import torch
     import torch.ao.nn.intrinsic.qat
     import torch.ao.ns._numeric_suite
+    import torch.ao.ns._numeric_suite_fx
 
     warnings.simplefilter("ignore")
-    answers = {name: vars(program(torch)) for name, program in PROGRAMS.items()}
+    answers = {name: vars(program(torch)) for name, program in ALL.items()}
     ANSWERS.write_bytes(gzip.compress(json.dumps(answers).encode(), mtime=0))
 
 

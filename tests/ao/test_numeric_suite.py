@@ -98,6 +98,6 @@ def test_loggers_of_graphs():
     compared(x, y)
     assert (len(logger.stats), len(compared.stats), len(compared.comparisons)) == (1, 1, 2)
     with pytest.raises(
-        UnsupportedError, match=r"_numeric_suite_fx\.add_loggers: .* use ao\.ns\._numeric_suite, or weft"
+        UnsupportedError, match=r"_numeric_suite_fx\.prepare_n_shadows_model: there is one shadow at a time"
     ):
-        graphs.add_loggers("a", nn.Linear(1, 1), "b", nn.Linear(1, 1), graphs.OutputLogger)
+        graphs.prepare_n_shadows_model(nn.Linear(1, 1), (), None, None)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import weft
-from tests.ao.programs import PROGRAMS, Shown
-from tests.ao.record import recorded
+from tests.ao.programs import Shown
+from tests.ao.record import ALL, recorded
 
 _NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?")
 
@@ -25,11 +25,11 @@ def answers() -> dict[str, Shown]:
     return recorded()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_program_shows_what_it_does_under_pytorch(name, answers):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Please use quant_min and quant_max")
-        shown = PROGRAMS[name](weft)
+        shown = ALL[name](weft)
     expected = answers[name]
     assert list(map(rounded, shown.texts)) == list(map(rounded, expected.texts))
     assert shown.numbers.keys() == expected.numbers.keys()

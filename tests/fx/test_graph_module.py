@@ -198,3 +198,13 @@ def test_numbers_and_tensors_are_operands():
     assert module(1.0).tolist() == [-7, -6]
     assert "(5).bit_length()" in module.code
     assert "(-2) ** bit_length" in module.code
+
+
+def test_a_module_that_is_unused_at_one_of_its_paths_goes_from_there():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    traced = fx.symbolic_trace(model)
+    traced.add_submodule("both", nn.Sequential(traced.get_submodule("0"), nn.ReLU()))
+    for node in traced.graph.find_nodes(op="call_module", target="0"):
+        node.target = "both"
+    traced.delete_all_unused_submodules()
+    assert [path for path, _ in traced.named_children()] == ["1", "both"]

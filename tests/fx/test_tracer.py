@@ -294,3 +294,13 @@ def test_interpreters_name_the_node_of_an_error():
         RuntimeError, match=r"^Node referenced nonexistent target layer\.weight: 'Module' object has no"
     ):
         fx.Interpreter(nn.Module(), graph=graph).run()
+
+
+def test_quantization_of_a_tensor_is_one_node():
+    def program(x):
+        one = weft.quantize_per_tensor(x, 0.1, 0, weft.qint8)
+        each = weft.quantize_per_channel(x, weft.ones(2), weft.zeros(2), 0, weft.qint8)
+        return one, each, weft.quantize_per_tensor_dynamic(x, weft.quint8, False)
+
+    calls = [node.name for node in fx.symbolic_trace(program).graph.nodes if node.op == "call_function"]
+    assert calls == ["quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"]

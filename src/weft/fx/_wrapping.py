@@ -56,6 +56,21 @@ def first_proxy(*trees: Any) -> Proxy | None:
     return next((leaf for leaf in tree_leaves(trees) if isinstance(leaf, Proxy)), None)
 
 
+def as_one_node(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    """A function whose calls with proxies are single nodes, wherever it is called from; `name` renames it."""
+
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        proxy = first_proxy(args, kwargs)
+        if proxy is None:
+            return function(*args, **kwargs)
+        return proxy.tracer.create_proxy("call_function", public, args, kwargs)
+
+    if name is not None:
+        public.__name__ = public.__qualname__ = name
+    return public
+
+
 def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is noted in the graph if it is called with a proxy."""
 

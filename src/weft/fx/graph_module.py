@@ -170,9 +170,9 @@ class GraphModule(Module):
             parts = node.target.split(".")
             used.update(itertools.accumulate(parts, lambda path, part: f"{path}.{part}"))
             if node.op == "call_module":
-                below = self.get_submodule(node.target).named_modules()
+                below = self.get_submodule(node.target).named_modules(remove_duplicate=False)
                 used.update([f"{node.target}.{path}" for path, _ in below if path])
-        for path, _ in list(self.named_modules()):
+        for path, _ in list(self.named_modules(remove_duplicate=False)):
             if path and path not in used:
                 self.delete_submodule(path)
 

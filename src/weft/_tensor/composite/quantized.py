@@ -66,6 +66,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
     """
+    require_not_overridden(input)
     if isinstance(input, list | tuple):
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
@@ -81,6 +82,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 
     Zero points of a floating type need not be on the grid; they are added before rounding.
     """
+    require_not_overridden(input)
     element = _element(dtype)
     if is_quantized(input):
         raise quantized_form(input, "quantize_per_channel").refusal("quantize_per_channel")
@@ -94,6 +96,7 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -
 
     With `reduce_range`, the elements take half of the levels. Nothing waits for the elements.
     """
+    require_not_overridden(input)
     levels = np.iinfo(_element(dtype).numpy)
     low, high = (levels.min // 2, levels.max // 2) if reduce_range else (levels.min, levels.max)
     x = input.detach()

@@ -1,6 +1,7 @@
-"""The numeric suite of graph mode: its loggers, and the comparison of what they have recorded.
+"""The numeric suite of graph mode: weights and activations of a model beside those of its quantized form.
 
-What looks for matching nodes of two graphs needs models of `quantize_fx`, and says so.
+Nodes of two graphs are matched by what they compute. The first model is a float one, or one that `prepare_fx` has
+returned; the second one that `convert_fx` has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weft._tensor.tensor import Tensor
+from weft.ao.ns.fx import graph_passes
+from weft.ao.ns.fx.graph_matcher import matching_subgraphs
+from weft.ao.ns.fx.weight_utils import weights_of
+from weft.ao.quantization.fx.tracer import QuantizationTracer
 from weft.errors import PreconditionError, UnsupportedError
+from weft.fx.graph_module import GraphModule
 from weft.nn._module import Module
 
 Results = dict[str, dict[str, dict[str, list[dict[str, Any]]]]]
@@ -125,24 +131,186 @@ def loggers_set_save_activations(model: Module, save_activations: bool) -> None:
             module.save_activations = save_activations
 
 
-def _of_graphs(name: str) -> Callable[..., NoReturn]:
+# --- two graphs ---------------------------------------------------------------------------------------------------
+
+
+class NSTracer(QuantizationTracer):
+    """The tracer for models that are no graph modules yet."""
+
+
+def _traced(model: Module) -> GraphModule:
+    return model if isinstance(model, GraphModule) else GraphModule(model, NSTracer((), ()).trace(model))
+
+
+def _require_defaults(**options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(f"{name}: operators are matched by the table of graph mode; leave it out")
+
+
+def _by_layer(results: Results, name: str) -> Results:
+    """Results by the names of the nodes of one of the models that have the results."""
+    renamed: Results = {}
+    for ref_name, kinds in results.items():
+        records = [record for models in kinds.values() for record in models.get(name, [])]
+        renamed[records[-1]["ref_node_name"] if records else ref_name] = kinds
+    return renamed
+
+
+def extract_weights(
+    model_name_a: str,
+    model_a: Module,
+    model_name_b: str,
+    model_b: Module,
+    base_name_to_sets_of_related_ops: Any = None,
+    unmatchable_types_map: Any = None,
+    op_to_type_to_weight_extraction_fn: Any = None,
+) -> Results:
+    """The weights of both models, by the name of the node in the second one.
+
+    Results have the form `results[layer]["weight"][model][0]["values"]`. `GraphMatchingException` for models that do
+    not compute the same.
+    """
+    _require_defaults(
+        base_name_to_sets_of_related_ops=base_name_to_sets_of_related_ops,
+        unmatchable_types_map=unmatchable_types_map,
+        op_to_type_to_weight_extraction_fn=op_to_type_to_weight_extraction_fn,
+    )
+    a, b = _traced(model_a), _traced(model_b)
+    results: Results = {}
+    for ref_name, (part_a, part_b) in matching_subgraphs(a, b).items():
+        models: dict[str, list[dict[str, Any]]] = {}
+        for name, model, part in ((model_name_a, a, part_a), (model_name_b, b, part_b)):
+            values = weights_of(part, model)
+            if not values:
+                break
+            kind = graph_passes.type_text(part.start, model)
+            models[name] = [
+                {
+                    "type": "weight",
+                    "values": values,
+                    "prev_node_name": part.start.name,
+                    "prev_node_target_type": kind,
+                    "ref_node_name": part.start.name,
+                    "ref_node_target_type": kind,
+                    "index_within_arg": 0,
+                    "index_of_arg": 0,
+                    "fqn": graph_passes.fqn_of(part.start),
+                }
+            ]
+        if len(models) == 2:
+            results[ref_name] = {"weight": models}
+    return _by_layer(results, model_name_b)
+
+
+def add_loggers(
+    name_a: str,
+    model_a: Module,
+    name_b: str,
+    model_b: Module,
+    logger_cls: Callable[..., Any],
+    should_log_inputs: bool = False,
+    base_name_to_sets_of_related_ops: Any = None,
+    unmatchable_types_map: Any = None,
+) -> tuple[GraphModule, GraphModule]:
+    """Both models with loggers of results, and of inputs if asked to, where they compute the same.
+
+    Run both on the same data, then `extract_logger_info`. The models given stay as they are.
+    """
+    _require_defaults(
+        base_name_to_sets_of_related_ops=base_name_to_sets_of_related_ops, unmatchable_types_map=unmatchable_types_map
+    )
+    a, b = _traced(model_a), _traced(model_b)
+    pairs = matching_subgraphs(a, b)
+    parts = [{ref_name: pair[side] for ref_name, pair in pairs.items()} for side in (0, 1)]
+    return (
+        graph_passes.add_loggers(a, name_a, parts[0], logger_cls, should_log_inputs),
+        graph_passes.add_loggers(b, name_b, parts[1], logger_cls, should_log_inputs),
+    )
+
+
+def _collect(model: Module, logger_cls: Any, results: Results) -> None:
+    for _, logger in model.named_modules():
+        if not isinstance(logger, OutputLogger) or not isinstance(logger, logger_cls):
+            continue
+        models = results.setdefault(logger.ref_name, {}).setdefault(logger.results_type, {})
+        record = {
+            "type": logger.results_type,
+            "values": logger.stats_rnn or logger.stats,
+            "ref_node_name": logger.ref_node_name,
+            "ref_node_target_type": logger.ref_node_target_type,
+            "prev_node_name": logger.prev_node_name,
+            "prev_node_target_type": logger.prev_node_target_type,
+            "index_within_arg": logger.index_within_arg,
+            "index_of_arg": logger.index_of_arg,
+            "fqn": logger.fqn,
+            "qconfig_str": logger.qconfig_str,
+            "comparisons": getattr(logger, "comparisons", []),
+            "comparison_fn_name": getattr(logger, "comparison_fn_name", ""),
+        }
+        models.setdefault(logger.model_name, []).append(record)
+        models[logger.model_name].sort(key=_place)
+
+
+def extract_logger_info(
+    model_a: Module, model_b: Module, logger_cls: Callable[..., Any], model_name_to_use_for_layer_names: str
+) -> Results:
+    """What the loggers of both models have recorded, by the name of the node in one of the models.
+
+    Results have the form `results[layer]["node_output"][model][0]["values"]`: a list with an entry for each run.
+    """
+    results: Results = {}
+    for model in (model_a, model_b):
+        _collect(model, logger_cls, results)
+    return _by_layer(results, model_name_to_use_for_layer_names)
+
+
+def add_shadow_loggers(
+    name_a: str,
+    model_a: Module,
+    name_b: str,
+    model_b: Module,
+    logger_cls: Callable[..., Any],
+    should_log_inputs: bool = False,
+    base_name_to_sets_of_related_ops: Any = None,
+    node_type_to_io_type_map: Any = None,
+    unmatchable_types_map: Any = None,
+) -> GraphModule:
+    """The second model in which operations of the first one run on the same inputs, as far as they have one input.
+
+    This shows the error of each operation by itself. Run it, then `extract_shadow_logger_info`.
+    """
+    _require_defaults(
+        base_name_to_sets_of_related_ops=base_name_to_sets_of_related_ops,
+        node_type_to_io_type_map=node_type_to_io_type_map,
+        unmatchable_types_map=unmatchable_types_map,
+    )
+    a, b = _traced(model_a), _traced(model_b)
+    pairs = matching_subgraphs(a, b)
+    return graph_passes.add_shadows((name_a, name_b), a, b, pairs, logger_cls, should_log_inputs)
+
+
+def extract_shadow_logger_info(
+    model_a_shadows_b: Module, logger_cls: Callable[..., Any], model_name_to_use_for_layer_names: str
+) -> Results:
+    """What the loggers of a model of `add_shadow_loggers` have recorded, in the form of `extract_logger_info`."""
+    results: Results = {}
+    _collect(model_a_shadows_b, logger_cls, results)
+    return _by_layer(results, model_name_to_use_for_layer_names)
+
+
+def _of_many_shadows(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise UnsupportedError(
-            f"ao.ns._numeric_suite_fx.{name}: there is no quantization of graphs; use ao.ns._numeric_suite, or "
-            "weft.utils.compare(model, quantized, inputs)"
+            f"ao.ns._numeric_suite_fx.{name}: there is one shadow at a time; use add_shadow_loggers for each QConfig"
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Raises `NotImplementedError`: there is no quantization of graphs."
+    refuse.__doc__ = "Raises `NotImplementedError`: there is one shadow at a time."
     return refuse
 
 
-extract_weights = _of_graphs("extract_weights")
-add_loggers = _of_graphs("add_loggers")
-extract_logger_info = _of_graphs("extract_logger_info")
-add_shadow_loggers = _of_graphs("add_shadow_loggers")
-extract_shadow_logger_info = _of_graphs("extract_shadow_logger_info")
-prepare_n_shadows_model = _of_graphs("prepare_n_shadows_model")
-convert_n_shadows_model = _of_graphs("convert_n_shadows_model")
-extract_results_n_shadows_model = _of_graphs("extract_results_n_shadows_model")
-print_comparisons_n_shadows_model = _of_graphs("print_comparisons_n_shadows_model")
+prepare_n_shadows_model = _of_many_shadows("prepare_n_shadows_model")
+convert_n_shadows_model = _of_many_shadows("convert_n_shadows_model")
+extract_results_n_shadows_model = _of_many_shadows("extract_results_n_shadows_model")
+print_comparisons_n_shadows_model = _of_many_shadows("print_comparisons_n_shadows_model")

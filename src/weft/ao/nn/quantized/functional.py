@@ -7,9 +7,11 @@ from typing import Any
 from weft._base.dtype import DType, quint8
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._arithmetic import onto, require_quantized, weights_of
+from weft.fx._wrapping import as_one_node
 from weft.nn import functional as F
 
 
+@as_one_node
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, scale: float | None = None, zero_point: int | None = None
 ) -> Tensor:
@@ -48,7 +50,7 @@ def _conv(
     return onto(weights_of(weight, bias).conv(input, stride, padding, dilation, groups), scale, zero_point, dtype)
 
 
-conv1d = conv2d = conv3d = _conv
+conv1d, conv2d, conv3d = (as_one_node(_conv, name) for name in ("conv1d", "conv2d", "conv3d"))
 
 
 # --- on the input's grid ------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Measures of how far two tensors depart, under PyTorch's import path."""
+"""Matching graphs, loggers in them, and measures of how far two tensors depart, under PyTorch's import path."""
 
 from weft._base.exports import on_first_use as _on_first_use
 
-__getattr__, __dir__ = _on_first_use(__name__, {}, ("utils",))
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("graph_matcher", "graph_passes", "utils", "weight_utils"))

@@ -14,6 +14,7 @@ from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._arithmetic import onto, require_quantized
 from weft.ao.nn.quantized._module import OnGrid, grid_of, observer_of, require_type
 from weft.errors import ModuleError
+from weft.fx._wrapping import as_one_node
 from weft.nn import functional as F
 from weft.nn._linear import Identity
 from weft.nn._module import Module
@@ -126,13 +127,11 @@ class QFunctional(_Functional, OnGrid):
 
     def add_scalar(self, x: Tensor, y: float) -> Tensor:
         """x + y for a number y, on a grid of the same scale."""
-        require_quantized(x, "add_scalar")
-        return self.activation_post_process(_shifted(x, y))
+        return self.activation_post_process(add_scalar(x, y))
 
     def mul_scalar(self, x: Tensor, y: float) -> Tensor:
         """x y for a number y, on the grid that has the same integers; mirrored if y is negative."""
-        require_quantized(x, "mul_scalar")
-        return self.activation_post_process(_scaled(x, y))
+        return self.activation_post_process(mul_scalar(x, y))
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
@@ -150,8 +149,10 @@ def _on(form: Quantized, values: Tensor, scale: float, zero_point: int) -> Tenso
     return grid_tensor(values, on_grid[0], on_grid[1], None, form.element)
 
 
-def _shifted(x: Tensor, y: float) -> Tensor:
+@as_one_node
+def add_scalar(x: Tensor, y: float) -> Tensor:
     """A quantized tensor plus a number: the zero point moves; if it leaves the type's range, the grid becomes wider."""
+    require_quantized(x, "add_scalar")
     form = quantized_form(x, "add_scalar").uniform("add_scalar")
     levels = iinfo(from_numpy(form.element.numpy))
     scale, zero = form.scale.item(), form.zero_point.item()
@@ -162,8 +163,10 @@ def _shifted(x: Tensor, y: float) -> Tensor:
     return onto(x.dequantize() + y, scale * span / (levels.max - levels.min), end, form.element)
 
 
-def _scaled(x: Tensor, y: float) -> Tensor:
-    """A quantized tensor times a number."""
+@as_one_node
+def mul_scalar(x: Tensor, y: float) -> Tensor:
+    """A quantized tensor times a number: the scale changes, and the integers are mirrored if it is negative."""
+    require_quantized(x, "mul_scalar")
     form = quantized_form(x, "mul_scalar").uniform("mul_scalar")
     levels = iinfo(from_numpy(form.element.numpy))
     scale, zero, both = form.scale.item(), form.zero_point.item(), levels.min + levels.max

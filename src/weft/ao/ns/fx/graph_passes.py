@@ -1,0 +1,170 @@
+"""Loggers in the graphs of two models that compute the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from weft._tensor.quantized.form import is_quantized
+from weft._tensor.tensor import Tensor
+from weft.ao.ns.fx.graph_matcher import Subgraph
+from weft.ao.quantization.fx.operations import has_tensor, name_of
+from weft.ao.quantization.fx.prepare import is_observer
+from weft.fx._names import public_name, target_text
+from weft.fx._paths import assign_at, attribute_at
+from weft.fx._wrapping import as_one_node
+from weft.fx.graph_module import GraphModule
+from weft.fx.node import Node, map_arg
+
+Pairs = dict[str, tuple[Subgraph, Subgraph]]
+MakeLogger = Callable[..., Any]
+
+
+def type_text(node: Node, model: GraphModule) -> str:
+    """What a node calls: the name of a class, function or method."""
+    if node.op != "call_module":
+        return target_text(node.target)
+    kind: Any = type(model.get_submodule(str(node.target)))
+    return public_name(kind) or f"{kind.__module__}.{kind.__qualname__}"
+
+
+def fqn_of(node: Node) -> str:
+    """The path of the module that a node calls, or in which it is."""
+    if node.op == "call_module":
+        return str(node.target)
+    stack = node.meta.get("nn_module_stack")
+    return next(reversed(stack.values()))[0] if stack else ""
+
+
+def with_own_graph(model: GraphModule) -> GraphModule:
+    """A graph module with the same modules and a copy of the graph."""
+    return GraphModule(model, copy.deepcopy(model.graph), type(model).__name__)
+
+
+def tensor_inputs(node: Node) -> Iterator[tuple[int, int, Node]]:
+    """The inputs of a node, without weights: the place of the argument, the place in it, and the node."""
+    for at, arg in enumerate((*node.args, *node.kwargs.values())):
+        for within, part in enumerate(arg if isinstance(arg, list | tuple) else (arg,)):
+            if isinstance(part, Node) and has_tensor(part) and behind_observer(part).op != "get_attr":
+                yield at, within, part
+
+
+def behind_observer(node: Node) -> Node:
+    """The node that an observer looks at; other nodes themselves."""
+    source = node.args[0] if is_observer(node) else node
+    return source if isinstance(source, Node) else node
+
+
+def _result(end: Node) -> Node:
+    """The node with the results of a subgraph: those on their grid, where they are put on one afterwards."""
+    return next((user for user in end.users if name_of(user) == "torch.quantize_per_tensor"), end)
+
+
+def _add_logger(model: GraphModule, named: Node, value: Node, suffix: str, logger: Any) -> None:
+    """Record `value` by a logger with a name like that of the node `named`."""
+    number = 0
+    while hasattr(model, f"{named.name}_ns_logger_{suffix}{number}"):
+        number += 1
+    path = f"{named.name}_ns_logger_{suffix}{number}"
+    model.add_submodule(path, logger)
+    with model.graph.inserting_after(value):
+        model.graph.call_module(path, (value,))
+
+
+def add_loggers(
+    model: GraphModule, name: str, parts: dict[str, Subgraph], make: MakeLogger, inputs: bool
+) -> GraphModule:
+    """A model with loggers of the results, and of the inputs if asked to, of its subgraphs."""
+    result = with_own_graph(model)
+    nodes = {node.name: node for node in result.graph.nodes}
+    for ref_name, part in parts.items():
+        start, end = nodes[part.start.name], nodes[part.end.name]
+        kind, fqn = type_text(part.start, model), fqn_of(part.start)
+        for at, within, value in list(tensor_inputs(start)) if inputs else ():
+            kinds = (type_text(value, model), kind)
+            logger = make(start.name, value.name, name, ref_name, *kinds, "node_input", within, at, fqn, "")
+            _add_logger(result, value, value, "", logger)
+        kinds = (type_text(part.end, model), kind)
+        logger = make(end.name, end.name, name, ref_name, *kinds, "node_output", 0, 0, fqn, "")
+        _add_logger(result, end, _result(end), "", logger)
+    result.recompile()
+    return result
+
+
+@as_one_node
+def numbers_of(x: Any) -> Any:
+    """The numbers that a quantized tensor stands for; anything else as it is."""
+    return x.dequantize() if isinstance(x, Tensor) and is_quantized(x) else x
+
+
+class _Shadows:
+    """Puts subgraphs of the model `a` beside those of `b`, on the same inputs."""
+
+    def __init__(self, a: GraphModule, b: GraphModule) -> None:
+        self.a, self.b = a, with_own_graph(b)
+        self.nodes = {node.name: node for node in self.b.graph.nodes}
+
+    def _new_path(self, name: str) -> str:
+        number = 0
+        while hasattr(self.b, f"{name}_shadow_copy_{number}"):
+            number += 1
+        return f"{name}_shadow_copy_{number}"
+
+    def _copy(self, node: Node, inputs: dict[Node, Node], name: str) -> Node:
+        """A node of `a` within `b`, with weights of `a`."""
+
+        def argument(x: Node) -> Node:
+            source = behind_observer(x)
+            if x in inputs or source.op != "get_attr":
+                return inputs.get(x, x)
+            path = self._new_path(source.name)
+            assign_at(self.b, path, attribute_at(self.a, str(source.target)))
+            return self.b.graph.get_attr(path)
+
+        args, kwargs = map_arg(node.args, argument), map_arg(node.kwargs, argument)
+        target = node.target
+        if node.op == "call_module":
+            target = self._new_path(name)
+            self.b.add_submodule(target, self.a.get_submodule(str(node.target)))
+        return self.b.graph.create_node(node.op, target, args, kwargs, name=f"{name}_shadow_copy")
+
+    def add(self, part_a: Subgraph, part_b: Subgraph) -> tuple[Node, Node, Node, Node] | None:
+        """The inputs and results of both; None where they have more than one input, whose shadow would be unclear."""
+        start, end = self.nodes[part_b.start.name], self.nodes[part_b.end.name]
+        own, other = list(tensor_inputs(start)), list(tensor_inputs(part_a.start))
+        if len(own) != 1 or len(other) != 1:
+            return None
+        before = end.next
+        with self.b.graph.inserting_before(before):
+            numbers = self.b.graph.call_function(numbers_of, (own[0][2],))
+            inputs = {other[0][2]: numbers}
+            result = numbers
+            for node in part_a.nodes:
+                result = self._copy(node, inputs, start.name)
+                inputs = {node: result}
+        return own[0][2], end, numbers, result
+
+
+def add_shadows(
+    names: tuple[str, str], a: GraphModule, b: GraphModule, pairs: Pairs, make: MakeLogger, inputs: bool
+) -> GraphModule:
+    """The second model with the subgraphs of the first one as shadows, and loggers of the results of both."""
+    shadows = _Shadows(a, b)
+    for ref_name, (part_a, part_b) in pairs.items():
+        added = shadows.add(part_a, part_b)
+        if added is None:
+            continue
+        input_b, end_b, input_a, end_a = added
+        for name, suffix, model, part, value, result in (
+            (names[0], "a_", a, part_a, input_a, end_a),
+            (names[1], "b_", b, part_b, input_b, end_b),
+        ):
+            kinds, fqn = (type_text(part.end, model), type_text(part.start, model)), fqn_of(part.start)
+            if inputs:
+                logger = make(result.name, value.name, name, ref_name, *kinds, "node_input", 0, 0, fqn, "")
+                _add_logger(shadows.b, value, value, suffix, logger)
+            logger = make(result.name, result.name, name, ref_name, *kinds, "node_output", 0, 0, fqn, "")
+            _add_logger(shadows.b, result, _result(result), suffix, logger)
+    shadows.b.recompile()
+    return shadows.b

@@ -1,0 +1,29 @@
+"""What the target of a quantized model can compute with integers. There is one such target: this package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class BackendConfig:
+    """The name of a target. What it can do is the table in `ao.quantization.fx.operations`."""
+
+    name: str = "native"
+
+
+def get_native_backend_config() -> BackendConfig:
+    """The operators that this package computes with integers, as PyTorch's native target does."""
+    return BackendConfig("native")
+
+
+def require_native(backend_config: Any) -> None:
+    """`NotImplementedError` for targets other than the native one, which is also the default."""
+    if backend_config is not None and backend_config != get_native_backend_config():
+        raise UnsupportedError(
+            f"backend_config: models are quantized for get_native_backend_config(), but got "
+            f"{backend_config!r}; leave it out"
+        )

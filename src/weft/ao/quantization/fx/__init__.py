@@ -1,0 +1,1 @@
+"""The parts of graph-mode quantization: fusion, observers and conversion of graphs."""

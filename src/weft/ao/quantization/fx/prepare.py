@@ -1,0 +1,219 @@
+"""Observers for the graph of a model: at the inputs and results of what is going to be quantized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ao._observing.observer import ReuseInputObserver
+from weft.ao._observing.qconfig import _same
+from weft.ao._observing.quant_type import QuantType
+from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
+from weft.ao.quantization.fx.custom_config import PrepareCustomConfig
+from weft.ao.quantization.fx.operations import (
+    Mode,
+    Operation,
+    Results,
+    has_tensor,
+    mode_of,
+    operation_of,
+    relu_after,
+)
+from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
+from weft.ao.quantization.quantization_mappings import get_embedding_qat_module_mappings
+from weft.errors import PreconditionError
+from weft.fx._paths import assign_at
+from weft.fx.graph import Graph
+from weft.fx.graph_module import GraphModule
+from weft.fx.node import Node, map_arg
+from weft.nn._linear import Linear
+from weft.nn._module import Module
+from weft.nn.utils.parametrize import type_before_parametrizations
+
+KEY = "quantization"
+"""Where the `meta` of a prepared model has its `Plan`."""
+
+PREFIX = "activation_post_process_"
+"""How the names of observers begin."""
+
+
+@dataclass
+class Plan:
+    """What `convert_fx` needs to know of a prepared model.
+
+    modes      how nodes are going to be quantized, by name
+    qconfigs   of these nodes
+    scopes     the path of the module in which each node was made
+    inputs     positions of inputs that will be quantized tensors, and `outputs` of results
+    calls      the names of all calls, in order: a graph that comes from a file may have others
+    """
+
+    modes: dict[str, Mode] = field(default_factory=dict)
+    qconfigs: dict[str, Any] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+
+    def of(self, graph: Graph) -> Plan:
+        """The plan by the names that the graph of the prepared model has now. `AssertionError` if it has changed."""
+        calls = calls_of(graph)
+        if len(calls) != len(self.calls):
+            raise PreconditionError(
+                f"the graph has changed since prepare: {len(self.calls)} calls have become {len(calls)}; prepare anew"
+            )
+        now = dict(zip(self.calls, calls, strict=True))
+
+        def renamed(part: dict[str, Any]) -> dict[str, Any]:
+            return {now.get(name, name): x for name, x in part.items()}
+
+        return Plan(renamed(self.modes), renamed(self.qconfigs), renamed(self.scopes), self.inputs, self.outputs, calls)
+
+
+def calls_of(graph: Graph) -> list[str]:
+    """The names of the nodes that call something, in order."""
+    return [node.name for node in graph.nodes if node.op in ("call_module", "call_function", "call_method")]
+
+
+def is_observer(node: Any) -> bool:
+    """Whether a node calls an observer that `prepare_fx` has added."""
+    return isinstance(node, Node) and node.op == "call_module" and str(node.target).startswith(PREFIX)
+
+
+def output_observer(node: Node) -> Node | None:
+    """The observer of a node's results, or None."""
+    return next(filter(is_observer, node.users), None)
+
+
+class _Preparation:
+    def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
+        self.model, self.plan = model, plan
+        self.users = custom.float_to_observed_mapping.get(QuantType.STATIC, {}).keys()
+        self.observers: dict[Node, list[tuple[Node, Any]]] = {}
+        self.quantized_inputs: set[Node] = set()
+        self.count = 0
+
+    def _observe(self, value: Node, make: Any, module: Module | None = None) -> Node:
+        """A node after `value` with an observer, a new one or `module`."""
+        device = next((x.device for x in self.model.parameters()), None)
+        observer = make() if module is None else module
+        path = f"{PREFIX}{self.count}"
+        self.count += 1
+        self.model.add_submodule(path, observer.to(device) if device is not None else observer)
+        with self.model.graph.inserting_after(value):
+            node = self.model.graph.call_module(path, (value,))
+        self.observers.setdefault(value, []).append((node, make))
+        return node
+
+    def _observed_input(self, value: Node, make: Any) -> Node:
+        """A value as an operation sees it: by an observer, unless it has one for such a grid already."""
+        if is_observer(value) or value in self.quantized_inputs or not has_tensor(value):
+            return value
+        for node, other_make in self.observers.get(value, ()):
+            if _same(other_make, make):
+                return node
+        return self._observe(value, make)
+
+    def _replace_inputs(self, node: Node, own: Operation, mode: Mode, qconfig: Any) -> None:
+        def observed(value: Node) -> Node:
+            return self._observed_input(value, qconfig.activation)
+
+        if mode is Mode.DYNAMIC and own.weight is None:  # states of recurrent layers stay floats
+            node.args = (map_arg(node.args[0], observed), *node.args[1:])
+            return
+        names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
+
+        def one(at: Any, arg: Any) -> Any:
+            position = names.index(at) if at in names else at
+            if own.weight is not None and position == own.weight:
+                return map_arg(arg, lambda value: self._observed_input(value, qconfig.weight))
+            is_float = position in own.floats or at in ("weight", "bias", "running_mean", "running_var")
+            return arg if is_float else map_arg(arg, observed)
+
+        node.args = tuple([one(at, arg) for at, arg in enumerate(node.args)])
+        node.kwargs = {name: one(name, arg) for name, arg in node.kwargs.items()}
+
+    def _add_output_observer(self, node: Node, own: Operation, qconfig: Any) -> None:
+        shared = next(filter(is_observer, node.all_input_nodes), None) if own.results is Results.SHARED else None
+        make, module = qconfig.activation, None
+        if shared is not None:
+            module = self.model.get_submodule(str(shared.target))
+            for other in filter(is_observer, node.all_input_nodes):
+                setattr(self.model, str(other.target), module)
+        users = list(node.users)
+        observer = self._observe(node, make, module)
+        node.replace_all_uses_with(observer, delete_user_cb=lambda user: user in users)
+
+    def visit(self, node: Node) -> None:
+        """Add the observers of one node."""
+        own = operation_of(node, self.model, self.users)
+        qconfig: Any = self.plan.qconfigs.get(node.name)
+        mode = own and mode_of(qconfig, own)
+        if own is None or mode is None:
+            return
+        if own.results is not Results.NONE:
+            is_reused = isinstance(qconfig.activation(), ReuseInputObserver)
+            if is_reused and not any(map(is_observer, node.all_input_nodes)):
+                return
+            is_second = any(
+                arg.name in self.plan.modes and relu_after(arg, self.model) is node for arg in node.all_input_nodes
+            )
+            if mode is not Mode.WEIGHTS and not is_second:
+                self._replace_inputs(node, own, mode, qconfig)
+            if mode is Mode.STATIC and not self._is_before_relu(node):
+                self._add_output_observer(node, own, qconfig)
+        self.plan.modes[node.name] = mode
+
+    def _is_before_relu(self, node: Node) -> bool:
+        """Whether the result is observed after the ReLU that follows."""
+        relu = relu_after(node, self.model)
+        if relu is None:
+            return False
+        own = operation_of(relu, self.model)
+        return own is not None and mode_of(self.plan.qconfigs.get(relu.name), own) is Mode.STATIC
+
+
+def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCustomConfig, *, is_qat: bool) -> None:
+    """Replace modules: by those for training with rounding, and users' modules by their observed forms."""
+    kinds = get_embedding_qat_module_mappings() if is_qat else {}
+    observed = custom.float_to_observed_mapping.get(QuantType.STATIC, {})
+    for node in nodes:
+        qconfig = plan.qconfigs.get(node.name)
+        if node.op != "call_module" or qconfig is None:
+            continue
+        path = str(node.target)
+        module = model.get_submodule(path)
+        kind = type_before_parametrizations(module)
+        if kind in observed:
+            module.qconfig = qconfig
+            assign_at(model, path, observed[kind].from_float(module))
+        if kind in kinds and hasattr(qconfig.weight(), "fake_quant_enabled"):
+            module.qconfig = qconfig
+            is_dynamic = kind is Linear and getattr(qconfig.activation(), "is_dynamic", False)
+            assign_at(model, path, (DynamicQatLinear if is_dynamic else kinds[kind]).from_float(module))
+
+
+def prepare(
+    model: GraphModule,
+    mapping: QConfigMapping,
+    scopes: dict[str, Scope],
+    custom: PrepareCustomConfig,
+    *,
+    is_qat: bool,
+) -> None:
+    """Add observers to a traced and fused model, in place, and note what is going to be quantized."""
+    nodes = list(model.graph.nodes)
+    inputs, outputs = custom.input_quantized_indexes, custom.output_quantized_indexes
+    qconfigs = qconfigs_of(nodes, model, mapping, scopes)
+    paths = {name: path for name, (path, _) in scopes.items()}
+    plan = Plan(qconfigs=qconfigs, scopes=paths, inputs=inputs, outputs=outputs)
+    preparation = _Preparation(model, plan, custom)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    preparation.quantized_inputs = {placeholders[at] for at in inputs}
+    for node in nodes:
+        preparation.visit(node)
+    _swap(model, plan, nodes, custom, is_qat=is_qat)
+    plan.calls = calls_of(model.graph)
+    model.meta[KEY] = plan
+    model.recompile()

@@ -1,0 +1,74 @@
+"""Which `QConfig` each node of a graph has."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from weft.ao._observing.qconfig import QConfig
+from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
+from weft.errors import ArgumentError
+from weft.fx.node import Node
+from weft.nn._module import Module
+from weft.nn.utils.parametrize import type_before_parametrizations
+
+Scope = tuple[str, Any]
+"""The path and the type of the module in whose `forward` a node was made."""
+
+
+def _by_path(mapping: QConfigMapping, path: str, otherwise: Any) -> Any:
+    while path:
+        if path in mapping.module_name_qconfigs:
+            return mapping.module_name_qconfigs[path]
+        path = path.rpartition(".")[0]
+    return mapping.module_name_qconfigs.get("", otherwise)
+
+
+def _by_place(mapping: QConfigMapping, kind: Any, path: str, otherwise: Any) -> Any:
+    """By the type, the expression that matches the path, and the path or one above it; later ones take precedence."""
+    result = mapping.object_type_qconfigs.get(kind, otherwise)
+    for expression, qconfig in mapping.module_name_regex_qconfigs.items():
+        if re.match(expression, path):
+            result = qconfig
+            break
+    return _by_path(mapping, path, result)
+
+
+def _type_of(module: Module) -> Any:
+    """The type by which a module is looked up: of a fused one, that of its first layer."""
+    return type_before_parametrizations(module[0] if isinstance(module, _FusedModule) else module)
+
+
+def qconfigs_of(
+    nodes: list[Node], root: Module, mapping: QConfigMapping, scopes: Mapping[str, Scope]
+) -> dict[str, Any]:
+    """The `QConfig` of each node that calls something, by its name.
+
+    Functions and methods are looked up by what they call, and by the module in which they are.
+    """
+    qconfigs: dict[str, Any] = {}
+    counts: Counter[tuple[str, Any]] = Counter()
+    for node in nodes:
+        path, kind = scopes.get(node.name, ("", None))
+        target: Any = node.target
+        if node.op == "call_module":
+            path, target = str(target), _type_of(root.get_submodule(str(target)))
+            qconfig = _by_place(mapping, target, path, mapping.global_qconfig)
+            path = path.rpartition(".")[0]
+        elif node.op in ("call_function", "call_method"):
+            own = mapping.object_type_qconfigs.get(target, mapping.global_qconfig)
+            qconfig = _by_place(mapping, kind, path, own)
+        else:
+            continue
+        at = (path, target, counts[path, target])
+        counts[path, target] += 1
+        qconfig = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
+        if qconfig is not None and not isinstance(qconfig, QConfig):
+            raise ArgumentError(
+                f"a QConfigMapping has QConfigs or None, but {node.name} got a {type(qconfig).__name__}"
+            )
+        qconfigs[node.name] = qconfig
+    return qconfigs

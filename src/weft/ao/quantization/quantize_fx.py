@@ -1,0 +1,164 @@
+"""Graph-mode quantization: `prepare_fx` a model, run it on data, and `convert_fx` it.
+
+Models are traced by `weft.fx`, so that functions and operators are quantized like layers, and layers are fused,
+without changes of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from weft.ao._observing.quant_type import QuantType
+from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
+from weft.ao.quantization.backend_config.native import BackendConfig, require_native
+from weft.ao.quantization.fx.convert import convert
+from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig
+from weft.ao.quantization.fx.fuse import fuse
+from weft.ao.quantization.fx.prepare import KEY, prepare
+from weft.ao.quantization.fx.qconfigs import Scope
+from weft.ao.quantization.fx.tracer import QuantizationTracer
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
+from weft.errors import ArgumentError, LacksAttributeError, PreconditionError, UnsupportedError, ValueRangeError
+from weft.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
+from weft.nn._module import Module
+
+
+def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -> GraphModule:
+    """The model, with attributes of another one."""
+    for name in names:
+        if not hasattr(source, name):
+            raise LacksAttributeError(f"preserved_attributes: {type(source).__name__} has no attribute {name!r}")
+    kept = {name: getattr(source, name) for name in names}
+    model.meta[_USER_PRESERVED_ATTRIBUTES_KEY] = {**model.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}), **kept}
+    for name, value in kept.items():
+        setattr(model, name, value)
+    return model
+
+
+def _config(entry: Any, kind: Any) -> Any:
+    """A configuration, or what a dict says of it."""
+    if entry is None:
+        return kind()
+    if isinstance(entry, Mapping):
+        return kind.from_dict(dict(entry))
+    if not isinstance(entry, kind):
+        raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")
+    return entry
+
+
+def _require_float(model: Any) -> None:
+    """`TypeError` for what is no module, `AssertionError` for a model that has been prepared or converted before."""
+    if not isinstance(model, Module):
+        raise ArgumentError(f"graph mode quantizes modules, but got a {type(model).__name__}")
+    if isinstance(model, GraphModule) and KEY in model.meta:
+        raise PreconditionError("the model has been prepared before: prepare the float model, or convert_fx this one")
+
+
+def _with_plain_functionals(model: Module) -> None:
+    """Replace each `FloatFunctional` by one without an observer, in place: the graph gets its observers itself."""
+    for name, child in model.named_children():
+        if isinstance(child, FloatFunctional):
+            model._modules[name] = FXFloatFunctional()
+        else:
+            _with_plain_functionals(child)
+
+
+def _prepare(
+    model: Module, qconfig_mapping: Any, custom_config: Any, backend_config: Any, *, is_qat: bool
+) -> GraphModule:
+    require_native(backend_config)
+    _require_float(model)
+    mapping = _config(qconfig_mapping, QConfigMapping)
+    custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
+    _with_plain_functionals(model)
+    if others := set(custom.float_to_observed_mapping) - {QuantType.STATIC}:
+        raise UnsupportedError(f"float_to_observed_mapping: users' modules are quantized statically, but got {others}")
+    classes = [*custom.non_traceable_module_classes, *custom.float_to_observed_mapping.get(QuantType.STATIC, ())]
+    tracer = QuantizationTracer(custom.non_traceable_module_names, classes)
+    graph_module = GraphModule(model, tracer.trace(model))
+    scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)
+    fuse(graph_module, is_qat=is_qat)
+    prepare(graph_module, mapping, scopes, custom, is_qat=is_qat)
+    return _with_attributes(graph_module, model, custom.preserved_attributes)
+
+
+def fuse_fx(
+    model: Module,
+    fuse_custom_config: FuseCustomConfig | dict[str, Any] | None = None,
+    backend_config: BackendConfig | None = None,
+) -> GraphModule:
+    """The graph of a model in evaluation mode, in which normalisation is folded in, and layers and ReLUs are one."""
+    require_native(backend_config)
+    _require_float(model)
+    config: FuseCustomConfig = _config(fuse_custom_config, FuseCustomConfig)
+    graph_module = GraphModule(model, QuantizationTracer((), ()).trace(model))
+    fuse(graph_module, is_qat=False)
+    return _with_attributes(graph_module, model, config.preserved_attributes)
+
+
+def prepare_fx(
+    model: Module,
+    qconfig_mapping: QConfigMapping | dict[str, Any],
+    example_inputs: tuple[Any, ...],
+    prepare_custom_config: PrepareCustomConfig | dict[str, Any] | None = None,
+    _equalization_config: Any = None,
+    backend_config: BackendConfig | None = None,
+) -> GraphModule:
+    """The graph of a model in evaluation mode, fused, and with observers where `qconfig_mapping` asks for them.
+
+    Run it on some data, then `convert_fx` it. `example_inputs` is not needed here: what has tensors is clear from the
+    program. Layers are shared with the model, as far as they are not fused. `TraceError` where the program depends on
+    values of its inputs; such modules can be named in a `PrepareCustomConfig` and stay on floats.
+    """
+    del example_inputs
+    if _equalization_config is not None:
+        raise UnsupportedError("prepare_fx(_equalization_config=...): there is no equalization; leave it out")
+    return _prepare(model, qconfig_mapping, prepare_custom_config, backend_config, is_qat=False)
+
+
+def prepare_qat_fx(
+    model: Module,
+    qconfig_mapping: QConfigMapping | dict[str, Any],
+    example_inputs: tuple[Any, ...],
+    prepare_custom_config: PrepareCustomConfig | dict[str, Any] | None = None,
+    backend_config: BackendConfig | None = None,
+) -> GraphModule:
+    """The graph of a model in training mode, with fake quantization of weights and activations. See `prepare_fx`."""
+    del example_inputs
+    return _prepare(model, qconfig_mapping, prepare_custom_config, backend_config, is_qat=True)
+
+
+def convert_fx(
+    graph_module: GraphModule,
+    convert_custom_config: ConvertCustomConfig | dict[str, Any] | None = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: QConfigMapping | dict[str, Any] | None = None,
+    backend_config: BackendConfig | None = None,
+    keep_original_weights: bool = False,
+) -> GraphModule:
+    """The quantized model that a prepared one has become, on the grids that were observed.
+
+    It takes and returns floats, unless a `PrepareCustomConfig` said otherwise. The prepared model stays as it is.
+    """
+    del _remove_qconfig
+    require_native(backend_config)
+    if not isinstance(graph_module, GraphModule):
+        raise ValueRangeError(
+            f"input model must be a GraphModule, Got type:{type(graph_module)}: convert what prepare_fx has returned"
+        )
+    if KEY not in graph_module.meta:
+        raise PreconditionError("incoming model must be produced by prepare_fx")
+    for name, option in (("qconfig_mapping", qconfig_mapping), ("keep_original_weights", keep_original_weights)):
+        if option:
+            raise UnsupportedError(f"convert_fx({name}=...): give the QConfigMapping to prepare_fx, and leave this out")
+    config: ConvertCustomConfig = _config(convert_custom_config, ConvertCustomConfig)
+    result = convert(graph_module, config)
+    kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
+    return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
+
+
+def convert_to_reference_fx(graph_module: GraphModule, *args: Any, **kwargs: Any) -> GraphModule:
+    """Raises `NotImplementedError`: PyTorch's form of a quantized model for other libraries is not made."""
+    del graph_module, args, kwargs
+    raise UnsupportedError("convert_to_reference_fx: there are no reference modules; use convert_fx")

@@ -1,0 +1,136 @@
+"""The numeric suite of graphs: what the recorded programs do not show."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+
+import weft
+from weft import nn
+from weft.ao.ns import _numeric_suite_fx as suite
+from weft.ao.ns.fx.graph_matcher import GraphMatchingException
+from weft.ao.ns.fx.utils import compute_sqnr
+from weft.ao.quantization import (
+    QConfigMapping,
+    default_dynamic_qconfig,
+    get_default_qat_qconfig_mapping,
+    get_default_qconfig_mapping,
+)
+from weft.ao.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qat_fx
+from weft.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Please use quant_min and quant_max")
+        yield
+
+
+class Net(nn.Module):
+    """Layers that are fused, and sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), nn.Linear(2, 3)
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        x = F.relu(self.norm(self.conv(x)) + x)
+        return F.relu(self.fc(x.mean([2, 3])) * 0.5)
+
+
+def models() -> tuple[Net, weft.fx.GraphModule, weft.fx.GraphModule, weft.Tensor]:
+    weft.manual_seed(0)
+    model, x = Net().eval(), weft.randn(4, 2, 5, 5)
+    prepared = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    return model, prepared, convert_fx(prepared), x
+
+
+@pytest.mark.parametrize("first", ["float", "prepared"])
+def test_loggers_see_every_run_of_both_models_and_leave_them_as_they_are(first):
+    model, prepared, quantized, x = models()
+    reference = model if first == "float" else prepared
+    a, b = suite.add_loggers("a", reference, "b", quantized, suite.OutputLogger, should_log_inputs=True)
+    for batch in (x, x * 0.9):
+        assert weft.equal(a(batch), reference(batch))
+        assert weft.equal(b(batch), quantized(batch))
+    results = suite.extract_logger_info(a, b, suite.OutputLogger, "b")
+    assert list(results) == ["conv", "relu", "fc", "relu_1"]
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    for kinds in results.values():
+        assert list(kinds) == ["node_input", "node_output"]
+        (record,) = kinds["node_output"]["b"]
+        assert len(record["values"]) == len(record["sqnr"]) == 2
+        assert min(record["sqnr"]) > 20
+        assert record["values"][0].is_quantized
+    inputs = results["relu"]["node_input"]["b"]
+    assert [record["index_of_arg"] for record in inputs] == [0, 1]
+    assert not any("logger" in name for name, _ in quantized.named_modules())
+
+
+def test_results_go_by_the_names_of_either_model():
+    model, _, quantized, x = models()
+    a, b = suite.add_loggers("a", model, "b", quantized, suite.OutputLogger)
+    a(x)
+    b(x)
+    assert list(suite.extract_logger_info(a, b, suite.OutputLogger, "a")) == ["norm", "relu", "fc", "relu_1"]
+
+
+def test_a_shadow_gets_the_inputs_of_the_quantized_operation():
+    model, _, quantized, x = models()
+    shadows = suite.add_shadow_loggers("a", model, "b", quantized, suite.OutputLogger, should_log_inputs=True)
+    assert weft.equal(shadows(x), quantized(x))
+    results = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "b")
+    assert list(results) == ["conv", "fc", "relu_1"]  # a sum has two inputs
+    of_fc = results["fc"]
+    (numbers,), (grid,) = (of_fc["node_input"][side][0]["values"] for side in ("a", "b"))
+    assert weft.equal(numbers, grid.dequantize())
+    assert weft.allclose(of_fc["node_output"]["a"][0]["values"][0], model.fc(numbers), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "training"])
+def test_weights_of_other_kinds_of_quantization(kind):
+    model = nn.Sequential(nn.LSTM(3, 4), weft.nn.Linear(4, 2))
+    x = weft.randn(5, 2, 3)
+    if kind == "dynamic":
+
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.rnn, self.fc = model
+
+            def forward(self, x):
+                return self.fc(self.rnn(x)[0])
+
+        prepared = prepare_fx(Model().eval(), QConfigMapping().set_global(default_dynamic_qconfig), (x,))
+        names, counts = ["rnn", "fc"], [2, 1]
+    else:
+        prepared = prepare_qat_fx(Net().train(), get_default_qat_qconfig_mapping(), (x,))
+        prepared(weft.randn(4, 2, 5, 5))
+        prepared.eval()
+        names, counts = ["conv", "fc"], [1, 1]
+    results = suite.extract_weights("a", prepared, "b", convert_fx(prepared))
+    assert list(results) == names
+    for count, kinds in zip(counts, results.values(), strict=True):
+        (one,), (other,) = kinds["weight"]["a"], kinds["weight"]["b"]
+        assert len(one["values"]) == len(other["values"]) == count
+        if kind == "dynamic":
+            assert compute_sqnr(one["values"][0], other["values"][0]) > 20
+
+
+def test_models_that_do_not_compute_the_same_are_refused():
+    _, _, quantized, _ = models()
+    other = nn.Sequential(nn.Conv2d(2, 2, 3), nn.Sigmoid())
+    with pytest.raises(
+        GraphMatchingException, match=r"_1 of the first one computes Sigmoid, and add of the second one"
+    ):
+        suite.extract_weights("a", other, "b", quantized)
+    with pytest.raises(
+        GraphMatchingException, match=r"has 1 operations and the second one 4; add .add. is only in one"
+    ):
+        suite.add_loggers("a", nn.Sequential(nn.Conv2d(2, 2, 3)), "b", quantized, suite.OutputLogger)
+    with pytest.raises(NotImplementedError, match="unmatchable_types_map: operators are matched by the table"):
+        suite.add_shadow_loggers("a", other, "b", quantized, suite.OutputLogger, unmatchable_types_map={})

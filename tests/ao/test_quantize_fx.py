@@ -1,0 +1,340 @@
+"""Graph-mode quantization: what the recorded programs do not show of `quantize_fx`."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+
+import pytest
+
+import weft
+from weft import nn
+from weft.ao.quantization import (
+    QConfigMapping,
+    QuantType,
+    default_dynamic_qconfig,
+    default_qconfig,
+    get_default_qat_qconfig_mapping,
+    get_default_qconfig_mapping,
+)
+from weft.ao.quantization.backend_config import BackendConfig, get_native_backend_config
+from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
+from weft.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, fuse_fx, prepare_fx, prepare_qat_fx
+from weft.fx.proxy import TraceError
+from weft.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Please use quant_min and quant_max")
+        yield
+
+
+class Net(nn.Module):
+    """A layer that is called twice, and functions."""
+
+    version = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 4)
+        self.weight = nn.Parameter(weft.randn(4, 4))
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        x = F.relu(self.norm(self.conv(x)))
+        x = F.adaptive_avg_pool2d(x, 1).flatten(1)
+        x = self.fc(self.fc(x)) + x
+        return F.linear(x, self.weight) * 2
+
+
+def prepared_net() -> tuple[Net, weft.Tensor, weft.fx.GraphModule]:
+    weft.manual_seed(0)
+    model, x = Net().eval(), weft.randn(8, 3, 6, 6)
+    prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    return model, x, prepared
+
+
+def test_numbers_stay_close_and_models_as_they_are():
+    model, x, prepared = prepared_net()
+    before, observed = model(x), prepared.state_dict()
+    quantized = convert_fx(prepared)
+    y = quantized(x)
+    assert (y - before).norm() < 0.05 * before.norm()
+    assert weft.equal(model(x), before)
+    assert not any(hasattr(module, "activation_post_process") for module in model.modules())
+    assert str(observed) == str(prepared.state_dict())
+    assert weft.equal(convert_fx(copy.deepcopy(prepared))(x), y)
+
+
+def test_a_layer_that_is_called_twice_has_a_grid_for_each_call():
+    _, _, prepared = prepared_net()
+    quantized = convert_fx(prepared)
+    calls = [node.target for node in quantized.graph.nodes if "fc" in node.name and node.op == "call_module"]
+    assert calls == ["fc", "fc_0"]
+    assert quantized.fc.scale != quantized.fc_0.scale
+    assert weft.equal(quantized.fc.weight().int_repr(), quantized.fc_0.weight().int_repr())
+
+
+def test_a_layer_that_is_called_twice_is_not_fused():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+        def forward(self, x):
+            return self.norm(self.conv(self.conv(x)))
+
+    model, x = Twice().eval(), weft.randn(2, 2, 3, 3)
+    model.norm.running_mean.fill_(0.5)
+    fused = fuse_fx(model)
+    assert isinstance(fused.norm, nn.BatchNorm2d)
+    assert weft.allclose(fused(x), model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("which", ["prepared", "converted"])
+def test_files_keep_models(which):
+    _, x, prepared = prepared_net()
+    expected = convert_fx(prepared)(x)
+    file = io.BytesIO()
+    weft.save(prepared if which == "prepared" else convert_fx(prepared), file)
+    file.seek(0)
+    loaded = weft.load(file, weights_only=False)
+    result = convert_fx(loaded)(x) if which == "prepared" else loaded(x)
+    assert weft.equal(result, expected)
+
+
+def test_a_state_dict_carries_grids_and_weights_to_another_model():
+    _, x, prepared = prepared_net()
+    quantized = convert_fx(prepared)
+    other = prepare_fx(Net().eval(), get_default_qconfig_mapping(), (x,))
+    other(weft.randn(8, 3, 6, 6))
+    other = convert_fx(other)
+    assert not weft.equal(other(x), quantized(x))
+    other.load_state_dict(quantized.state_dict())
+    assert weft.equal(other(x), quantized(x))
+
+
+def test_numbers_as_arguments_move_the_grid():
+    class Shift(nn.Module):
+        def forward(self, x):
+            return weft.relu(x * 3) + 100
+
+    x = weft.linspace(-1, 1, 50)
+    prepared = prepare_fx(Shift().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
+    prepared(x)
+    assert (convert_fx(prepared)(x) - Shift()(x)).abs().max() < 0.5
+
+
+def test_sizes_are_not_observed():
+    class Reshaped(nn.Module):
+        def forward(self, x):
+            rows = x.size(0) * 2
+            return F.relu(x).reshape(rows, x.shape[1] // 2)
+
+    x = weft.randn(4, 6)
+    prepared = prepare_fx(Reshaped().eval(), get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    assert convert_fx(prepared)(x).shape == (8, 3)
+
+
+class Branch(nn.Module):
+    """A program that cannot be traced."""
+
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Holder(nn.Module):
+    """A model with such a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.branch, self.after = nn.Linear(4, 4), Branch(), nn.Linear(4, 4)
+        self.note = "kept"
+
+    def forward(self, x):
+        return self.after(self.branch(self.before(x)))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PrepareCustomConfig().set_non_traceable_module_names(["branch"]),
+        PrepareCustomConfig().set_non_traceable_module_classes([Branch]),
+        {"non_traceable_module_class": [Branch]},
+    ],
+    ids=["name", "class", "dict"],
+)
+def test_parts_that_cannot_be_traced_stay_on_floats(config):
+    x = weft.randn(16, 4)
+    model = Holder().eval()
+    with pytest.raises(TraceError, match="is not known while a program is traced"):
+        prepare_fx(model, get_default_qconfig_mapping(), (x,))
+    prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,), config)
+    prepared(x)
+    quantized = convert_fx(prepared)
+    assert quantized.branch is model.branch
+    assert (quantized(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+def test_attributes_are_preserved():
+    config = PrepareCustomConfig().set_preserved_attributes(["note"])
+    config.set_non_traceable_module_names(["branch"])
+    prepared = prepare_fx(Holder().eval(), get_default_qconfig_mapping(), (), config)
+    prepared(weft.randn(4, 4))
+    assert (prepared.note, convert_fx(prepared).note) == ("kept", "kept")
+    with pytest.raises(AttributeError, match="preserved_attributes: Holder has no attribute 'notes'"):
+        prepare_fx(
+            Holder(), QConfigMapping(), (), {"preserved_attributes": ["notes"], "non_traceable_module_name": ["branch"]}
+        )
+
+
+def test_inputs_and_results_can_be_quantized_tensors():
+    x = weft.randn(4, 4)
+    config = PrepareCustomConfig().set_input_quantized_indexes([0]).set_output_quantized_indexes([0])
+    prepared = prepare_fx(nn.Sequential(nn.Linear(4, 4)).eval(), get_default_qconfig_mapping(), (x,), config)
+    assert len([name for name, _ in prepared.named_modules() if name.startswith("activation_post_process")]) == 1
+    prepared(x)
+    y = convert_fx(prepared)(weft.quantize_per_tensor(x, 0.05, 60, weft.quint8))
+    assert y.is_quantized
+    assert y.q_scale() == pytest.approx(prepared.activation_post_process_0.calculate_qparams()[0].item())
+
+
+class Custom(nn.Module):
+    """A user's layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class ObservedCustom(Custom):
+    """The observed form."""
+
+    @classmethod
+    def from_float(cls, module):
+        result = cls()
+        result.linear = module.linear
+        return result
+
+
+class QuantizedCustom(nn.Module):
+    """The quantized form."""
+
+    @classmethod
+    def from_observed(cls, module):
+        result = cls()
+        module.linear.qconfig = module.qconfig
+        module.linear.activation_post_process = module.activation_post_process
+        result.linear = weft.ao.nn.quantized.Linear.from_float(module.linear)
+        return result
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def test_users_modules_become_their_own_quantized_forms():
+    x = weft.randn(16, 3)
+    model = nn.Sequential(Custom(), nn.ReLU()).eval()
+    observed = PrepareCustomConfig().set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.STATIC)
+    prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,), observed)
+    assert type(prepared.get_submodule("0")) is ObservedCustom
+    prepared(x)
+    quantized = ConvertCustomConfig().set_observed_to_quantized_mapping(ObservedCustom, QuantizedCustom)
+    converted = convert_fx(prepared, quantized)
+    assert type(converted.get_submodule("0")) is QuantizedCustom
+    assert (converted(x) - model(x)).abs().max() < 0.1
+    assert PrepareCustomConfig.from_dict(observed.to_dict()).to_dict() == observed.to_dict()
+    assert ConvertCustomConfig.from_dict(quantized.to_dict()).to_dict() == quantized.to_dict()
+
+
+def test_training_with_rounding_of_weights_for_dynamic_products():
+    mapping = QConfigMapping().set_global(weft.ao.quantization.default_dynamic_qat_qconfig)
+    x = weft.randn(8, 4)
+    prepared = prepare_qat_fx(nn.Sequential(nn.Linear(4, 4)).train(), mapping, (x,))
+    prepared(x).sum().backward()
+    converted = convert_fx(prepared.eval())
+    assert type(converted.get_submodule("0")) is weft.ao.nn.quantized.dynamic.Linear
+    assert (converted(x) - prepared(x)).abs().max() < 0.05
+
+
+def test_training_can_be_compiled():
+    x = weft.randn(8, 4)
+    prepared = prepare_qat_fx(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()).train(), get_default_qat_qconfig_mapping(), (x,)
+    )
+    plain = copy.deepcopy(prepared)(x)
+    assert weft.allclose(weft.compile(prepared)(x), plain, atol=1e-6)
+
+
+def test_a_dynamic_function_becomes_a_layer():
+    model, x, _ = prepared_net()
+    mapping = QConfigMapping().set_global(default_dynamic_qconfig)
+    quantized = convert_fx(prepare_fx(model, mapping, (x,)))
+    assert type(quantized.get_submodule("_linear_0")) is weft.ao.nn.quantized.dynamic.Linear
+    assert (quantized(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+def test_what_graph_mode_refuses():
+    model = nn.Sequential(nn.Linear(2, 2)).eval()
+    mapping = QConfigMapping().set_global(default_qconfig)
+    with pytest.raises(ValueError, match=r"input model must be a GraphModule, Got type:.*convert what prepare_fx"):
+        convert_fx(model)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AssertionError, match="incoming model must be produced by prepare_fx"):
+        convert_fx(weft.fx.symbolic_trace(model))
+    with pytest.raises(ValueError, match="expected a QConfigMapping or a dict, but got a QConfig"):
+        prepare_fx(model, default_qconfig, ())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(NotImplementedError, match="models are quantized for get_native_backend_config"):
+        prepare_fx(model, mapping, (), backend_config=BackendConfig("tensorrt"))
+    with pytest.raises(NotImplementedError, match="no key 'standalone_module_name'; there are"):
+        prepare_fx(model, mapping, (), {"standalone_module_name": []})
+    with pytest.raises(
+        ValueError, match="a kind of quantization is one of dynamic, static, qat, weight_only, but got 'fast'"
+    ):
+        PrepareCustomConfig.from_dict({"float_to_observed_custom_module_class": {"fast": {}}})
+    dynamic = PrepareCustomConfig().set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.DYNAMIC)
+    with pytest.raises(NotImplementedError, match=r"users' modules are quantized statically, but got {<QuantType.DYN"):
+        prepare_fx(model, mapping, (), dynamic)
+    with pytest.raises(AssertionError, match="Fusion only for eval!"):
+        fuse_fx(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).train())
+    with pytest.raises(TypeError, match="graph mode quantizes modules, but got a function"):
+        prepare_fx(lambda x: x, mapping, ())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="a QConfigMapping has QConfigs or None, but _0 got a int"):
+        prepare_fx(model, {"": 3}, ())
+    prepared = prepare_fx(model, mapping, (), backend_config=get_native_backend_config())
+    with pytest.raises(AssertionError, match="the model has been prepared before"):
+        prepare_fx(prepared, mapping, ())
+    with pytest.raises(NotImplementedError, match=r"convert_fx\(qconfig_mapping=...\): give the QConfigMapping to"):
+        convert_fx(prepared, qconfig_mapping=mapping)
+    with pytest.raises(NotImplementedError, match="there are no reference modules"):
+        convert_to_reference_fx(prepared)
+    prepared.graph.erase_node(prepared.graph.find_nodes(op="output")[0])
+    prepared.graph.output(prepared.graph.call_function(weft.relu, (next(iter(prepared.graph.nodes)),)))
+    with pytest.raises(AssertionError, match="the graph has changed since prepare"):
+        convert_fx(prepared)
+
+
+def test_inputs_that_are_numbers_are_not_observed():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=2.0):
+            return F.relu(x) * scale
+
+    x = weft.randn(20)
+    prepared = prepare_fx(Scaled().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
+    prepared(x)
+    quantized = convert_fx(prepared)
+    assert (quantized(x, 3.0) - 3 * F.relu(x)).abs().max() < 0.05
+
+
+def test_a_converted_model_runs_uncaptured_where_it_is_compiled():
+    _, x, prepared = prepared_net()
+    quantized = convert_fx(prepared)
+    with pytest.warns(UserWarning, match="needs a tensor with layout torch.quantized at .*; it runs uncaptured"):
+        result = weft.compile(quantized)(x)
+    assert weft.equal(result, quantized(x))
