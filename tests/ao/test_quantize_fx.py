@@ -338,3 +338,20 @@ def test_a_converted_model_runs_uncaptured_where_it_is_compiled():
     with pytest.warns(UserWarning, match="needs a tensor with layout torch.quantized at .*; it runs uncaptured"):
         result = weft.compile(quantized)(x)
     assert weft.equal(result, quantized(x))
+
+
+def test_float_functionals_of_the_model_stay():
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.join = weft.ao.nn.quantized.FloatFunctional()
+
+        def forward(self, x):
+            return self.join.add_relu(x, x)
+
+    model, x = nn.Sequential(Sum()).eval(), weft.randn(20)
+    prepared = prepare_fx(model, get_default_qconfig_mapping("qnnpack"), (x,))
+    assert type(model[0].join) is weft.ao.nn.quantized.FloatFunctional
+    assert [node.name for node in fuse_fx(model).graph.nodes][-3:] == ["add", "relu", "output"]
+    prepared(x)
+    assert (convert_fx(prepared)(x) - model(x)).abs().max() < 0.05

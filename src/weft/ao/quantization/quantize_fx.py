@@ -55,13 +55,21 @@ def _require_float(model: Any) -> None:
         raise PreconditionError("the model has been prepared before: prepare the float model, or convert_fx this one")
 
 
-def _with_plain_functionals(model: Module) -> None:
-    """Replace each `FloatFunctional` by one without an observer, in place: the graph gets its observers itself."""
-    for name, child in model.named_children():
-        if isinstance(child, FloatFunctional):
-            model._modules[name] = FXFloatFunctional()
-        else:
-            _with_plain_functionals(child)
+def _traced(model: Module, tracer: QuantizationTracer) -> GraphModule:
+    """The graph of a model, in which calls of a `FloatFunctional` are operators: observers are added to these."""
+    swapped = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, FloatFunctional)
+    ]
+    try:
+        for parent, name, _ in swapped:
+            parent._modules[name] = FXFloatFunctional()
+        return GraphModule(model, tracer.trace(model))
+    finally:
+        for parent, name, child in swapped:
+            parent._modules[name] = child
 
 
 def _prepare(
@@ -71,12 +79,11 @@ def _prepare(
     _require_float(model)
     mapping = _config(qconfig_mapping, QConfigMapping)
     custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
-    _with_plain_functionals(model)
     if others := set(custom.float_to_observed_mapping) - {QuantType.STATIC}:
         raise UnsupportedError(f"float_to_observed_mapping: users' modules are quantized statically, but got {others}")
     classes = [*custom.non_traceable_module_classes, *custom.float_to_observed_mapping.get(QuantType.STATIC, ())]
     tracer = QuantizationTracer(custom.non_traceable_module_names, classes)
-    graph_module = GraphModule(model, tracer.trace(model))
+    graph_module = _traced(model, tracer)
     scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)
     fuse(graph_module, is_qat=is_qat)
     prepare(graph_module, mapping, scopes, custom, is_qat=is_qat)
@@ -92,7 +99,7 @@ def fuse_fx(
     require_native(backend_config)
     _require_float(model)
     config: FuseCustomConfig = _config(fuse_custom_config, FuseCustomConfig)
-    graph_module = GraphModule(model, QuantizationTracer((), ()).trace(model))
+    graph_module = _traced(model, QuantizationTracer((), ()))
     fuse(graph_module, is_qat=False)
     return _with_attributes(graph_module, model, config.preserved_attributes)
 
