@@ -110,6 +110,14 @@ class Collector:
         else:
             completions.add(start, span.end, run)
 
+    def all_spans(self) -> list[Span]:
+        """The spans, and one for the recording of each operator, which is its `work`."""
+        duration = round(self.recording_ns)
+        return [
+            *self.spans,
+            *[Span(Phase.RECORDING, "", o.thread, o.at - duration, o.at, o) for o in self.operators],
+        ]
+
     def distance(self) -> int:
         """Every operator is noted."""
         return 1

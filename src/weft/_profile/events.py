@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from weft._base.device import CPU
-from weft._base.timeline import Phase, Span
+from weft._base.timeline import Phase
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
 from weft._profile.chrome import write_trace
@@ -110,12 +110,7 @@ def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
     The time of programs on the CPU, which the thread runs or waits for, is left out: operators share it.
     """
     on_cpu = all(o.aval.device is CPU for operator in notes.operators for o in operator.signature.outputs)
-    recording = [
-        Span(Phase.RECORDING, "", thread, operator.at - round(notes.recording_ns), operator.at, operator)
-        for operator in notes.operators
-        if operator.thread == thread
-    ]
-    entries = nested([*notes.spans, *recording], thread)
+    entries = nested(notes.all_spans(), thread)
     for span, phase, own, outer in entries:
         if span.work is not None or (on_cpu and phase in _SHARED_OUT):
             continue

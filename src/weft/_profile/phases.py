@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from weft._base.timeline import Phase
 from weft._profile.collector import Collector
 from weft._profile.nesting import nested
@@ -62,25 +60,13 @@ def phases_of(notes: Collector) -> Phases:
     """
     wall = notes.end_ns - notes.start_ns
     sums: dict[str, float] = dict.fromkeys(_ORDER, 0.0)
-    recording: list[tuple[int, int]] = []
-    for entry in nested(notes.spans, notes.thread):
+    for entry in nested(notes.all_spans(), notes.thread):
         if entry.phase is not Phase.BLOCK:
             sums[entry.phase] += entry.own
-        if entry.span.phase is Phase.RECORDING:
-            recording.append((entry.span.start, entry.span.end))
-    rest = wall - sum(sums.values())
-    own = [operator for operator in notes.operators if operator.thread == notes.thread]
-    apart = sum(not _is_within(operator.at, recording) for operator in own)
-    estimate = min(max(rest, 0.0), apart * notes.recording_ns)
-    sums[Phase.RECORDING] += estimate
-    sums[PYTHON] = rest - estimate
+    sums[PYTHON] = wall - sum(sums.values())
     seconds = {name: 1e-9 * time for name, time in sums.items() if time or name == PYTHON}
-    return Phases(seconds, 1e-9 * wall, 1e-9 * _union(notes), len(own))
-
-
-def _is_within(at: int, stretches: list[tuple[int, int]]) -> bool:
-    position = bisect_right(stretches, (at, at)) - 1
-    return any(start <= at <= end for start, end in stretches[max(0, position - 2) : position + 1])
+    operators = sum(operator.thread == notes.thread for operator in notes.operators)
+    return Phases(seconds, 1e-9 * wall, 1e-9 * _union(notes), operators)
 
 
 def _union(notes: Collector) -> float:

@@ -16,8 +16,7 @@ from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
 from weft._profile.event import FunctionEvent as FunctionEvent
 from weft._profile.events import EventList as EventList
-from weft._profile.events import events_of
-from weft._profile.phases import Phases, phases_of
+from weft._profile.figures import ProfileFigures
 from weft.errors import ArgumentError, OptionError
 
 FunctionEventAvg = FunctionEvent
@@ -54,7 +53,7 @@ class record_function(ContextDecorator):
             tell(Phase.BLOCK, self.name, start)
 
 
-class profile:
+class profile(ProfileFigures):
     """A block whose time is told apart: `key_averages().table()` by operator, `phases()` by what Weft did.
 
     `RuntimeError` if its figures are asked for before the end of the block. `use_cuda` and `use_device` are accepted:
@@ -107,13 +106,7 @@ class profile:
     @property
     def function_events(self) -> EventList:
         """All events, in order of their start."""
-        return events_of(
-            self.notes,
-            shapes=self.record_shapes,
-            stack=self.with_stack,
-            memory=self.profile_memory,
-            flops=self.with_flops,
-        )
+        return self._events()
 
     events = function_events
 
@@ -121,16 +114,6 @@ class profile:
     def self_cpu_time_total(self) -> float:
         """Microseconds of all events, without counting any twice."""
         return self.function_events.self_cpu_time_total
-
-    def phases(self) -> Phases:
-        """Seconds of the block by what they went to; their sum is the time of the block."""
-        return phases_of(self.notes)
-
-    def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
-    ) -> EventList:
-        """The sums of the events of each name."""
-        return self.function_events.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
 
     def total_average(self) -> FunctionEvent:
         """The sum of all events."""

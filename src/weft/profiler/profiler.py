@@ -15,8 +15,8 @@ from weft import cuda
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
-from weft._profile.events import EventList, events_of
-from weft._profile.phases import Phases, phases_of
+from weft._profile.events import EventList
+from weft._profile.figures import ProfileFigures
 from weft._profile.xla_trace import XlaTrace
 from weft.autograd.profiler import record_function
 from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
@@ -88,7 +88,7 @@ def supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda.is_available() else [])}
 
 
-class profile:
+class profile(ProfileFigures):
     """A block whose steps are profiled; `step()` says where a step of the program ends.
 
     `schedule` says which steps, by default all. At the end of profiled steps, `on_trace_ready(self)` is called; without
@@ -98,7 +98,7 @@ class profile:
     `with_flops` floating-point operations.
 
     With other activities than `ProfilerActivity.CPU`, as by default where there is a GPU, jax's profiler runs as well,
-    and its events are in the trace. `RuntimeError` if it runs already. Options that are not named here are accepted and
+    and its events are in the trace. `RuntimeError` if it runs already. The other options are accepted and
     have no meaning.
     """
 
@@ -201,32 +201,16 @@ class profile:
             )
         return self._notes
 
-    def phases(self) -> Phases:
-        """Seconds of the last steps by what they went to; their sum is the time of these steps."""
-        return phases_of(self.notes)
-
     def events(self) -> EventList:
         """The operators and blocks of time of the last steps."""
-        return events_of(
-            self.notes,
-            shapes=self.record_shapes,
-            stack=self.with_stack,
-            memory=self.profile_memory,
-            flops=self.with_flops,
-        )
-
-    def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
-    ) -> EventList:
-        """The same, one entry for each name; with the options, for each name and input shapes, or lines."""
-        return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+        return self._events()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last trace as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
         entries = chrome_events(self.notes)
         if self._xla is not None:
             entries += self._xla.events()
-        write_trace(path, entries, {"metadata": self._metadata, **self._metadata})
+        write_trace(path, entries, {"metadata": self._metadata})
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.

@@ -14,7 +14,7 @@ from pathlib import Path
 from weft._lazy.explain import explain
 from weft._lazy.realize import flush_pending
 from weft._profile.collector import Collector
-from weft._profile.events import events_of
+from weft._profile.events import EventList, events_of
 from weft.utils.bottleneck._figures import Figures
 from weft.utils.bottleneck._ranks import gathered, rank, world_size
 from weft.utils.bottleneck._verdict import verdict
@@ -53,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status, failure = 1, error
     finally:
         notes.stop()
-    figures = Figures.of(notes, rank(), explain()[compiled:])
+    sums = events_of(notes, shapes=False, stack=False, memory=False, flops=False).key_averages()
+    figures = Figures.of(notes, sums, rank(), explain()[compiled:])
     python = None if options.once or world_size() > 1 or status else _python_profile(script)
     everyone, missing = gathered(figures)
     if figures.rank == 0:
-        print(_report(notes, everyone, missing, python), flush=True)
+        print(_report(sums, everyone, missing, python), flush=True)
     if failure is not None:
         raise failure
     return status
@@ -92,14 +93,13 @@ def _section(title: str, text: str) -> list[str]:
     return [_RULE, f"  {title}", _RULE, text, ""]
 
 
-def _report(notes: Collector, figures: Sequence[Figures], missing: Sequence[int], python: str | None) -> str:
-    events = events_of(notes, shapes=False, stack=False, memory=False, flops=False).key_averages()
+def _report(sums: EventList, figures: Sequence[Figures], missing: Sequence[int], python: str | None) -> str:
     lines = _section("Environment Summary", get_pretty_env_info())
     if python is not None:
         lines += _section("cProfile output", python)
     lines += _section(
         f"autograd profiler output\n        top {_ROWS} events sorted by cpu_time_total",
-        events.table(sort_by="cpu_time_total", row_limit=_ROWS),
+        sums.table(sort_by="cpu_time_total", row_limit=_ROWS),
     )
     for entry in figures:
         title = f"Time by phase, rank {entry.rank}" if len(figures) > 1 else "Time by phase"

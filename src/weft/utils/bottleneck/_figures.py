@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from weft._lazy import explain
 from weft._profile.collector import Collector
-from weft._profile.events import events_of
+from weft._profile.events import EventList
 from weft._profile.phases import PYTHON, Phases, phases_of
 
 _ROWS = 5
@@ -45,12 +45,10 @@ class Figures:
         return asdict(self)
 
     @classmethod
-    def of(cls, notes: Collector, rank: int, compilations: Sequence[explain.Compilation]) -> Self:
-        """The figures of a profile, and of the compilations during it."""
+    def of(cls, notes: Collector, sums: EventList, rank: int, compilations: Sequence[explain.Compilation]) -> Self:
+        """The figures of a profile, of which `sums` are the events by name, and of the compilations during it."""
         phases = phases_of(notes)
-        events = events_of(notes, shapes=False, stack=True, memory=False, flops=False)
-        sums = events.key_averages()
-        sums.sort(key=lambda event: -event.computed_time_total)
+        largest = sorted(sums, key=lambda event: -event.computed_time_total)[:_ROWS]
         lines = Counter(operator.stack[0] for operator in notes.operators if operator.stack)
         sites = Counter(entry.site for entry in compilations)
         causes = {entry.site: entry.cause for entry in compilations}
@@ -63,7 +61,7 @@ class Figures:
             phases.operators,
             len(compilations),
             [(site, count, causes[site]) for site, count in sites.most_common(_ROWS)],
-            [(e.key, 1e-3 * e.computed_time_total, e.count) for e in sums[:_ROWS] if e.computed_time_total],
+            [(e.key, 1e-3 * e.computed_time_total, e.count) for e in largest if e.computed_time_total],
             lines.most_common(_ROWS),
             sorted(devices),
         )

@@ -1,0 +1,40 @@
+"""The figures that both interfaces of a profile have."""
+
+from __future__ import annotations
+
+from weft._profile.collector import Collector
+from weft._profile.events import EventList, events_of
+from weft._profile.phases import Phases, phases_of
+
+
+class ProfileFigures:
+    """What is made of the notes of a profile, by its options."""
+
+    record_shapes: bool
+    with_stack: bool
+    profile_memory: bool
+    with_flops: bool
+
+    @property
+    def notes(self) -> Collector:
+        """What was noted; `RuntimeError` before the profile has ended."""
+        raise NotImplementedError
+
+    def phases(self) -> Phases:
+        """Seconds of what was profiled by what they went to; their sum is its time."""
+        return phases_of(self.notes)
+
+    def _events(self) -> EventList:
+        return events_of(
+            self.notes,
+            shapes=self.record_shapes,
+            stack=self.with_stack,
+            memory=self.profile_memory,
+            flops=self.with_flops,
+        )
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+    ) -> EventList:
+        """One entry for the events of each name; with the options, of each name and input shapes, or lines."""
+        return self._events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
