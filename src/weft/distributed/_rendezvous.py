@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from weft._comm.stores.file_store import FileStore
-from weft._comm.stores.store import PrefixStore, Store
-from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.stores.job_store import store_at
+from weft._comm.stores.store import Store
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import DistError, PreconditionError, ValueRangeError
 
@@ -55,26 +55,7 @@ def _from_environment(
         world_size = _number(_environment("WORLD_SIZE"), "world_size", "environment variable WORLD_SIZE")
     host = _environment("MASTER_ADDR")
     port = _number(_environment("MASTER_PORT"), "port", "environment variable MASTER_PORT")
-    yield _store_at(host, port, rank, world_size, timeout, wait_for_workers), rank, world_size
-
-
-def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool) -> Store:
-    """The store of an address, one for all its users in this process; the launcher's, if that serves the address."""
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
-    store = TCPStore(
-        host,
-        port,
-        world_size,
-        is_master=rank == 0 and not hosted,
-        timeout=timeout,
-        wait_for_workers=wait_for_workers,
-        multi_tenant=True,
-    )
-    if not hosted:
-        return store
-    # One server is used by several starts of the workers, which must not see the keys of earlier ones.
-    attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    return PrefixStore(f"workers/{attempt}", store)
+    yield store_at(host, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
 def _from_tcp(
@@ -93,7 +74,7 @@ def _from_tcp(
     if not parts.hostname:
         raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
     rank, world_size = _from_query(url, rank, world_size)
-    yield _store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
+    yield store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
 def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[RendezvousResult]:

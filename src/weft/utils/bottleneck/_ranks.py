@@ -6,8 +6,8 @@ import json
 import os
 from datetime import timedelta
 
+from weft._comm.stores.job_store import store_at
 from weft._comm.stores.store import PrefixStore
-from weft._comm.stores.tcp_store import TCPStore
 from weft.errors import DistError
 from weft.utils.bottleneck._figures import Figures
 
@@ -30,9 +30,7 @@ def gathered(own: Figures) -> tuple[list[Figures], list[int]]:
     if size == 1:
         return [own], []
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    is_server = own.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    server = TCPStore(address, port, size, is_server, _PATIENCE, multi_tenant=True)
-    store = PrefixStore("weft.utils.bottleneck", server)
+    store = PrefixStore("weft.utils.bottleneck", store_at(address, port, own.rank, size, _PATIENCE))
     store.set(str(own.rank), json.dumps(own.as_dict()))
     if own.rank:
         store.wait(["read"], _PATIENCE)  # rank 0 may be the store's server

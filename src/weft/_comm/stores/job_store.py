@@ -1,0 +1,30 @@
+"""The store of a job, at the address that its processes are given."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
+
+
+def store_at(
+    host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
+) -> Store:
+    """The store of an address, one for all its users in this process; the launcher's, if that serves the address."""
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
+    store = TCPStore(
+        host,
+        port,
+        world_size,
+        is_master=rank == 0 and not hosted,
+        timeout=timeout,
+        wait_for_workers=wait_for_workers,
+        multi_tenant=True,
+    )
+    if not hosted:
+        return store
+    # One server is used by several starts of the workers, which must not see the keys of earlier ones.
+    attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return PrefixStore(f"workers/{attempt}", store)
