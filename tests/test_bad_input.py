@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
+import subprocess
+import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -64,6 +68,53 @@ def run(call):
 def test_a_bad_call_is_an_error_at_once(call, error, text):
     with pytest.raises(error, match=text):
         run(call)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.ones(2, 3) + torch.ones(4, 3)",
+        "torch.ones(2, 3) @ torch.ones(4, 5)",
+        "torch.cat([torch.ones(2, 2), torch.ones(2, 3)])",
+        "torch.ones(2).add_(torch.ones(3))",
+        "torch.ones(2, 3).view(7)",
+        "torch.nn.functional.linear(torch.ones(3), torch.ones(2, 2))",
+        "torch.ones(3)[5]",
+        "torch.ones(2).item()",
+        "torch.ones(2, requires_grad=True).backward()",
+        "torch.tensor([[1], [1, 2]])",
+    ],
+)
+def test_a_traceback_ends_at_the_users_line(call):
+    with pytest.raises(torch.errors.WeftError) as raised:
+        run(call)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].filename == __file__
+    assert raised.value.__cause__ is None
+
+
+def test_a_traceback_shows_the_users_functions_that_an_operator_calls():
+    class Scaled(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return broken()
+
+    def broken():
+        return torch.ones(2) + torch.ones(3)
+
+    with pytest.raises(RuntimeError) as raised:
+        torch.ones(2).as_subclass(Scaled).add_(1)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "broken"
+
+
+def test_full_tracebacks_are_there_on_request():
+    shown = subprocess.run(
+        [sys.executable, "-c", "import weft; weft.ones(2, 3) + weft.ones(4, 3)"],
+        env={**os.environ, "WEFT_FULL_TRACEBACKS": "1"},
+        capture_output=True,
+        text=True,
+    ).stderr
+    assert "_dispatch.py" in shown
+    assert "incompatible shapes for broadcasting" in shown, "jax's own words"
 
 
 REFUSALS: dict[str, list[str]] = json.loads(Path(__file__).with_name("refusals.json").read_text())

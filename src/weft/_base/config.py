@@ -48,6 +48,9 @@ NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 HLO_DEBUG = _flag("XLA_HLO_DEBUG", default=False)
 """Note the line of every recorded operator, for the locations in graphs that `weft.xla` exports; slows recording."""
 
+FULL_TRACEBACKS = _flag("WEFT_FULL_TRACEBACKS", default=False)
+"""Show the frames of this package and of jax in the tracebacks of errors; otherwise these end at the user's line."""
+
 SLOW_COMPILE_SECONDS = float(os.environ.get("WEFT_SLOW_COMPILE_SECONDS", "2"))
 """Compilations that take longer, in seconds, are reported on stderr while they run."""
 

@@ -87,6 +87,27 @@ def raised_here(error: BaseException) -> bool:
     return trace is not None and _is_ours(trace.tb_frame.f_code)
 
 
+def end_at_user(error: BaseException) -> None:
+    """Let the traceback of an exception that is being handled end at the innermost line of the user's.
+
+    Raised again by a bare `raise`, which adds no frame, it shows the line that has called the function, as where
+    functions are compiled code. `WEFT_FULL_TRACEBACKS=1` keeps everything, for work on this package.
+    """
+    if config.FULL_TRACEBACKS:
+        return
+    if error.__cause__ is not None and raised_here(error.__cause__):
+        error.__cause__ = None  # its reason is in the message
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        if not _is_ours(trace.tb_frame.f_code):
+            last = trace
+        trace = trace.tb_next
+    if last is None:
+        error.__traceback__ = None
+    else:
+        last.tb_next = None
+
+
 def _user_frame(below: FrameType | None = None) -> FrameType | None:
     frame = sys._getframe(1) if below is None else below  # pyright: ignore[reportPrivateUsage]
     while frame is not None:

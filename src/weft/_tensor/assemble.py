@@ -14,9 +14,10 @@ from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, protocols, subscript
 from weft._tensor.base import TensorBase
-from weft._tensor.codegen import COMPOSITES, Composite, dunders_of, op
+from weft._tensor.codegen import COMPOSITES, Composite, op
 from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
+from weft._tensor.dunders import dunders_of
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
 from weft._tensor.tensor import Tensor

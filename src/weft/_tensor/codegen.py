@@ -7,17 +7,12 @@ For each row, source of a Python function with PyTorch's signature is generated 
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from types import FunctionType
 from typing import Any
 
-import numpy as np
-
-from weft._base.device import CPU, default_device
-from weft._base.overriding import Overridden
+from weft._base.device import default_device
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
@@ -27,13 +22,11 @@ from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
-from weft._tensor.convert import existing, from_host
+from weft._tensor.convert import existing
 from weft._tensor.generator import Generator, PartOfDraws, default_generator
-from weft._tensor.inplace import inplace_of
 from weft._tensor.named_results import tuple_of
 from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
-from weft._tensor.overriding import dispatched, require_not_overridden, twin
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -248,7 +241,10 @@ def _source(op: OpDef, name: str) -> str:
     return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + _HANDLER
 
 
-_HANDLER = "    except _Overridden as signal:\n        return _dispatched(signal)\n"
+_HANDLER = (
+    "    except _Overridden as signal:\n        return _dispatched(signal)\n"
+    "    except _WeftError as error:\n        _end_at_user(error)\n        raise\n"
+)
 
 
 def _read(names: Iterable[str], separate: Sequence[str]) -> str:
@@ -267,7 +263,7 @@ def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
     return function
 
 
-def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
+def default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
     """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
     entries: list[Any] = []
     for at, param in enumerate(op.params):
@@ -282,70 +278,23 @@ def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
     return tuple(entries) if len(op.params) >= inputs else None
 
 
-def _is_plain(op: OpDef) -> bool:
+def is_plain(op: OpDef) -> bool:
+    """Whether a call only records the row: one output, no view, no check."""
     return not (op.outputs or op.aux or op.view or op.check or op.itself)
 
 
 def function_of(op: OpDef) -> Callable[..., Any]:
     """The public function of a row."""
     general = _compiled(op, op.name.rpartition("::")[2])
-    if not _is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
+    if not is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
-    static = _default_static(op, len(op.params))
+    static = default_static(op, len(op.params))
     if static is None or [p.name for p in op.params] not in (["input"], ["input", "other"]):
         return general
     call = call_of(op, static)
     if len(op.params) == 1:
         return documented(fast_path.unary(call, general), op.name, op.doc)
     return documented(fast_path.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
-
-
-_ARRAYS = (Tensor, np.ndarray)
-_OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
-
-
-def _as_operand(other: Any) -> Any:
-    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
-
-
-def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The special methods of a row."""
-    if len(op.params) == 1:
-        assert isinstance(function, FunctionType)
-        return {name: twin(function) for name in op.dunder}
-
-    takes_number = op.params[1].kind is Kind.OPERAND
-    others = _OPERANDS if takes_number else _ARRAYS
-
-    def forward(input: Any, other: Any) -> Any:
-        try:
-            if not isinstance(other, others):
-                require_not_overridden(other)
-                return NotImplemented
-            return function(input, _as_operand(other))
-        except Overridden as signal:
-            return dispatched(signal)
-
-    def swapped(input: Any, other: Any) -> Any:
-        try:
-            if not isinstance(other, others):
-                require_not_overridden(other)
-                return NotImplemented
-            return function(_as_operand(other), input)
-        except Overridden as signal:
-            return dispatched(signal)
-
-    static = _default_static(op, 2)
-    fast = forward
-    if static is not None and _is_plain(op):
-        fast = fast_path.binary(call_of(op, static), forward, takes_number)
-    functions: dict[str, Callable[..., Any]] = {}
-    for name in op.dunder:
-        reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
-        functions[name] = twin(swapped if reflected else fast)
-        if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
-            functions[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
-    return functions
 
 
 class _Rows:

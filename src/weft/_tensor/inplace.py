@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.overriding import Overridden
+from weft._base.site import end_at_user
 from weft._base.state import ambient
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
@@ -75,5 +76,8 @@ def inplace_of(
             return take_names(write(input, value, uniform=uniform), value.aval.names)
         except Overridden as signal:
             return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")

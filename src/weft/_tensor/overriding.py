@@ -19,9 +19,10 @@ from weft._base.overriding import (
     handles,
     raise_overridden,
 )
+from weft._base.site import end_at_user
 from weft._base.state import ambient, set_field
 from weft._tensor.base import TensorBase
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, WeftError
 
 
 def disabled(*_: Any, **__: Any) -> Any:
@@ -280,6 +281,9 @@ def overridable(function: Callable[..., Any], public: Any = None, *, only_modes:
             return function(*args, **kwargs)
         except Overridden as signal:
             return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
 
     handles(form, form if public is None else public, only_modes=only_modes)
     return form

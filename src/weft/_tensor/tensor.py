@@ -13,7 +13,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
-from weft._base.site import warn_user
+from weft._base.site import end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
@@ -37,6 +37,7 @@ from weft.errors import (
     GradientError,
     SettingError,
     ValueRangeError,
+    WeftError,
 )
 
 _new = object.__new__
@@ -279,6 +280,9 @@ class Tensor(TensorBase):
             return view.make_detached_view(wrap(own(operand(self))), self)
         except Overridden as signal:
             return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
 
     def detach_(self) -> Tensor:
         """Make it a leaf, without history. The gradient that it has accumulated stays."""
@@ -356,6 +360,9 @@ class Tensor(TensorBase):
             return self._host().reshape(()).item()
         except Overridden as signal:
             return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""

@@ -12,7 +12,8 @@ from weft._base.site import warn_user
 from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
-from weft._tensor.codegen import composite, inplace_of, op
+from weft._tensor.codegen import composite, op
+from weft._tensor.inplace import inplace_of
 from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write

@@ -7,10 +7,11 @@ from typing import Any
 
 from weft._base.state import using
 from weft._tensor.arguments import Dim
-from weft._tensor.codegen import composite, inplace_of, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
 from weft._tensor.dim_names import names_of, with_names
+from weft._tensor.inplace import inplace_of
 from weft._tensor.scalar import Number
 from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor

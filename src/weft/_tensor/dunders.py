@@ -1,0 +1,76 @@
+"""The special methods of `Tensor` that are rows: `x + y`, `y + x` and `x += y`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import CPU
+from weft._base.overriding import Overridden
+from weft._base.site import end_at_user
+from weft._lazy.infer import call_of
+from weft._tensor import fast_path
+from weft._tensor.codegen import default_static, is_plain
+from weft._tensor.convert import from_host
+from weft._tensor.inplace import inplace_of
+from weft._tensor.overriding import dispatched, require_not_overridden, twin
+from weft._tensor.tensor import Tensor
+from weft.errors import WeftError
+from weft.ops._table import Kind, OpDef
+
+_ARRAYS = (Tensor, np.ndarray)
+_OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
+
+
+def _as_operand(other: Any) -> Any:
+    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
+
+
+def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """The special methods of a row."""
+    if len(op.params) == 1:
+        assert isinstance(function, FunctionType)
+        return {name: twin(function) for name in op.dunder}
+
+    takes_number = op.params[1].kind is Kind.OPERAND
+    others = _OPERANDS if takes_number else _ARRAYS
+
+    def forward(input: Any, other: Any) -> Any:
+        try:
+            if not isinstance(other, others):
+                require_not_overridden(other)
+                return NotImplemented
+            return function(input, _as_operand(other))
+        except Overridden as signal:
+            return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
+
+    def swapped(input: Any, other: Any) -> Any:
+        try:
+            if not isinstance(other, others):
+                require_not_overridden(other)
+                return NotImplemented
+            return function(_as_operand(other), input)
+        except Overridden as signal:
+            return dispatched(signal)
+        except WeftError as error:
+            end_at_user(error)
+            raise
+
+    static = default_static(op, 2)
+    fast = forward
+    if static is not None and is_plain(op):
+        fast = fast_path.binary(call_of(op, static), forward, takes_number)
+    functions: dict[str, Callable[..., Any]] = {}
+    for name in op.dunder:
+        reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
+        functions[name] = twin(swapped if reflected else fast)
+        if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
+            functions[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
+    return functions
