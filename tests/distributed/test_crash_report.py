@@ -153,6 +153,7 @@ def test_a_message_that_does_not_come_is_told(job, tmp_path):
     _, report = report_of(job("message"), tmp_path)
     assert "receive from rank 1  float32[10]  failed after" in report[0]
     assert line("RECEIVE") in report[0]
+    assert "  rank 0: receive from rank 1 of the group 'default': failed after" in report[None]
 
 
 def test_a_job_that_hangs_tells_where_when_it_is_ended(job, tmp_path):
@@ -193,6 +194,20 @@ def test_a_recording_survives_and_forgets_the_oldest(tmp_path):
     text = crash_report(tmp_path)
     assert "barrier, number 6 of the group 'g' (ranks 0,3)" in text
     assert "rank 0 is MISSING: has not recorded anything on this node" in text
+
+
+def test_a_rank_that_waits_elsewhere_is_not_called_idle(tmp_path):
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+    first, second = [FlightRecorder(tmp_path / str(rank), rank, 4) for rank in range(2)]
+    for recorder in (first, second):
+        recorder.collective("barrier", "g", (0, 1), (), "a.py:1", lambda: None)()
+    second.collective("all_reduce", "g", (0, 1), ["float32[2]"], "a.py:2", lambda: None)
+    first.message("receive from rank 1", "g", (0, 1), ["float32[3]"], "a.py:3", lambda: None)
+    waiting = crash_report(tmp_path).partition("\n\n")[0].splitlines()
+    assert waiting[1].startswith("  rank 0: receive from rank 1 of the group 'g': ")
+    assert waiting[1].endswith("float32[3]  a.py:3")
+    assert "rank 0 is MISSING: it has called receive from rank 1 of the group 'g' at a.py:3 instead: " in waiting[-1]
 
 
 def test_folders_without_a_recording_are_told(tmp_path):

@@ -56,19 +56,22 @@ def crash_report(folder: str | os.PathLike[str], *, at: float | None = None, sto
 def waiting(recordings: Mapping[int, tuple[Recording, Path]], now: float, stopped: Collection[int]) -> list[str]:
     """The messages and collectives that have not ended well, with lines of ranks, and the ranks that are missing."""
     last: dict[str, dict[int, Collective]] = {}
+    unfinished: dict[int, list[Collective]] = {rank: [] for rank in recordings}
     lines: list[str] = []
     for rank, (recording, _) in recordings.items():
         for each in collectives_of(recording, now):
             if each.number:
                 last.setdefault(each.group, {})[rank] = each
-            elif _is_open(each.entry, now):
-                what = f"{each.operation} of the group {each.group!r}"
-                lines.append(f"  rank {rank}: {what}: {_state(each.entry, now)}  {each.types}  {each.site}")
+            if _is_open(each.entry, now) or each.entry.state is State.FAILED:
+                unfinished[rank].append(each)
+                if not each.number:
+                    what = f"{each.operation} of the group {each.group!r}"
+                    lines.append(f"  rank {rank}: {what}: {_state(each.entry, now)}  {each.types}  {each.site}")
     for group, by_rank in last.items():
         newest = max(by_rank.values(), key=lambda each: each.number)
         here = {rank: each for rank, each in by_rank.items() if each.number == newest.number}
         if any(_is_open(each.entry, now) or each.entry.state is State.FAILED for each in here.values()):
-            lines += _of_group(group, newest, here, by_rank, recordings, now, stopped)
+            lines += _of_group(group, newest, here, by_rank, unfinished, now, stopped)
     return lines
 
 
@@ -77,7 +80,7 @@ def _of_group(
     newest: Collective,
     here: Mapping[int, Collective],
     by_rank: Mapping[int, Collective],
-    recordings: Mapping[int, object],
+    unfinished: Mapping[int, list[Collective]],
     now: float,
     stopped: Collection[int],
 ) -> list[str]:
@@ -87,8 +90,16 @@ def _of_group(
     missing = [rank for rank in members if rank not in here]
     for rank in missing:
         before = by_rank.get(rank)
-        text = "has not recorded anything on this node" if rank not in recordings else "has called none of the group's"
-        if before is not None:
+        text = (
+            "has not recorded anything on this node"
+            if rank not in unfinished
+            else "has called none of the group's collectives"
+        )
+        if elsewhere := unfinished.get(rank):
+            other = elsewhere[-1]
+            what = f"{other.operation} of the group {other.group!r} at {other.site}"
+            text = f"it has called {what} instead: {_state(other.entry, now)}"
+        elif before is not None:
             what = f"number {before.number}, {before.operation} at {before.site}"
             text = f"last called {what}: {_state(before.entry, now)}"
         lines.append(f"    rank {rank} is MISSING: {text}")

@@ -21,7 +21,7 @@ import numpy as np
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.flight import Flight
-from weft._base.site import user_site
+from weft._base.site import end_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._comm.deadline import Deadline
@@ -37,7 +37,7 @@ from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import MessageWork, OrderedExecutor, Work
-from weft.errors import ArgumentError, OptionError
+from weft.errors import ArgumentError, OptionError, WeftError
 
 Array = jax.Array | np.ndarray[Any, Any]
 R = TypeVar("R")
@@ -338,12 +338,16 @@ class ProcessGroup(GroupCollectives):
 
     def _waited(self, operation: str, call: Callable[[], Sequence[Array]], arrays: Sequence[Array]) -> Sequence[Array]:
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
-        if process.activity is None:
-            return self._executor.run(call)
-        if self._backend.on_host:
-            jax.block_until_ready(arrays)
-        with waiting(COLLECTIVES, operation):
-            return self._executor.run(call)
+        try:
+            if process.activity is None:
+                return self._executor.run(call)
+            if self._backend.on_host:
+                jax.block_until_ready(arrays)
+            with waiting(COLLECTIVES, operation):
+                return self._executor.run(call)
+        except WeftError as error:
+            end_at_user(error)
+            raise
 
     def _guarded(
         self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None
