@@ -6,8 +6,9 @@ Without listeners, a place that tells of its time makes one test more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
 from time import perf_counter_ns
@@ -56,10 +57,31 @@ class Span(NamedTuple):
 Listener = Callable[[Span], None]
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Exchange:
+    """What a thread has other processes do: a call of another worker, a collective or a message.
+
+    start, end       from its begin to its answer, in nanoseconds of `time.perf_counter_ns`
+    shapes           of the tensors of a collective or a message
+    caller, worker   for a call, the numbers of this worker and of the one that is called
+    events           for a call, what the other worker's profiler has noted of it
+    """
+
+    name: str
+    thread: int = field(default_factory=threading.get_ident)
+    start: int = field(default_factory=perf_counter_ns)
+    end: int | None = None
+    shapes: Sequence[Sequence[int]] = ()
+    caller: int = -1
+    worker: int = -1
+    events: list[Any] = field(default_factory=list[Any])
+
+
 class Listeners:
-    """Those who are told of every span, in the thread whose time it is."""
+    """Those who are told of every span, in the thread whose time it is, and of exchanges as they begin."""
 
     all: tuple[Listener, ...] = ()
+    of_exchanges: tuple[Callable[[Exchange], None], ...] = ()
 
 
 def add_listener(listener: Listener) -> None:
@@ -70,6 +92,36 @@ def add_listener(listener: Listener) -> None:
 def remove_listener(listener: Listener) -> None:
     """Undo `add_listener`."""
     Listeners.all = tuple([other for other in Listeners.all if other != listener])
+
+
+def add_exchange_listener(listener: Callable[[Exchange], None]) -> None:
+    """Tell `listener` of exchanges that begin from now on; functions of calls are profiled where they run."""
+    Listeners.of_exchanges = (*Listeners.of_exchanges, listener)
+
+
+def remove_exchange_listener(listener: Callable[[Exchange], None]) -> None:
+    """Undo `add_exchange_listener`."""
+    Listeners.of_exchanges = tuple([other for other in Listeners.of_exchanges if other is not listener])
+
+
+def tell_exchange(exchange: Exchange) -> Exchange:
+    """Tell the listeners of an exchange that begins; returns it."""
+    for listener in Listeners.of_exchanges:
+        listener(exchange)
+    return exchange
+
+
+def exchanging(name: str, shapes: Sequence[Sequence[int]], call: Callable[P, R]) -> Callable[P, R]:
+    """`call`, whose end is that of an exchange that begins now."""
+    exchange = tell_exchange(Exchange(name, shapes=shapes))
+
+    def ending(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return call(*args, **kwargs)
+        finally:
+            exchange.end = exchange.end or perf_counter_ns()
+
+    return ending
 
 
 def tell(phase: Phase, name: str, start: int, work: Any = None) -> None:

@@ -16,7 +16,16 @@ import jax
 from weft._base.pending import Pending, watch
 from weft._base.site import user_stack
 from weft._base.state import ambient, using
-from weft._base.timeline import Phase, Span, add_listener, remove_listener, tell
+from weft._base.timeline import (
+    Exchange,
+    Phase,
+    Span,
+    add_exchange_listener,
+    add_listener,
+    remove_exchange_listener,
+    remove_listener,
+    tell,
+)
 from weft._lazy.program import Run
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Signature
@@ -61,6 +70,7 @@ class Collector:
         self.spans: list[Span] = []
         self.operators: list[Operator] = []
         self.computed: list[Computed] = []
+        self.exchanges: list[Exchange] = []
         self.thread = 0
         self.start_ns = self.end_ns = 0
         self.recording_ns = 0.0  # to record one small operator while the profile runs
@@ -84,6 +94,9 @@ class Collector:
 
         add_listener(listen)
         self._undo.append(lambda: remove_listener(listen))
+        note_exchange = self.exchanges.append
+        add_exchange_listener(note_exchange)
+        self._undo.append(lambda: remove_exchange_listener(note_exchange))
         if self._with_modules:
             self._note_modules()
         self.thread = threading.get_ident()

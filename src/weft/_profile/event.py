@@ -19,13 +19,18 @@ class Interval(NamedTuple):
         return self.end - self.start
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FunctionEvent:
     """A stretch of a thread's time, an operator, or the sum of all of one name; times in microseconds.
 
     Of an operator on the CPU, `cpu_time_total` has the time to record it, and its share of the programs that computed
     it, which is an estimate; on other devices the share is `device_time_total`. `computed_time_total` is the share in
     both cases. Without spans within, it is `self_cpu_time_total`. `flops` counts floating-point operations.
+
+    is_async      whether others do it, while threads here go on or wait: a call, a collective or a message
+    is_remote     whether it is of another worker; its times are not those of this process
+    node_id       the number of the worker, for calls and what they have caused; otherwise -1
+    cpu_parent    the event within which it is, in this thread; `cpu_children` are those directly within it
     """
 
     key: str
@@ -45,8 +50,13 @@ class FunctionEvent:
     is_user_annotation: bool = False
     is_operator: bool = False
     is_top_level: bool = False
-    is_async = is_remote = is_legacy = False  # the same for all, so no fields
-    node_id = sequence_nr = -1
+    is_async: bool = False
+    is_remote: bool = False
+    node_id: int = -1
+    cpu_parent: FunctionEvent | None = field(default=None, repr=False)
+    cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
+    is_legacy = False  # the same for all, so no fields
+    sequence_nr = -1
     overload_name = ""
 
     @property

@@ -11,10 +11,11 @@ from weft._base.device import CPU
 from weft._base.timeline import Phase
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
-from weft._profile.chrome import write_trace
+from weft._profile.chrome import write_json
 from weft._profile.collector import Collector, Operator
 from weft._profile.event import FunctionEvent
 from weft._profile.nesting import nested
+from weft._profile.remote import exchange_events
 from weft._profile.shares import shared, shares_of
 from weft._profile.table import table
 
@@ -33,7 +34,7 @@ class EventList(list[FunctionEvent]):
     @property
     def self_cpu_time_total(self) -> float:
         """The time of all events, without counting any twice."""
-        return sum(event.self_cpu_time_total for event in self)
+        return sum(event.self_cpu_time_total for event in self if not event.is_remote)
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
@@ -49,7 +50,8 @@ class EventList(list[FunctionEvent]):
                 sums[key].add(event)
             else:
                 shapes = event.input_shapes if group_by_input_shape else []
-                sums[key] = replace(event, key=name, input_shapes=shapes, stack=stack, modules=())
+                own = {"cpu_parent": None, "cpu_children": [], "modules": ()}
+                sums[key] = replace(event, key=name, input_shapes=shapes, stack=stack, **own)
         return EventList(sums.values(), memory=self.with_memory, stack=bool(group_by_stack_n))
 
     def total_average(self) -> FunctionEvent:
@@ -76,11 +78,13 @@ class EventList(list[FunctionEvent]):
         return table(events, sort_by, row_limit, widths, header=header or "", memory=self.with_memory)
 
     def export_chrome_trace(self, path: str) -> None:
-        """Write the events as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
+        """Write the events as a list for chrome://tracing or Perfetto, compressed if the path ends with `.gz`."""
         entries = [
-            {"ph": "X", "name": e.key, "pid": 0, "tid": e.thread, "ts": e.start, "dur": e.cpu_time_total} for e in self
+            {"ph": "X", "name": e.key, "pid": max(0, e.node_id), "tid": e.thread, "ts": e.start}
+            | {"dur": e.cpu_time_total, "args": {}}
+            for e in self
         ]
-        write_trace(path, entries, {})
+        write_json(path, entries)
 
     def __str__(self) -> str:
         return self.table()
@@ -88,7 +92,8 @@ class EventList(list[FunctionEvent]):
 
 def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
     """The events of a profile, in order of their start."""
-    events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread)]
+    parents: dict[int, FunctionEvent] = {}  # those of operators, by the numbers of their recordings
+    events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread, parents)]
     shares = shares_of(notes.computed)
     for operator in notes.operators:
         for event, signature in _operator_events(operator, notes, shares.get(operator.number, 0.0)):
@@ -100,22 +105,33 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 _add_memory(event, signature)
             if flops and not signature.parts:  # they have their own
                 event.flops = flops_of(signature)
+            event.cpu_parent = parents.get(operator.number)
             events.append(event)
-    return EventList(sorted(events, key=lambda event: event.start), memory=memory, stack=stack)
+    events += exchange_events(notes, shapes=shapes, memory=memory, flops=flops)
+    events.sort(key=lambda event: event.start)
+    for event in events:
+        if event.cpu_parent is not None and not event.is_remote:  # those of other workers have their children already
+            event.cpu_parent.cpu_children.append(event)
+    return EventList(events, memory=memory, stack=stack)
 
 
-def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
-    """The spans of a thread as events.
+def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> Iterable[FunctionEvent]:
+    """The spans of a thread as events. Adds the events around operators to `parents`.
 
     The time of programs on the CPU, which the thread runs or waits for, is left out: operators share it.
     """
     on_cpu = all(o.aval.device is CPU for operator in notes.operators for o in operator.signature.outputs)
     entries = nested(notes.all_spans(), thread)
+    around: list[FunctionEvent | None] = []  # for each entry, its own event or the one around it
     for span, phase, own, outer in entries:
+        parent = around[outer] if outer >= 0 else None
+        around.append(parent)
+        if span.work is not None and parent is not None:
+            parents[span.work.number] = parent
         if span.work is not None or (on_cpu and phase in _SHARED_OUT):
             continue
         is_part = outer >= 0 and phase is entries[outer].phase and phase not in _NAMED
-        yield FunctionEvent(
+        event = around[-1] = FunctionEvent(
             span.name if phase in _NAMED and phase is span.phase else f"[{phase}]",
             thread,
             1e-3 * (span.start - notes.start_ns),
@@ -124,7 +140,9 @@ def _spans(notes: Collector, thread: int) -> Iterable[FunctionEvent]:
             count=int(not is_part),
             is_user_annotation=phase is Phase.BLOCK,
             is_top_level=outer < 0 or (entries[outer].outer < 0 and entries[outer].span.name.startswith(_STEP)),
+            cpu_parent=parent,
         )
+        yield event
 
 
 def _operator_events(operator: Operator, notes: Collector, share: float) -> list[tuple[FunctionEvent, Signature]]:

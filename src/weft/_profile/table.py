@@ -55,10 +55,13 @@ def table(
         )
         for row in cells
     ]
-    totals = [f"Self CPU time total: {time_text(sum(event.self_cpu_time_total for event in events))}"]
-    device = sum(event.device_time_total for event in events)
+    own = [event for event in events if not event.is_remote]
+    totals = [f"Self CPU time total: {time_text(sum(event.self_cpu_time_total for event in own))}"]
+    device = sum(event.device_time_total for event in own)
     if device:
         totals.append(f"Self device time total: {time_text(device)}")
+    if any(event.is_remote for event in events):
+        totals.append("Times of remote operators are those of the other worker, and belong to no share and no total")
     if any(event.computed_time_total for event in events):
         totals.append("Computed: the operator's share of the programs that computed it, by estimated costs")
     head = [header] if header else []
@@ -66,21 +69,22 @@ def table(
 
 
 def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memory: bool) -> list[Column]:
-    whole = sum(event.self_cpu_time_total for event in events)
-    computed = sum(event.computed_time_total for event in events)
+    own = [event for event in events if not event.is_remote]
+    whole = sum(event.self_cpu_time_total for event in own)
+    computed = sum(event.computed_time_total for event in own)
     device = sum(event.device_time_total for event in events)
     columns = [
-        Column("Name", lambda e: _cut(e.key, widths[0]), left=True),
-        Column("Self CPU %", lambda e: _share(e.self_cpu_time_total, whole)),
+        Column("Name", lambda e: (_end if e.is_remote else _cut)(e.key, widths[0]), left=True),
+        Column("Self CPU %", lambda e: _share(e.self_cpu_time_total, whole, e)),
         Column("Self CPU", lambda e: time_text(e.self_cpu_time_total)),
-        Column("CPU total %", lambda e: _share(e.cpu_time_total, whole)),
+        Column("CPU total %", lambda e: _share(e.cpu_time_total, whole, e)),
         Column("CPU total", lambda e: time_text(e.cpu_time_total)),
         Column("CPU time avg", lambda e: time_text(e.cpu_time)),
     ]
-    if computed:
+    if any(event.computed_time_total for event in events):
         columns += [
             Column("Computed", lambda e: time_text(e.computed_time_total) if e.computed_time_total else "--"),
-            Column("Computed %", lambda e: _share(e.computed_time_total, computed)),
+            Column("Computed %", lambda e: _share(e.computed_time_total, computed, e)),
         ]
     if device:
         columns += [
@@ -92,6 +96,8 @@ def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memo
         if any(event.device_memory_usage for event in events):
             columns.append(Column("Device Mem", lambda e: bytes_text(e.device_memory_usage)))
     columns.append(Column("# of Calls", lambda e: str(e.count)))
+    if any(event.node_id >= 0 for event in events):
+        columns.append(Column("Node ID", lambda e: str(e.node_id) if e.node_id >= 0 else "--"))
     if any(event.input_shapes for event in events):
         columns.append(Column("Input Shapes", lambda e: _cut(str(e.input_shapes), widths[1]), left=True))
     if any(event.stack for event in events):
@@ -101,8 +107,8 @@ def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memo
     return columns
 
 
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.2f}%" if whole else "--"
+def _share(part: float, whole: float, event: FunctionEvent) -> str:
+    return f"{100 * part / whole:.2f}%" if whole and not event.is_remote else "--"
 
 
 def _cut(text: str, width: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from time import perf_counter_ns
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 
 from weft._base.scopes import begin_scope
-from weft._base.timeline import Listeners, Phase, tell
+from weft._base.timeline import Exchange, Listeners, Phase, tell, tell_exchange
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
@@ -18,6 +18,9 @@ from weft._profile.event import FunctionEvent as FunctionEvent
 from weft._profile.events import EventList as EventList
 from weft._profile.figures import ProfileFigures
 from weft.errors import ArgumentError, OptionError
+from weft.futures import Future
+
+T = TypeVar("T")
 
 FunctionEventAvg = FunctionEvent
 
@@ -37,6 +40,7 @@ class record_function(ContextDecorator):
         self.name = name
         self.args = args
         self._blocks: list[tuple[Any, int, list[Callable[[], None]]]] = []
+        self._ends_with_future = False
 
     def __enter__(self) -> Self:
         block = jax.profiler.TraceAnnotation(self.name)
@@ -49,8 +53,22 @@ class record_function(ContextDecorator):
         for end in ends:
             end()
         block.__exit__(*error)
-        if Listeners.all:
+        if Listeners.all and not self._ends_with_future:
             tell(Phase.BLOCK, self.name, start)
+
+    def _call_end_callbacks_on_future(self, fut: Future[T]) -> Future[T]:
+        """End the block in profiles when a future is done; returns a future of the same value. `RuntimeError` if it was
+        called before."""
+        if self._ends_with_future or not self._blocks:
+            raise OptionError("_call_end_callbacks_on_future can only be called once, within the block.")
+        self._ends_with_future = True
+        exchange = tell_exchange(Exchange(self.name, start=self._blocks[-1][1]))
+
+        def ended(done: Future[T]) -> T:
+            exchange.end = perf_counter_ns()
+            return done.value()
+
+        return fut.then(ended)
 
 
 class profile(ProfileFigures):

@@ -23,7 +23,7 @@ from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.flight import Flight
 from weft._base.site import end_at_user, user_site
 from weft._base.state import ambient
-from weft._base.timeline import Phase, spanned
+from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, raw_array
 from weft._lazy.replicated import replication
@@ -62,8 +62,8 @@ class Message(Protocol):
         ...
 
 
-class RecordedMessage:
-    """A message whose end is kept in the flight recorder."""
+class FollowedMessage:
+    """A message whose end others want to know; `wait` is that of the message, and tells them."""
 
     def __init__(self, message: Message, wait: Callable[[], tuple[Sequence[Array], int]]) -> None:
         self._message, self._wait = message, wait
@@ -284,7 +284,9 @@ class ProcessGroup(GroupCollectives):
 
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
         wait = self._recorded(operation, (), wait)
-        with waiting(COLLECTIVES, operation):
+        if Listeners.of_exchanges:
+            wait = exchanging(f"{self.name()}:{operation}", (), wait)
+        with waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
             self._executor.run(wait)
         if self._unwaited:
             self._deliver()
@@ -322,6 +324,8 @@ class ProcessGroup(GroupCollectives):
             call = self._guarded(operation, call, block.timeout)
         if Flight.recorder is not None:
             call = self._recorded(operation, inputs or results, call)
+        if Listeners.of_exchanges:
+            call = exchanging(f"{self.name()}:{operation}", [x.shape for x in inputs], call)
         arrays = self._arrays_of(inputs)
         if not async_op:
             outputs = self._waited(operation, lambda: call(*arrays), arrays)
@@ -411,13 +415,13 @@ class ProcessGroup(GroupCollectives):
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
         message = self._backend.send(self._arrays_of([tensor])[0], peer, tag)
-        return self._message_work(f"send to rank {self.ranks[peer]}", tensor, message, [])
+        return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
         message = self._backend.receive(self._arrays_of([tensor])[0], peer, tag)
-        sender = "any rank" if peer is None else f"rank {self.ranks[peer]}"
-        return self._message_work(f"receive from {sender}", tensor, message, [tensor])
+        operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
+        return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
         """The arrays of tensors, computed by one program; the computation may still be running."""
@@ -427,11 +431,15 @@ class ProcessGroup(GroupCollectives):
         values = [tensor._read() for tensor in tensors]
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
-    def _message_work(self, operation: str, tensor: Tensor, message: Message, results: list[Tensor]) -> MessageWork:
+    def _message_work(
+        self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]
+    ) -> MessageWork:
         if Flight.recorder is not None and not message.done:
             types, site = [tensor._read().aval], user_site()
-            wait = Flight.recorder.message(operation, self.group_name, self.ranks, types, site, message.wait)
-            message = RecordedMessage(message, wait)
+            wait = Flight.recorder.message(text, self.group_name, self.ranks, types, site, message.wait)
+            message = FollowedMessage(message, wait)
+        if Listeners.of_exchanges:
+            message = FollowedMessage(message, exchanging(f"{self.name()}:{operation}", [tensor.shape], message.wait))
         work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
         if not message.done:  # a thread completes it if no caller waits for it
             while self._messages and self._messages[0].done:

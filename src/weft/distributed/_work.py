@@ -33,16 +33,20 @@ class Work:
         self._result: Any = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
-    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: work._operation)
+    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error. `timeout` is only for this wait."""
         if timeout is not None and not self._arrived_within(timeout.total_seconds()):
             raise DistBackendError(
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
             )
-        self._observed = True
         with waiting(COLLECTIVES, self._operation):
-            arrays = self._arrived.wait()
+            return self._delivered()
+
+    def _delivered(self) -> bool:
+        """Wait for the results, and put them into the tensors."""
+        self._observed = True
+        arrays = self._arrived.wait()
         with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
@@ -118,6 +122,7 @@ class MessageWork(Work):
         self._ranks = ranks
         self._ended = threading.Lock()
 
+    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""
         del timeout
@@ -125,7 +130,7 @@ class MessageWork(Work):
             if not self._arrived.done():
                 with waiting(COLLECTIVES, self._operation):
                     self._arrived._settle(self._end)
-        return super().wait()
+        return self._delivered()
 
     def _end(self) -> Any:
         arrays, self._peer = self._message.wait()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import sys
 import time
+import warnings
 from contextvars import ContextVar, copy_context
 from types import SimpleNamespace
 
@@ -187,6 +189,20 @@ def test_what_a_replay_cannot_do_is_named(function, text):
             compiled(row(1).requires_grad_())
         compiled(weft.ones(1, requires_grad=weft.is_grad_enabled()))
     assert captures(compiled) == 2
+
+
+def test_what_the_garbage_collector_calls_is_not_the_functions_doing():
+    def at_collection(phase, info):
+        time.perf_counter()
+
+    compiled = weft.compile(lambda x: x + gc.collect() * 0)
+    gc.callbacks.append(at_collection)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled(row(1))
+    finally:
+        gc.callbacks.remove(at_collection)
 
 
 def test_an_argument_that_is_written_and_then_requires_a_gradient():

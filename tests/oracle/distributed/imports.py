@@ -21,7 +21,6 @@ _TESTS = "torch.testing._internal"
 _STAND_INS = {
     f"{_TESTS}.common_utils": stand_ins,
     f"{_TESTS}.common_distributed": stand_ins,
-    "torch.autograd.profiler_legacy": stand_ins.profiler,
 }
 
 
@@ -65,9 +64,7 @@ def taken(module: str, name: str) -> Any:
 
 def install() -> None:
     """Have imports of `torch` in this process give Weft."""
-    for package, name in ((weft, "jit"), (weft.autograd, "profiler"), (weft, "profiler")):
-        if not hasattr(package, name):
-            setattr(package, name, getattr(stand_ins, name))
+    weft.jit._builtins = stand_ins.builtins  # pyright: ignore[reportAttributeAccessIssue]
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
         raise SystemExit("PyTorch is not installed; `make oracle-distributed` installs it")

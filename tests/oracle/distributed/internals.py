@@ -4,7 +4,14 @@ from __future__ import annotations
 
 REASONS: dict[str, tuple[str, ...]] = {
     "sparse tensors": ("sparse",),
-    "the profiler": ("profil", "record_function", "cbs_jit_call", "_double_end_callbacks"),
+    "calls from TorchScript in profiles": ("cbs_jit_call", "record_function_legacy", "_with_script_"),
+    "operators that PyTorch composes of others, in profiles": (
+        "test_profiler_remote_events_profiled",
+        "test_profiler_export_trace",
+    ),
+    "calls in profiles of `torch.profiler`, where only Weft has them": ("test_profiler_with_async_rpc_udf",),
+    "figures of Python's lock": ("gil_profiling",),
+    "the profile of all threads of a server": ("server_process_global_profiler",),
     "TorchScript": ("script", "_jit"),
     "the send and receive functions of PyTorch's graph in C++": (
         "DistAutogradTest.test_graph_for",

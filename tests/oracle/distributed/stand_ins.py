@@ -322,38 +322,9 @@ def simple_sparse_reduce_tests(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("Weft has no sparse tensors")
 
 
-class profiler:
-    """Profiles without events."""
+class builtins:
+    """PyTorch's names of its operators."""
 
     @staticmethod
-    @contextlib.contextmanager
-    def profile(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        del args, kwargs
-        yield profiler
-
-    class ProfilerActivity:
-        CPU, CUDA = "cpu", "cuda"
-
-    function_events = ()
-
-    @staticmethod
-    def events() -> list[Any]:
-        return []
-
-    record_function = profile
-
-
-class jit:
-    """Functions stay functions, as far as modules of tests need it to be imported."""
-
-    @staticmethod
-    def script(function: Any) -> Any:
-        return function
-
-    ignore = unused = export = interface = script
-    ScriptModule = weft.nn.Module
-    Attribute = None
-
-    @staticmethod
-    def script_method(function: Any) -> Any:
-        return function
+    def _find_builtin(function: Any) -> str:
+        return f"aten::{function.__name__}"

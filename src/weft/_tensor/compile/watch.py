@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import random
 import sys
 import time
@@ -69,12 +70,21 @@ def _goes_outward(called: Any) -> bool:
 
 
 def _user_site(frame: FrameType | None) -> str:
-    """`file:line` of the user's code that has made the call, directly or through libraries; "" for other callers."""
-    while frame is not None and runs_library(frame) and not runs_own(frame):
+    """`file:line` of the user's code that has made the call, directly or through libraries; "" for other callers.
+
+    One of these is the garbage collector, whose callbacks may run at any line.
+    """
+    while frame is not None and not _is_callback_of_collector(frame.f_code):
+        if runs_own(frame):
+            break
+        if not runs_library(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
-    if frame is None or runs_own(frame):
-        return ""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return ""
+
+
+def _is_callback_of_collector(code: CodeType) -> bool:
+    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
 def _draws() -> Any:

@@ -23,9 +23,10 @@ __getattr__, __dir__ = _on_first_use(
         ),
         "weft.distributed.rpc._rref": ("PyRRef", "RRef", "remote"),
         "weft.distributed.rpc._trace.trace": ("trace",),
+        "weft.distributed.rpc._profiled_function": ("_ProfiledFunction",),
         "weft.distributed.rpc._workers": ("WorkerInfo",),
         "weft.distributed.rpc.options": ("RpcBackendOptions", "TensorPipeRpcBackendOptions"),
         "weft.distributed.rpc.backend_registry": ("BackendType",),
     },
-    ("api", "backend_registry", "constants", "functions", "options"),
+    ("api", "backend_registry", "constants", "functions", "internal", "options"),
 )

@@ -7,19 +7,22 @@ from typing import Any
 
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._call import PendingCall
+from weft.distributed.rpc._call_notes import followed
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 
 _MOST_NAMES = 20  # the largest number of workers that an error names
 
 
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> PendingCall:
+def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode) -> PendingCall:
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
-    return agent.call(worker(agent, to), func, args, kwargs, seconds(timeout))
+    to = worker(agent, to)
+    return agent.call(to, followed(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 
 def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

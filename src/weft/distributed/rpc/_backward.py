@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from weft._autograd.engine import add_values
 from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
+from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
 from weft._lazy.tape import Tape
@@ -140,6 +142,7 @@ class LocalPass:
         with self._lock:
             return self._advance({})
 
+    @spanned(Phase.BLOCK, "SendRpcBackward")
     def add_gradients(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         """Continue with the gradients of sent tensors; returns the gradients to send, by worker and number."""
         with self._lock:
@@ -203,6 +206,8 @@ class LocalPass:
         return self._complete
 
     def _on_received(self, value: Vertex, grad: Value | None) -> None:
+        if Listeners.all:
+            tell(Phase.BLOCK, "RecvRpcBackward", perf_counter_ns())
         origin = origin_of(value)
         assert origin is not None, "the graph goes on elsewhere before received values alone"
         if origin.context_id != self._context.id:
@@ -229,6 +234,7 @@ def _on_device_of(value: Value, grad: Tensor | None) -> tuple[Value, Value | Non
     return value, None if grad is None else grad.to(value.aval.device)._read()
 
 
+@spanned(Phase.BLOCK, "torch::distributed::autograd::backward")
 def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: bool, smart: bool) -> None:
     """Run a backward pass from scalars of this worker until all workers are done. `RuntimeError` for bad roots."""
     context = agent.contexts.existing(context_id)

@@ -13,6 +13,7 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import checked, seconds, worker
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import PendingCall
+from weft.distributed.rpc._call_notes import NotedResult, followed
 from weft.distributed.rpc._contexts import Context, current_context
 from weft.distributed.rpc._message import current_reader
 from weft.distributed.rpc._protocol import Note, Reply, request
@@ -22,6 +23,7 @@ from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._trace.recording import title_of
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
@@ -120,7 +122,7 @@ class RRef(Generic[T]):
 
     def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """Methods of the value, run on its owner: `rref.rpc_sync().size()` waits for the result."""
-        return _Methods(self._id, lambda *call: self._begin(timeout, *call).wait())
+        return _Methods(self._id, lambda *call: self._begin(timeout, *call, mode=RPCExecMode.SYNC).wait())
 
     def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """Methods of the value, run on its owner: `rref.rpc_async().size()` returns a future of the result."""
@@ -155,10 +157,18 @@ class RRef(Generic[T]):
         type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
         return type_call.wait() if blocking else type_call
 
-    def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PendingCall:
+    def _begin(
+        self,
+        timeout: float,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        mode: RPCExecMode = RPCExecMode.ASYNC,
+    ) -> PendingCall:
         """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
-        call = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))
+        agent = current_agent()
+        call = agent.call(self._owner, followed(agent.me, self._owner, function, mode), args, kwargs, seconds(timeout))
         call.add_done_callback(lambda _, kept=self: None)
         return call
 
@@ -182,6 +192,8 @@ class RRef(Generic[T]):
     def _get_future(self) -> Future[Any]:
         """A future that is done when the value is created, or its creation has failed."""
         return self._acknowledgement
+
+    _get_profiling_future = _get_future
 
     # --- sending it ---
 
@@ -256,6 +268,7 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeo
     limit, references = seconds(timeout), agent.references
     number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
+    func = followed(agent.me, owner, func, RPCExecMode.REMOTE)
     if fork is None:
         reference._init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(
@@ -380,8 +393,9 @@ def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) ->
 
 def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
-    reply.send(None)
-    value.set_result(result)
+    is_noted = isinstance(result, NotedResult)
+    reply.send(result.without_value() if is_noted else None)
+    value.set_result(result.value if is_noted else result)
 
 
 @Note

@@ -15,6 +15,7 @@ from weft.distributed.rpc._arguments import begin
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.functions import async_execution
+from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import RpcError, RpcTimeoutError
 from weft.futures import Future
 
@@ -77,10 +78,10 @@ def _all_gather(
     names = tuple(sorted(set(worker_names or _everybody(agent))))
     number = _rounds_of(agent).next_number(names)
     try:
-        return begin(names[0], _contribute, (names, number, agent.me.name, obj), None, timeout).wait()
+        return begin(names[0], _contribute, (names, number, agent.me.name, obj), None, timeout, RPCExecMode.SYNC).wait()
     except RpcTimeoutError as error:
         with suppress(RpcError):  # so that no other worker waits for this round
-            begin(names[0], _abandon, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT).push()
+            begin(names[0], _abandon, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT, RPCExecMode.ASYNC).push()
         if names[0] != agent.me.name:
             raise
         limit = agent.seconds if timeout == UNSET_RPC_TIMEOUT else timeout

@@ -27,6 +27,7 @@ from weft.distributed.rpc._worker_collectives import _all_gather as _all_gather
 from weft.distributed.rpc._worker_collectives import _barrier as _barrier
 from weft.distributed.rpc._workers import WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.internal import RPCExecMode
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 from weft.futures import Future, wait_all
@@ -135,7 +136,7 @@ def rpc_sync(
     `timeout` seconds (-1: the default, 0: no limit), and if the worker is lost. A call is never repeated.
     """
     log_api_usage_once("torch.distributed.rpc_sync")
-    return begin(to, func, args, kwargs, timeout).wait()
+    return begin(to, func, args, kwargs, timeout, RPCExecMode.SYNC).wait()
 
 
 def rpc_async(
@@ -143,7 +144,7 @@ def rpc_async(
 ) -> Future[Any]:
     """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
     log_api_usage_once("torch.distributed.rpc_async")
-    begun = begin(to, func, args, kwargs, timeout).push()
+    begun = begin(to, func, args, kwargs, timeout, RPCExecMode.ASYNC).push()
     if _thread_local.begun is not None:
         _thread_local.begun.append(begun)
     return begun

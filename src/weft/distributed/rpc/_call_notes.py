@@ -1,0 +1,58 @@
+"""The calls that a profile follows: what their functions do is noted where they run, and comes with the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+from weakref import WeakValueDictionary
+
+from weft._base.timeline import Exchange, Listeners, tell_exchange
+from weft.distributed import rpc
+from weft.distributed.rpc._service import Method
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.internal import RPCExecMode, _build_rpc_profiling_key
+from weft.ops._table import TABLE
+
+_numbers = count(1)
+_calls: WeakValueDictionary[int, Exchange] = WeakValueDictionary()  # profiles keep them
+
+
+class NotedResult:
+    """A result with the events that a profile has noted of its function; the caller unpickles the result alone."""
+
+    def __init__(self, value: Any, number: int, events: list[Any]) -> None:
+        self.value, self.number, self.events = value, number, events
+
+    def without_value(self) -> NotedResult:
+        """The events alone, where the value stays."""
+        return NotedResult(None, self.number, self.events)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self.value, self.number, self.events)
+
+
+def _arrived(value: Any, number: int, events: list[Any]) -> Any:
+    """The result of a call; its events are noted."""
+    call = _calls.get(number)
+    if call is not None:
+        call.end, call.events = perf_counter_ns(), events
+    return value
+
+
+def followed(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode: RPCExecMode) -> Callable[..., Any]:
+    """The function that is called instead of this one: itself, unless a profile of this process follows calls."""
+    if not Listeners.of_exchanges:
+        return function
+    number, name = next(_numbers), _build_rpc_profiling_key(mode, _name_of(function), me.name, to.name)
+    _calls[number] = tell_exchange(Exchange(name, caller=me.id, worker=to.id))
+    return rpc._ProfiledFunction(function, number)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    if isinstance(function, Method):
+        return function.name
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    is_operator = getattr(function, "__module__", None) == "weft" and name in TABLE
+    return f"aten::{name}" if is_operator else name
