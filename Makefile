@@ -14,7 +14,7 @@ BY_FILE := -n 2 --dist loadfile
 # What is tested in the compiled tier, too, but for what is compiled anyhow. That single operators compute the same in
 # both is among the tests of the interpreter.
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
-	--ignore tests/_lazy/test_general.py
+	--ignore tests/_lazy/test_general.py --ignore tests/_autograd/test_hand_written.py
 
 .PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator native tidy bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 

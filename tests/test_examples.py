@@ -101,7 +101,7 @@ def test_learning_rates_compile_nothing(undisturbed):
     assert len(compiled) == 4, "initial weights, steps, validation, characters of the sample"
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # distributed/test_resume.py has a run that goes on with the same bits
 def test_a_killed_and_an_interrupted_run_go_on(disturbed):
     (killed, _), (interrupted, said), (status, err) = disturbed
     assert killed == -signal.SIGKILL
@@ -111,7 +111,7 @@ def test_a_killed_and_an_interrupted_run_go_on(disturbed):
     assert status == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_interruptions_change_no_bit(folder, disturbed):
     whole, parts = load(folder, "whole"), load(folder, "parts")
     assert whole["model"].keys() == parts["model"].keys()

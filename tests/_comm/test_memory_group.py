@@ -37,7 +37,9 @@ def test_a_killed_rank_is_named(operation, tmp_path):
             assert again == f"the group cannot be used any more, make a new one: {first}"
 
 
-@pytest.mark.parametrize("operation", ["all_reduce", "barrier", "receive"])
+@pytest.mark.parametrize(
+    "operation", ["all_reduce", *(pytest.param(other, marks=pytest.mark.soak) for other in ("barrier", "receive"))]
+)
 def test_a_stopped_rank_is_named_at_the_deadline(operation, tmp_path):
     with processes(2, "endless", tmp_path, operation, str(tmp_path), "1.5") as running:
         ready(tmp_path, 2)

@@ -118,7 +118,7 @@ def repeating(draw):
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples // 5)
 @given(repeating(), st.data())
 def test_any_program_gives_in_segments_what_it_gives_otherwise(monkeypatch, steps, data):
     held = sorted(data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1)))

@@ -27,7 +27,7 @@ Choose = Callable[[Sequence[Any]], Any]
 
 _SIZES = {"N": 2, "C": 3, "H": 2, "W": 3}
 _MOST_DIMS, _MOST_ELEMENTS = 4, 200
-_PROGRAMS = 10 * settings.default.max_examples  # under the profile in effect: some hundreds, or thousands
+_PROGRAMS = 5 * settings.default.max_examples  # under the profile in effect: some hundreds, or thousands
 
 
 @dataclass(slots=True)

@@ -261,6 +261,7 @@ def test_a_job_whose_launcher_is_killed(tmp_path):
     assert (watcher.returncode, told.endswith(f"job {job}, has lost its launcher\n")) == (1, True)
 
 
+@pytest.mark.soak
 def test_a_launcher_that_is_told_to_end(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(REPORTING)

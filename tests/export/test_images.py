@@ -108,7 +108,9 @@ def test_statistics_of_a_batch():
     np.testing.assert_allclose(variance.numpy(), model[1].running_var.numpy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["transposed", "nearest", "bilinear"])
+@pytest.mark.parametrize(
+    "mode", ["transposed", *(pytest.param(m, marks=pytest.mark.soak) for m in ("nearest", "bilinear"))]
+)
 def test_up_again(mode):
     h, w = dims("h", "w")
     model = Ladder(mode).eval()

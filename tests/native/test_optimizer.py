@@ -22,6 +22,8 @@ ADAM_FACTORS = np.array(
     np.float32,
 )
 FLAGS = list(product([False, True], repeat=3))
+SOME_FLAGS = [pytest.param(*flags, marks=[pytest.mark.soak] if at % 3 else []) for at, flags in enumerate(FLAGS)]
+"""Those of which each flag has both values; the others are soaked."""
 
 
 def column(seed, kept=True):
@@ -90,7 +92,7 @@ def equal_but_for_contraction(results, expected):
         assert result.dtype == value.dtype
 
 
-@pytest.mark.parametrize(("momentum", "nesterov", "maximize"), FLAGS)
+@pytest.mark.parametrize(("momentum", "nesterov", "maximize"), SOME_FLAGS)
 def test_sgd_as_by_xla(momentum, nesterov, maximize):
     columns = column(1), column(2), column(3, momentum)
 
@@ -101,7 +103,7 @@ def test_sgd_as_by_xla(momentum, nesterov, maximize):
     equal_but_for_contraction(run(optimizer._sgd), run(rows.sgd_step.impl))
 
 
-@pytest.mark.parametrize(("amsgrad", "decoupled", "maximize"), FLAGS)
+@pytest.mark.parametrize(("amsgrad", "decoupled", "maximize"), SOME_FLAGS)
 def test_adam_as_by_xla(amsgrad, decoupled, maximize):
     columns = column(1), column(2), column(3), positive(4), positive(5, amsgrad)
     flags = {"decoupled_weight_decay": decoupled, "maximize": maximize, "age": tuple(AGES)}
@@ -175,7 +177,9 @@ MAKERS = {
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("momentum", "AMSGrad") else [pytest.mark.soak]) for name in MAKERS]
+)
 def test_modules_train_as_without_it(name, monkeypatch):
     results = trained(MAKERS[name])
     assert torch.explain()[-1].native

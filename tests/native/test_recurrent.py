@@ -111,7 +111,9 @@ def test_saturated_gates():
     check(recurrent.lstm(z, h, h, wh), formulas.lstm(*wide(z, h, h, wh), np.full(3, 2), False))
 
 
-@pytest.mark.parametrize(("kind", "bias"), [("LSTM", True), ("GRU", False), ("RNN", True)])
+@pytest.mark.parametrize(
+    ("kind", "bias"), [("LSTM", True), ("GRU", False), pytest.param("RNN", True, marks=pytest.mark.soak)]
+)
 def test_the_rows_take_them(kind, bias, monkeypatch):
     """Outputs and gradients of a module with packed sequences in both directions, as by the rows' own bodies."""
 

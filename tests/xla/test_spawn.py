@@ -78,6 +78,7 @@ def test_groups_of_replicas():
     xmp.spawn(jobs.form_groups, nprocs=4)
 
 
+@pytest.mark.soak
 def test_replicas_may_be_ranks_of_a_group(tmp_path):
     context = xmp.spawn(jobs.meet_in_a_group, (str(tmp_path / "x"),), nprocs=2, join=False)
     while not context.join():

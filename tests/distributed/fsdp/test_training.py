@@ -49,7 +49,11 @@ def trained(model, batches):
     return losses
 
 
-@pytest.mark.parametrize(("shape", "names"), [((4,), ("tp",)), ((4,), ("dp",)), ((2, 2), ("dp", "tp"))], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [pytest.param((4,), ("tp",), marks=pytest.mark.soak), ((4,), ("dp",)), ((2, 2), ("dp", "tp"))],
+    ids=str,
+)
 def test_losses_are_those_of_one_process(shape, names):
     def program(mesh):
         torch.manual_seed(0)

@@ -224,7 +224,7 @@ def test_two_of_four_are_killed_at_once(workers):
     assert left_by([w0, w3]) == [missing("w1", "w2")] * 2
 
 
-@pytest.mark.parametrize("absent", [0, 2])
+@pytest.mark.parametrize("absent", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_one_never_calls_shutdown(workers, absent):
     """Not even the first one, which the others report to."""
     made = workers(3)
@@ -236,7 +236,7 @@ def test_one_never_calls_shutdown(workers, absent):
     assert left_by([made[absent]]) == [missing(*(f"w{rank}" for rank in (0, 1, 2) if rank != absent))]
 
 
-@pytest.mark.parametrize("stopped", [0, 2])
+@pytest.mark.parametrize("stopped", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_one_is_stopped_and_goes_on_when_the_others_have_left(workers, stopped):
     made = workers(3)
     others = [one for one in made if one is not made[stopped]]
@@ -320,7 +320,9 @@ def test_a_sender_is_killed_while_a_long_tensor_is_on_its_way(workers, transport
     goes_on(w0, w2, "w1")
 
 
-@pytest.mark.parametrize("transports", [None, ["uv"]], ids=["shared memory", "tcp"])
+@pytest.mark.parametrize(
+    "transports", [None, pytest.param(["uv"], marks=pytest.mark.soak)], ids=["shared memory", "tcp"]
+)
 def test_a_receiver_is_killed_while_a_long_tensor_is_on_its_way(workers, transports):
     w0, w1, w2 = workers(3, makers=[0], transports=transports)
     w0.ask("call", "w1", "same", 1)

@@ -106,7 +106,7 @@ def test_a_stopped_worker_is_silent(at_work):
         assert probe.state == "ok"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_terminal_shows_who_goes(tmp_path):
     """The job ends as ever, and the table with it."""
     address = f"tcp://127.0.0.1:{free_port()}"
