@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -204,6 +205,30 @@ def test_a_captured_function_shows_its_operators_and_is_not_compiled_again(compi
     assert sum(event.computed_time_total for event in parts) == pytest.approx(
         whole.cpu_time_total - whole.self_cpu_time_total
     )
+
+
+@pytest.mark.compiled
+def test_captured_operators_have_the_lines_at_which_they_were_captured():
+    @weft.compile
+    def function(x):
+        product = x @ x  # the line of the product
+        return product.exp().sum()
+
+    for _ in range(2):
+        function(weft.ones(4, 4))
+    with light(with_stack=True) as trace:
+        function(weft.ones(4, 4))  # the line of the call
+    stacks = {event.key: event.stack for event in trace.events() if event.is_operator}
+    lines = Path(__file__).read_text().splitlines()
+
+    def text_at(frame):
+        return lines[int(re.search(r"test_profiler\.py\((\d+)\)", frame)[1]) - 1]
+
+    assert text_at(stacks["aten::matmul"][0]).endswith("# the line of the product")
+    assert text_at(stacks["aten::matmul"][1]).endswith("# the line of the call")
+    assert text_at(stacks["aten::compiled function"][0]).endswith("# the line of the call")
+    (by_line,) = [e for e in trace.key_averages(group_by_stack_n=1) if e.key == "aten::exp"]
+    assert "return product.exp()" in text_at(by_line.stack[0])
 
 
 @pytest.mark.compiled

@@ -80,7 +80,7 @@ class Ambient:
         self.transform = transform
         self.overrides = overrides
         self.debug_info = debug_info
-        self.watched = anomaly or eager or Noting.on or bool(observers)
+        self.watched = anomaly or eager or Noting.on or capture is not None or bool(observers)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 

@@ -17,6 +17,7 @@ from weft._base.device import CPU
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Arrays, Signature, operators_of
+from weft._lazy.sites import site_of
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
@@ -45,6 +46,7 @@ def outline(
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
         parts = tuple([signature for signature, _, _ in form.applications])
+        by_number = list(numbers)
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
             name,
@@ -57,6 +59,7 @@ def outline(
             names=names,
             native=_function(form, compiled_body, stops, barrier) if operators_of(parts)[1] else None,
             parts=parts,
+            sites=tuple([site_of(by_number[values[0][0]]) for _, _, values in form.applications]),
         )
     return signature, leaves
 

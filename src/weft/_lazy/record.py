@@ -63,7 +63,7 @@ def saved_inference() -> GradientError:
 
 
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
-    if Noting.on:
+    if Noting.on or ambient.capture is not None:  # the lines of captured operators cannot be seen later
         sites.note(values)
     for observe in ambient.observers:
         observe(values)

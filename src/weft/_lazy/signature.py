@@ -61,6 +61,7 @@ class Signature:
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
     parts     of a function that was captured as one application: its own
+    sites     of these, the user's lines at the first capture of such a function, where they were noted
     native_grads   the same instead of `grads`
     run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
@@ -87,6 +88,7 @@ class Signature:
         "precondition",
         "rounds",
         "run",
+        "sites",
         "trace",
     )
     check: Any  # the precondition as a signature (`_lazy/checks.py`)
@@ -110,9 +112,11 @@ class Signature:
         names: Sequence[Names | None] = (),
         native: Callable[..., Arrays] | None = None,
         parts: tuple[Signature, ...] = (),
+        sites: tuple[str | None, ...] = (),
     ) -> None:
         self.native = native
         self.parts = parts
+        self.sites = sites
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
         self.general = general
         self.name = name

@@ -1,4 +1,4 @@
-"""The user's lines at which values were made, noted only while somebody asks for them."""
+"""The user's lines at which values were made, noted while somebody asks for them and in captured functions."""
 
 from __future__ import annotations
 

@@ -96,11 +96,11 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
     events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread, parents)]
     shares = shares_of(notes.computed)
     for operator in notes.operators:
-        for event, signature in _operator_events(operator, notes, shares.get(operator.number, 0.0)):
+        for event, signature, site in _operator_events(operator, notes, shares.get(operator.number, 0.0)):
             if shapes:
                 event.input_shapes = [list(aval.shape) for aval in signature.avals]
             if stack:
-                event.stack = list(operator.stack)
+                event.stack = [*([] if site is None else [_frame(site)]), *operator.stack]
             if memory:
                 _add_memory(event, signature)
             if flops and not signature.parts:  # they have their own
@@ -145,12 +145,17 @@ def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> 
         yield event
 
 
-def _operator_events(operator: Operator, notes: Collector, share: float) -> list[tuple[FunctionEvent, Signature]]:
-    """The event of an operator and, if it is a captured function, those of its parts, which have its share."""
+def _operator_events(
+    operator: Operator, notes: Collector, share: float
+) -> list[tuple[FunctionEvent, Signature, str | None]]:
+    """The event of an operator and, if it is a captured function, those of its parts, which have its share.
+
+    With each come its signature and, of a part, the line at which it was captured.
+    """
     recording = 1e-3 * notes.recording_ns
     begin = 1e-3 * (operator.at - notes.start_ns) - recording
 
-    def event(signature: Signature, time: float, own: float, computed: float) -> tuple[FunctionEvent, Signature]:
+    def event(signature: Signature, time: float, own: float, computed: float) -> FunctionEvent:
         on_cpu = all(output.aval.device is CPU for output in signature.outputs)
         return FunctionEvent(
             f"aten::{signature.name}",
@@ -162,13 +167,23 @@ def _operator_events(operator: Operator, notes: Collector, share: float) -> list
             computed_time_total=computed,
             modules=operator.modules,
             is_operator=True,
-        ), signature
+        )
 
-    computed, parts = 1e-3 * share, operator.signature.parts
+    whole = operator.signature
+    computed, parts = 1e-3 * share, whole.parts
     if not parts:
-        return [event(operator.signature, recording + computed, recording + computed, computed)]
-    whole = event(operator.signature, recording + computed, recording, 0.0)
-    return [whole, *[event(part, time, time, time) for part, time in zip(parts, shared(computed, parts), strict=True)]]
+        return [(event(whole, recording + computed, recording + computed, computed), whole, None)]
+    times = shared(computed, parts)
+    return [
+        (event(whole, recording + computed, recording, 0.0), whole, None),
+        *[(event(part, t, t, t), part, site) for part, t, site in zip(parts, times, whole.sites, strict=True)],
+    ]
+
+
+def _frame(site: str) -> str:
+    """A line of the user's as it stands in stacks."""
+    file, _, line = site.rpartition(":")
+    return f"{file}({line})"
 
 
 def _add_memory(event: FunctionEvent, signature: Signature) -> None:
