@@ -15,7 +15,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx import _names
 from weft.fx.immutable_collections import immutable_dict, immutable_list
-from weft.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
+from weft.fx.operator_schemas import ArgsKwargsPair, is_in_place_name, is_write, normalize_function, normalize_module
 from weft.utils._pytree import is_namedtuple_instance
 
 Target: TypeAlias = Callable[..., Any] | str
@@ -280,12 +280,11 @@ class Node:
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            name = getattr(self.target, "__name__", "")
-            is_write = self.kwargs.get("out") is not None or self.kwargs.get("inplace") is True
+            is_in_place = is_write(self.target, self.kwargs) or self.kwargs.get("inplace") is True
             is_random = impure_random and Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
-            return self.target in _SIDE_EFFECTS or is_write or is_random or _writes(name)
+            return self.target in _SIDE_EFFECTS or is_in_place or is_random
         if self.op == "call_method":
-            return _writes(self.target)
+            return is_in_place_name(self.target)
         if self.op == "call_module":
             root = self.graph.owning_module
             if root is None:
@@ -322,11 +321,6 @@ class Node:
             return f"return {self.args[0]}"
         arguments = f"(args = {argument_text(self.args)}, kwargs = {argument_text(self.kwargs)})"
         return f"{own} = {self.op}[target={_names.target_text(self.target)}]{arguments}"
-
-
-def _writes(name: str) -> bool:
-    """Whether a function or method of this name writes to an argument, as `add_` does."""
-    return name.endswith("_") and not name.startswith("_") and not name.endswith("__")
 
 
 def argument_text(argument: Argument) -> str:
