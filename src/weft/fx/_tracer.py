@@ -16,6 +16,7 @@ from weft._assertions import _assert
 from weft._base.overriding import has_handler
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
+from weft.fx._annotations import annotation_of
 from weft.fx._wrapping import Patches, first_proxy
 from weft.fx.graph import Graph, PyTreeCodeGen, PyTreeInfo
 from weft.fx.node import Argument, Node, base_types, has_side_effect
@@ -219,7 +220,7 @@ class Tracer(TracerBase):
                 fn, args = self.create_args_for_root(function, is_module, concrete_args)
                 self._patches.search(inspect.unwrap(function).__globals__)
                 result = fn(*args)
-                annotation = _annotation(fn, "return")
+                annotation = annotation_of(fn, "return")
                 self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=annotation)
         finally:
             _TRACING.reset(token)
@@ -266,7 +267,7 @@ class Tracer(TracerBase):
         default = signature.parameters[name].default
         args = () if default is inspect.Parameter.empty else (default,)
         if concrete is None or name not in concrete:
-            return self.create_proxy("placeholder", name, args, {}, type_expr=_annotation(function, name))
+            return self.create_proxy("placeholder", name, args, {}, type_expr=annotation_of(function, name))
         number = 0
 
         def input_or_value(value: Any) -> Any:
@@ -321,14 +322,6 @@ class _Interception:
     def attribute_read(self, module: Module, name: str, value: Any) -> Any:
         del module
         return self._tracer.getattr(name, value, self._tracer._proxies)
-
-
-def _annotation(function: Any, name: str) -> Any:
-    """The annotation of a parameter or of the result. Of those of this package, which are texts, only `Tensor`."""
-    annotation = getattr(function, "__annotations__", {}).get(name)
-    if isinstance(annotation, str) and str(function.__module__).startswith("weft."):
-        return Tensor if annotation == "Tensor" else None
-    return annotation
 
 
 def _tensor_attributes(module: Module, prefix: str) -> dict[Any, str]:

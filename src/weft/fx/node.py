@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from weft._assertions import _assert, _assert_async
@@ -323,21 +323,26 @@ class Node:
         return f"{own} = {self.op}[target={_names.target_text(self.target)}]{arguments}"
 
 
-def argument_text(argument: Argument) -> str:
-    """An argument as graphs print it, with `%name` for nodes."""
+def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
+    """An argument as graphs print it, with `%name` for nodes; of longer lists and tuples only the first parts."""
     if isinstance(argument, Node):
         return f"%{argument.name}"
     if isinstance(argument, tuple) and not is_namedtuple_instance(argument):
-        texts = list(map(argument_text, cast("tuple[Any, ...]", argument)))
-        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        parts = cast("tuple[Any, ...]", argument)
+        return f"({_parts_text(parts, max_list_len)}{',' if len(parts) == 1 else ''})"
     if isinstance(argument, list):
-        return f"[{', '.join(map(argument_text, cast('list[Any]', argument)))}]"
+        return f"[{_parts_text(cast('list[Any]', argument), max_list_len)}]"
     if isinstance(argument, dict):
         items = cast("dict[Any, Any]", argument).items()
         return "{" + ", ".join([f"{key}: {argument_text(x)}" for key, x in items]) + "}"
     if isinstance(argument, slice):
         return f"slice({', '.join(map(argument_text, (argument.start, argument.stop, argument.step)))})"
     return str(argument)
+
+
+def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
+    rest = "" if most is None or len(parts) <= most else f", ...[total_len={len(parts)}]"
+    return ", ".join(map(argument_text, parts[:most])) + rest
 
 
 def _get_qualified_name(func: Callable[..., Any]) -> str:

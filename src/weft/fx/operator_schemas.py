@@ -78,8 +78,8 @@ def normalize_module(
 def _normalized(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, only_kwargs: bool
 ) -> ArgsKwargsPair | None:
-    kinds = {parameter.kind for parameter in signature.parameters.values()}
-    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if any(parameter.kind not in named for parameter in signature.parameters.values()):
         return None
     try:
         bound = signature.bind(*args, **(kwargs or {}))
@@ -145,7 +145,9 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
         return True
     if signature_type is numbers.Number and argument_type in (int, float):
         return True
-    return inspect.isclass(signature_type) and inspect.isclass(argument_type) and issubclass(argument_type, signature_type)
+    return (
+        inspect.isclass(signature_type) and inspect.isclass(argument_type) and issubclass(argument_type, signature_type)
+    )
 
 
 def _list_takes(element: Any, argument_type: Any) -> bool:
