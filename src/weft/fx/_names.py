@@ -113,11 +113,10 @@ def _member(container: Any, path: str) -> Any:
 
 def home_of(kind: type) -> str:
     """The module of a class; that of PyTorch's class for layers of this package, such as `torch.nn.modules.linear`."""
-    if kind.__module__.startswith("weft.nn."):
-        for name, module in vars(modules).items():
-            if isinstance(module, types.ModuleType) and vars(module).get(kind.__name__) is kind:
-                return f"torch.nn.modules.{name}"
-    return kind.__module__
+    for name, module in vars(modules).items():
+        if isinstance(module, types.ModuleType) and vars(module).get(kind.__name__) is kind:
+            return f"torch.nn.modules.{name}"
+    return re.sub(r"^weft\b", "torch", kind.__module__)
 
 
 def qualified_name(function: Callable[..., Any]) -> str:

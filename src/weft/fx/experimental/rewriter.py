@@ -85,11 +85,13 @@ class RewritingTracer(Tracer):
 def _rewritten_module(module: Module) -> Module:
     """A module with the same tensors whose classes, and those of the modules in it, have a rewritten `forward`."""
     kind = type(module)
+    is_own = kind.__module__.startswith("weft.")
+    children = {name: None if child is None else _rewritten_module(child) for name, child in module._modules.items()}
+    if is_own and children == module._modules:
+        return module
     new = copy.copy(module)
-    if not kind.__module__.startswith("weft."):
+    new.__dict__["_modules"] = children
+    if not is_own:
         forward = AST_Rewriter().rewrite(cast("Any", kind.forward))
         new.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
-    new.__dict__["_modules"] = {
-        name: None if child is None else _rewritten_module(child) for name, child in module._modules.items()
-    }
     return new

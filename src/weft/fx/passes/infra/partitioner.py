@@ -140,8 +140,8 @@ class _Partitions:
 
     def merge(self, own: Partition | None, others: Iterable[Partition]) -> None:
         """Merge one after the other into the first, where the result can be computed at once."""
-        for other in others:
-            if own is None or own is other:
+        for other in dict.fromkeys([other for other in others if other is not own]):
+            if own is None:
                 own = other
             elif not self._have_way_back(own, other):
                 own = self._merged(own, other)

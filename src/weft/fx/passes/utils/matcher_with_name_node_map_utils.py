@@ -30,7 +30,11 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
         pattern = copy.deepcopy(pattern_gm.graph)
         output = pattern.output_node()
         returned: Any = pattern.process_outputs(output.args[0])
-        if not isinstance(returned, tuple | list) or len(cast("Any", returned)) < 2 or not isinstance(returned[-1], dict):
+        if (
+            not isinstance(returned, tuple | list)
+            or len(cast("Any", returned)) < 2
+            or not isinstance(returned[-1], dict)
+        ):
             raise PreconditionError(
                 "SubgraphMatcherWithNameNodeMap: the pattern must return its results and then a dict from names to "
                 f"nodes, got {returned}"
