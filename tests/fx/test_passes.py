@@ -163,6 +163,13 @@ def test_an_index_does_not_move_a_part_of_a_result():
     assert [[node.name for node in part.nodes] for part in parts] == [["relu", "getitem"]]
 
 
+def test_inputs_and_outputs_are_in_no_part(module):
+    support = OperatorSupport({"_operator.add": None, "_operator.mul": None, "torch.relu": None})
+    fused = CapabilityBasedPartitioner(module, support).partition_and_fuse()
+    assert [node.name for node in fused.graph.nodes] == ["x", "y", "fused_0", "output"]
+    assert weft.equal(fused(weft.ones(2), weft.ones(2)), program(weft.ones(2), weft.ones(2)))
+
+
 def test_tags_are_checked(module):
     with pytest.raises(AssertionError, match=r"^Node does not have tag: %add .* set node\.tag to one of \['a'\]$"):
         split_utils.split_by_tags(module, ["a"])

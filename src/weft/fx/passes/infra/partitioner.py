@@ -77,7 +77,8 @@ class CapabilityBasedPartitioner:
         modules = dict(self.graph_module.named_modules())
         for order, node in enumerate(reversed(self.graph_module.graph.nodes)):
             own = None
-            if self.operator_support.is_node_supported(modules, node):
+            is_own = node.op not in ("placeholder", "output")  # those of the whole graph
+            if is_own and self.operator_support.is_node_supported(modules, node):
                 own = growing.add(node, order)
             if self.skip_horizontal_fusion:
                 others = [] if own is None else [growing.of[user] for user in node.users if user in growing.of]
