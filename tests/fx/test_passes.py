@@ -42,6 +42,7 @@ def nodes(module):
     return {node.name: node for node in module.graph.nodes}
 
 
+@pytest.mark.slow
 def test_passes_are_found_from_the_package():
     script = "import weft; weft.fx.passes.graph_drawer.FxGraphDrawer; weft.fx.passes.shape_prop.ShapeProp"
     subprocess.run([sys.executable, "-c", script], check=True)

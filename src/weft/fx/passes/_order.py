@@ -18,13 +18,13 @@ _EARLY = frozenset({
 
 def stable_order(nodes: Iterable[Node]) -> list[Node]:
     """The nodes, each after those of them that it reads, else in the order given; without those in a circle."""
-    given = list(nodes)
-    position = {node: at for at, node in enumerate(given)}
-    missing = {node: sum(source in position for source in node.all_input_nodes) for node in given}
-    ready = [at for at, node in enumerate(given) if not missing[node]]
+    entries = list(nodes)
+    position = {node: at for at, node in enumerate(entries)}
+    missing = {node: sum(source in position for source in node.all_input_nodes) for node in entries}
+    ready = [at for at, node in enumerate(entries) if not missing[node]]
     order: list[Node] = []
     while ready:
-        node = given[heapq.heappop(ready)]
+        node = entries[heapq.heappop(ready)]
         order.append(node)
         for user in _ready_users(node, missing):
             heapq.heappush(ready, position[user])
@@ -36,9 +36,9 @@ def breadth_first_order(nodes: Iterable[Node]) -> list[Node]:
 
     Operators of Python come first of those that can. Nodes in a circle are left out.
     """
-    given = dict.fromkeys(nodes)
-    missing = {node: sum(source in given for source in node.all_input_nodes) for node in given}
-    ready = deque([node for node in given if not missing[node]])
+    entries = dict.fromkeys(nodes)
+    missing = {node: sum(source in entries for source in node.all_input_nodes) for node in entries}
+    ready = deque([node for node in entries if not missing[node]])
     order: list[Node] = []
     while ready:
         node = ready.popleft()

@@ -146,10 +146,10 @@ class FxGraphDrawer:
         return (node.args, node.kwargs) if pair is None else pair
 
     def _list_text(self, head: str, tail: str, arguments: list[str]) -> str:
-        shown = [text for text in arguments if not (self._skip_nodes and "%" in text)]
-        if len(shown) <= 1:
-            return _escaped(f"|{head}{shown[0]},{tail}") if shown else ""
-        return _escaped(rf"|{head}\l" + r",\n".join(shown) + rf",\n{tail}\l")
+        texts = [text for text in arguments if not (self._skip_nodes and "%" in text)]
+        if len(texts) <= 1:
+            return _escaped(f"|{head}{texts[0]},{tail}") if texts else ""
+        return _escaped(rf"|{head}\l" + r",\n".join(texts) + rf",\n{tail}\l")
 
 
 def _color(node: Node) -> str:

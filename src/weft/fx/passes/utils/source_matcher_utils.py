@@ -39,8 +39,8 @@ def get_source_partitions(
     """
     calls: dict[Any, dict[str, list[Node]]] = {}
     for node in graph.nodes:
-        if (found := _source(node, wanted_sources)) is not None:
-            name, source = found
+        if (match := _source(node, wanted_sources)) is not None:
+            name, source = match
             calls.setdefault(source, {}).setdefault(name, []).append(node)
     return {
         source: [
