@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import operator
-import subprocess
 import sys
 
 import pytest
 
 import weft
 from weft import fx, nn
+from weft.fx import passes
 from weft.fx import traceback as notes
 from weft.fx.annotate import annotate
 from weft.fx.experimental.const_fold import split_const_subgraphs
@@ -42,10 +43,13 @@ def nodes(module):
     return {node.name: node for node in module.graph.nodes}
 
 
-@pytest.mark.slow
-def test_passes_are_found_from_the_package():
-    script = "import weft; weft.fx.passes.graph_drawer.FxGraphDrawer; weft.fx.passes.shape_prop.ShapeProp"
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_passes_are_found_from_the_package(monkeypatch):
+    for name in ("graph_drawer", "operator_support", "shape_prop"):
+        monkeypatch.delattr(passes, name)
+    importlib.reload(passes)
+    assert passes.graph_drawer is graph_drawer
+    assert passes.shape_prop.ShapeProp.__module__ == "weft.fx.passes.shape_prop"
+    assert passes.operator_support.OperatorSupport is OperatorSupport
 
 
 # --- drawings -------------------------------------------------------------------------------------------------------
