@@ -8,9 +8,8 @@ import pytest
 
 import weft
 from tests.fx.described import described, numbers, plain, tensors, traced
-from tests.fx.edits import EDITS
 from tests.fx.programs import PROGRAMS, REFUSED
-from tests.fx.record import ANSWERS
+from tests.fx.record import ANSWERS, EDITING
 from weft import fx
 
 RECORDED = json.loads(ANSWERS.read_text(encoding="utf-8"))
@@ -18,7 +17,7 @@ RECORDED = json.loads(ANSWERS.read_text(encoding="utf-8"))
 
 def test_everything_is_recorded():
     assert list(RECORDED["programs"]) == [program.name for program in PROGRAMS]
-    assert list(RECORDED["edits"]) == list(EDITS)
+    assert list(RECORDED["edits"]) == list(EDITING)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
@@ -43,10 +42,10 @@ def test_generated_code_is_traced_to_the_same_program(program):
     assert str(numbers(loaded(*inputs))) == str(numbers(module(*tensors(weft, program.inputs))))
 
 
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", EDITING)
 @pytest.mark.filterwarnings("ignore")
 def test_an_edited_graph_is_the_recorded_one(name):
-    assert json.loads(json.dumps(plain(EDITS[name](weft)))) == RECORDED["edits"][name]
+    assert json.loads(json.dumps(plain(EDITING[name](weft)))) == RECORDED["edits"][name]
 
 
 ERRORS = {

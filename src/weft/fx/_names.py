@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, ForwardRef, TypeVar
 
 from weft._interop.operators import OpOverload, OpOverloadPacket
+from weft.nn import modules
 from weft.overrides import resolve_name
 
 RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"})
@@ -108,6 +109,14 @@ def _member(container: Any, path: str) -> Any:
     for name in path.split("."):
         container = getattr(container, name, None)
     return container
+
+
+def home_of(kind: type) -> str:
+    """The module of a class; that of PyTorch's class for layers of this package, such as `torch.nn.modules.linear`."""
+    for name, module in vars(modules).items():
+        if isinstance(module, types.ModuleType) and vars(module).get(kind.__name__) is kind:
+            return f"torch.nn.modules.{name}"
+    return re.sub(r"^weft\b", "torch", kind.__module__)
 
 
 def qualified_name(function: Callable[..., Any]) -> str:

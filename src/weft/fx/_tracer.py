@@ -16,10 +16,11 @@ from weft._assertions import _assert
 from weft._base.overriding import has_handler
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
+from weft.fx._annotations import annotation_of
 from weft.fx._wrapping import Patches, first_proxy
 from weft.fx.graph import Graph, PyTreeCodeGen, PyTreeInfo
 from weft.fx.node import Argument, Node, base_types, has_side_effect
-from weft.fx.proxy import ParameterProxy, Proxy, TracerBase
+from weft.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from weft.nn import _hooks
 from weft.nn._containers import Sequential
 from weft.nn._module import Module
@@ -96,6 +97,7 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[Module, str] | None = None
         self.root: Module = Module()
+        self.scope = Scope("", None)
         self.module_stack: OrderedDict[str, tuple[str, type]] = OrderedDict()
         self.node_name_to_scope: dict[str, tuple[str, type | None]] = {}
         self.tensor_attrs: dict[Any, str] = {}
@@ -125,12 +127,13 @@ class Tracer(TracerBase):
         path = self.path_of_module(m)
         key = path if path not in self.module_stack else f"{path}@{len(self.module_stack)}"
         self.module_stack[key] = (path, type(m))
-        try:
-            if self.is_leaf_module(m, path):
-                return self.create_proxy("call_module", path, args, kwargs)
-            return forward(*args, **kwargs)
-        finally:
-            self.module_stack.popitem()
+        with ScopeContextManager(self.scope, Scope(path, type(m))):
+            try:
+                if self.is_leaf_module(m, path):
+                    return self.create_proxy("call_module", path, args, kwargs)
+                return forward(*args, **kwargs)
+            finally:
+                self.module_stack.popitem()
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
         """What the program gets that reads a parameter, buffer or child: a proxy for parameters."""
@@ -148,7 +151,7 @@ class Tracer(TracerBase):
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         """Add a node to the graph; it notes in which modules the program is (`meta["nn_module_stack"]`)."""
         node = super().create_node(*args, **kwargs)
-        self.node_name_to_scope[node.name] = next(reversed(self.module_stack.values()), ("", None))
+        self.node_name_to_scope[node.name] = self.scope.module_path, self.scope.module_type
         if self.module_stack:
             node.meta["nn_module_stack"] = copy.copy(self.module_stack)
         return node
@@ -217,7 +220,7 @@ class Tracer(TracerBase):
                 fn, args = self.create_args_for_root(function, is_module, concrete_args)
                 self._patches.search(inspect.unwrap(function).__globals__)
                 result = fn(*args)
-                annotation = _annotation(fn, "return")
+                annotation = annotation_of(fn, "return")
                 self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=annotation)
         finally:
             _TRACING.reset(token)
@@ -264,7 +267,7 @@ class Tracer(TracerBase):
         default = signature.parameters[name].default
         args = () if default is inspect.Parameter.empty else (default,)
         if concrete is None or name not in concrete:
-            return self.create_proxy("placeholder", name, args, {}, type_expr=_annotation(function, name))
+            return self.create_proxy("placeholder", name, args, {}, type_expr=annotation_of(function, name))
         number = 0
 
         def input_or_value(value: Any) -> Any:
@@ -319,14 +322,6 @@ class _Interception:
     def attribute_read(self, module: Module, name: str, value: Any) -> Any:
         del module
         return self._tracer.getattr(name, value, self._tracer._proxies)
-
-
-def _annotation(function: Any, name: str) -> Any:
-    """The annotation of a parameter or of the result. Of those of this package, which are texts, only `Tensor`."""
-    annotation = getattr(function, "__annotations__", {}).get(name)
-    if isinstance(annotation, str) and str(function.__module__).startswith("weft."):
-        return Tensor if annotation == "Tensor" else None
-    return annotation
 
 
 def _tensor_attributes(module: Module, prefix: str) -> dict[Any, str]:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from weft.errors import ArgumentError, OutOfRangeError
 from weft.fx._paths import assign_at, attribute_at
@@ -38,7 +38,7 @@ class GraphModule(Module):
     _graph: Graph
     _code: str
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         del args, kwargs
         base = next(kind for kind in cls.__mro__ if not kind.__dict__.get("_is_generated"))
         own = type("GraphModuleImpl", (base,), {"_is_generated": True, "__module__": base.__module__})

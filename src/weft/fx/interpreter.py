@@ -76,7 +76,7 @@ class Interpreter:
 
     def run_node(self, n: Node) -> Any:
         """The result of a node, whose inputs are in `env`: what the method of its kind returns."""
-        with fx_traceback.set_current_meta(n):
+        with fx_traceback.set_current_meta(n, f"Interpreter_{type(self).__name__}"):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return getattr(self, n.op)(n.target, args, kwargs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from weft._assertions import _assert, _assert_async
@@ -15,7 +15,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx import _names
 from weft.fx.immutable_collections import immutable_dict, immutable_list
-from weft.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
+from weft.fx.operator_schemas import ArgsKwargsPair, is_in_place_name, is_write, normalize_function, normalize_module
 from weft.utils._pytree import is_namedtuple_instance
 
 Target: TypeAlias = Callable[..., Any] | str
@@ -280,12 +280,11 @@ class Node:
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            name = getattr(self.target, "__name__", "")
-            is_write = self.kwargs.get("out") is not None or self.kwargs.get("inplace") is True
+            is_in_place = is_write(self.target, self.kwargs) or self.kwargs.get("inplace") is True
             is_random = impure_random and Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
-            return self.target in _SIDE_EFFECTS or is_write or is_random or _writes(name)
+            return self.target in _SIDE_EFFECTS or is_in_place or is_random
         if self.op == "call_method":
-            return _writes(self.target)
+            return is_in_place_name(self.target)
         if self.op == "call_module":
             root = self.graph.owning_module
             if root is None:
@@ -324,26 +323,26 @@ class Node:
         return f"{own} = {self.op}[target={_names.target_text(self.target)}]{arguments}"
 
 
-def _writes(name: str) -> bool:
-    """Whether a function or method of this name writes to an argument, as `add_` does."""
-    return name.endswith("_") and not name.startswith("_") and not name.endswith("__")
-
-
-def argument_text(argument: Argument) -> str:
-    """An argument as graphs print it, with `%name` for nodes."""
+def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
+    """An argument as graphs print it, with `%name` for nodes; of longer lists and tuples only the first parts."""
     if isinstance(argument, Node):
         return f"%{argument.name}"
     if isinstance(argument, tuple) and not is_namedtuple_instance(argument):
-        texts = list(map(argument_text, cast("tuple[Any, ...]", argument)))
-        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        parts = cast("tuple[Any, ...]", argument)
+        return f"({_parts_text(parts, max_list_len)}{',' if len(parts) == 1 else ''})"
     if isinstance(argument, list):
-        return f"[{', '.join(map(argument_text, cast('list[Any]', argument)))}]"
+        return f"[{_parts_text(cast('list[Any]', argument), max_list_len)}]"
     if isinstance(argument, dict):
         items = cast("dict[Any, Any]", argument).items()
         return "{" + ", ".join([f"{key}: {argument_text(x)}" for key, x in items]) + "}"
     if isinstance(argument, slice):
         return f"slice({', '.join(map(argument_text, (argument.start, argument.stop, argument.step)))})"
     return str(argument)
+
+
+def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
+    rest = "" if most is None or len(parts) <= most else f", ...[total_len={len(parts)}]"
+    return ", ".join(map(argument_text, parts[:most])) + rest
 
 
 def _get_qualified_name(func: Callable[..., Any]) -> str:

@@ -17,8 +17,11 @@ from weft._tensor.overriding import flat
 from weft.errors import OutOfRangeError, UnsupportedCallError, ValueRangeError
 from weft.fx import traceback as fx_traceback
 from weft.fx._names import method_name, node_name
+from weft.fx._scope import Scope as Scope
+from weft.fx._scope import ScopeContextManager as ScopeContextManager
 from weft.fx.graph import Graph
 from weft.fx.node import Argument, Node, Target, base_types, map_aggregate
+from weft.fx.operator_schemas import check_for_mutable_operation
 from weft.overrides import is_tensor_method_or_property
 from weft.utils._pytree import is_namedtuple_instance
 
@@ -32,9 +35,10 @@ class TraceError(ValueRangeError):
 class TracerBase:
     """Makes nodes and proxies. `Tracer` traces whole modules; this part is enough to extend a graph.
 
-    graph                    the graph that nodes are added to
-    record_stack_traces      whether nodes note the lines of the program that they come from (`Node.stack_trace`)
-    proxy_buffer_attributes  whether buffers that the program reads are proxies at once, as parameters are
+    graph                     the graph that nodes are added to
+    record_stack_traces       whether nodes note the lines of the program that they come from (`Node.stack_trace`)
+    check_mutable_operations  whether functions that write to an argument are refused, with `RuntimeError`
+    proxy_buffer_attributes   whether buffers that the program reads are proxies at once, as parameters are
     """
 
     graph: Graph
@@ -54,9 +58,11 @@ class TracerBase:
         type_expr: Any = None,
     ) -> Node:
         """Add a node to the graph. Subclasses may check or change what is added."""
+        if self.check_mutable_operations and kind == "call_function" and callable(target):
+            check_for_mutable_operation(target, args, kwargs)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         if fx_traceback.has_preserved_node_meta():
-            node.meta.update(fx_traceback.get_current_meta())
+            node.meta.update(fx_traceback.meta_of_new_node())
         elif self.record_stack_traces:
             node.stack_trace = _stack_trace()
         return node

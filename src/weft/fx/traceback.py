@@ -1,27 +1,44 @@
-"""What is noted about the nodes that are made while another graph is run: where they come from."""
+"""What is noted about the nodes that are made while another graph is run, or by parts of a program."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+from weft.fx._provenance import NodeSource as NodeSource
+from weft.fx._provenance import NodeSourceAction as NodeSourceAction
+from weft.fx._provenance import get_graph_provenance_json as get_graph_provenance_json
 from weft.fx.node import Node
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _preserving: ContextVar[bool] = ContextVar("weft_fx_preserving", default=False)
 _current: ContextVar[dict[str, Any]] = ContextVar("weft_fx_meta", default={})  # noqa: B039  never written to
+_replayed: ContextVar[Node | None] = ContextVar("weft_fx_replayed", default=None)
+
+
+@contextmanager
+def _using(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextmanager
 def preserve_node_meta(enable: bool = True) -> Iterator[None]:
-    """A block in which new nodes get the `meta` of the node of another graph that an `Interpreter` runs."""
-    token = _preserving.set(enable)
-    try:
+    """A block in which new nodes get the `meta` of the node of another graph that an `Interpreter` runs.
+
+    They also get what `annotate` says.
+    """
+    with _using(_preserving, enable), _using(_current, _current.get()):
         yield
-    finally:
-        _preserving.reset(token)
 
 
 def has_preserved_node_meta() -> bool:
@@ -31,13 +48,12 @@ def has_preserved_node_meta() -> bool:
 
 @contextmanager
 def set_current_meta(node: Node, pass_name: str = "") -> Iterator[None]:
-    """A block in which `node` is run."""
-    del pass_name
-    token = _current.set({**_current.get(), **node.meta} if has_preserved_node_meta() else _current.get())
-    try:
+    """A block in which `node` is run. New nodes note in `meta["from_node"]` that they come from it."""
+    current = _current.get()
+    if has_preserved_node_meta() and node.meta:
+        current = {**current, **node.meta, "from_node": [NodeSource(node, pass_name, NodeSourceAction.CREATE)]}
+    with _using(_current, current):
         yield
-    finally:
-        _current.reset(token)
 
 
 def get_current_meta() -> dict[str, Any]:
@@ -45,10 +61,57 @@ def get_current_meta() -> dict[str, Any]:
     return dict(_current.get())
 
 
+def meta_of_new_node() -> dict[str, Any]:
+    """What a node that is made now gets noted, in a block of `preserve_node_meta`."""
+    meta = get_current_meta()
+    if (replayed := get_current_replay_node()) is not None:
+        meta["is_functional_regenerated"] = True
+        meta.update({key: replayed.meta[key] for key in ("custom", "stack_trace") if key in replayed.meta})
+    return meta
+
+
+@contextmanager
+def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
+    """A block whose nodes have these entries in `meta["custom"]`, if they are made under `preserve_node_meta`.
+
+    Blocks may be nested: the inner one adds to the entries of the outer one, or replaces them.
+    """
+    current = _current.get()
+    with _using(_current, {**current, "custom": {**current.get("custom", {}), **annotation_dict}}):
+        yield
+
+
+def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: all calls of the function are such a block."""
+
+    def decorator(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def annotated(*args: P.args, **kwargs: P.kwargs) -> R:
+            with annotate(annotation_dict):
+                return function(*args, **kwargs)
+
+        return annotated
+
+    return decorator
+
+
+@contextmanager
+def set_current_replay_node(node: Node | None) -> Iterator[None]:
+    """A block that computes a node again: new nodes get its annotations and stack trace under `preserve_node_meta`."""
+    with _using(_replayed, node):
+        yield
+
+
+def get_current_replay_node() -> Node | None:
+    """The node that is computed again, or None."""
+    return _replayed.get()
+
+
 def set_stack_trace(stack: list[str]) -> None:
-    """Let nodes that are made from now on have this stack trace, in a block of `preserve_node_meta`."""
-    if has_preserved_node_meta() and stack:
-        _current.set({**_current.get(), "stack_trace": "".join(stack)})
+    """Let nodes that are made from now on have this stack trace, until the block of `preserve_node_meta` ends."""
+    if has_preserved_node_meta():
+        others = {key: value for key, value in _current.get().items() if key != "stack_trace"}
+        _current.set({**others, "stack_trace": "".join(stack)} if stack else others)
 
 
 def format_stack() -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from weft.errors import OutOfRangeError
 from weft.fx._symbolic_trace import symbolic_trace
+from weft.fx._tracer import Tracer
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
@@ -91,3 +93,25 @@ def extract_subgraph(orig_module: Module, nodes: list[Node], inputs: list[Node],
     graph.output([val_map[node] for node in outputs])
     graph.lint()
     return GraphModule(orig_module, graph)
+
+
+def optimize_for_inference(
+    model: Module, pass_config: Mapping[str, Any] | None = None, tracer: type[Tracer] = Tracer
+) -> GraphModule:
+    """A copy of the model with `fuse` and `remove_dropout`, traced by `tracer`.
+
+    `pass_config` turns these off by `"conv_bn_fuse": False` and `"remove_dropout": False`. Its entry
+    `"mkldnn_layout_optimize"`, False or a dict with `"heuristic"`, changes nothing: XLA chooses layouts by itself.
+    """
+    config = {"conv_bn_fuse": True, "remove_dropout": True, "mkldnn_layout_optimize": False, **(pass_config or {})}
+    layouts = config["mkldnn_layout_optimize"]
+    if layouts is not False and not (isinstance(layouts, dict) and "heuristic" in layouts):
+        raise OutOfRangeError(f'mkldnn_layout_optimize must be False or a dict with "heuristic", got {layouts!r}')
+    model = copy.deepcopy(model)
+    if config["conv_bn_fuse"]:
+        model = fuse(model, inplace=True)
+    if config["remove_dropout"]:
+        model = remove_dropout(model)
+    own = tracer()
+    graph = own.trace(model)
+    return GraphModule(own.root, graph)

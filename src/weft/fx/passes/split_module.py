@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
@@ -170,3 +170,15 @@ def _bind_outputs(base: Graph, call: Node, part: Partition, base_map: dict[Node,
     for at, node in enumerate(outputs):
         base_map[node] = base.call_function(getitem, (call, at))
         base_map[node].meta = dict(node.meta)
+
+
+def split_module_simple(
+    m: GraphModule, node_to_partition: Mapping[Node, int], *, partition_affix: str | None = None
+) -> GraphModule:
+    """`split_module` by a table: the number of the part of each node that calls something.
+
+    Parts run in the order of their first nodes.
+    """
+    return split_module(
+        m, None, node_to_partition.__getitem__, keep_original_order=True, partition_affix=partition_affix
+    )

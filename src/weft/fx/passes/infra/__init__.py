@@ -1,0 +1,1 @@
+"""What passes derive from and are run by."""
