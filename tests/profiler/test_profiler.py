@@ -165,6 +165,16 @@ def test_compilations_are_told_apart():
     assert not {"inference", "tracing", "lowering", "compiling"} & set(trace.phases())
 
 
+def test_events_can_be_chosen_by_device_as_in_pytorch():
+    with light() as trace:
+        weft.ones(3).exp().sum().item()
+    events = [event for event in trace.key_averages() if event.device_type == weft.autograd.DeviceType.CPU]
+    assert {"aten::exp", "aten::sum"} <= {event.key for event in events}
+    assert sum(event.self_device_time_total for event in events) == 0
+    assert events[0].device_time_total_str == "0.000us"
+    assert not [event for event in trace.events() if event.device_type == weft.profiler.DeviceType.CUDA]
+
+
 def test_operators_have_their_lines_shapes_and_shares():
     step = network()
     step().item()

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple
 
 from weft._profile.units import time_text
+
+
+class DeviceType(IntEnum):
+    """Kinds of devices, with PyTorch's numbers."""
+
+    CPU = 0
+    CUDA = 1
+    XLA = 9
+    Meta = 14
 
 
 class Interval(NamedTuple):
@@ -55,9 +65,12 @@ class FunctionEvent:
     node_id: int = -1
     cpu_parent: FunctionEvent | None = field(default=None, repr=False)
     cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
-    is_legacy = False  # the same for all, so no fields
+    is_legacy = False  # the same for all, so no fields: kernels are no events, and their time is that of operators
     sequence_nr = -1
     overload_name = ""
+    device_type = DeviceType.CPU
+    device_index = scope = 0
+    use_device: ClassVar[str | None] = None
 
     @property
     def name(self) -> str:
@@ -109,6 +122,18 @@ class FunctionEvent:
         """`self_cpu_time_total` with its unit."""
         return time_text(self.self_cpu_time_total)
 
+    @property
+    def device_time_str(self) -> str:
+        """`device_time` with its unit."""
+        return time_text(self.device_time)
+
+    @property
+    def device_time_total_str(self) -> str:
+        """`device_time_total` with its unit."""
+        return time_text(self.device_time_total)
+
+    trace_name = name
+    self_device_time_total_str = device_time_total_str
     cuda_time = device_time
     self_cuda_time_total = self_device_time_total
     self_cuda_memory_usage = self_device_memory_usage

@@ -1,5 +1,6 @@
 """The public functions of automatic differentiation."""
 
+from weft._profile.event import DeviceType as DeviceType
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad
 from weft._tensor.saved import SavedTensor as SavedTensor

@@ -14,6 +14,7 @@ from weft._base.timeline import Exchange, Listeners, Phase, tell, tell_exchange
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
+from weft._profile.event import DeviceType as DeviceType
 from weft._profile.event import FunctionEvent as FunctionEvent
 from weft._profile.events import EventList as EventList
 from weft._profile.figures import ProfileFigures

@@ -1,9 +1,11 @@
-"""Traces of programs, by jax's profiler, with PyTorch's interface."""
+"""What a program's time goes to, with PyTorch's interface."""
 
+from weft._profile.event import DeviceType as DeviceType
 from weft.autograd.profiler import record_function as record_function
 from weft.profiler import profiler as profiler
 from weft.profiler.profiler import ProfilerAction as ProfilerAction
 from weft.profiler.profiler import ProfilerActivity as ProfilerActivity
+from weft.profiler.profiler import _KinetoProfile as _KinetoProfile
 from weft.profiler.profiler import kineto_available as kineto_available
 from weft.profiler.profiler import profile as profile
 from weft.profiler.profiler import schedule as schedule

@@ -237,6 +237,9 @@ class profile(ProfileFigures):
         self._metadata[key] = json.loads(value)
 
 
+_KinetoProfile = profile
+"""PyTorch's base of it, which has no schedule."""
+
 _METRICS = ("self_cpu_time_total", "self_cuda_time_total")
 
 
