@@ -334,6 +334,24 @@ def test_a_signal_raises_in_wait_and_handlers_are_put_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_while_processes_start_leaves_none(monkeypatch):
+    pids, launch = [], SubprocessContext._launch
+
+    def interrupted(context, rank):
+        pids.append(launch(context, rank))
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pids[-1]
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(SubprocessContext, "_launch", interrupted)
+    with pytest.raises(SignalException):
+        started("sleep", (1000,), (1000,), (1000,))
+    assert len(pids) == 2
+    assert all(map(is_gone, pids))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_second_signal_while_closing_kills(tmp_path):
     context = started(programs.heed_nothing, (str(tmp_path / "ready"),))
     line_of(tmp_path / "ready")

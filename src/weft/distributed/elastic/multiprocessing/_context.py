@@ -19,7 +19,12 @@ from typing import Any, TextIO
 from weft._base.flight import remove_recording
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
-from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
+from weft.distributed.elastic.multiprocessing._signals import (
+    SignalException,
+    raise_on_signals,
+    restore_handlers,
+    signals_held,
+)
 from weft.distributed.elastic.multiprocessing._std import require_all_ranks
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILABLE, last_traceback
@@ -128,17 +133,25 @@ class PContext(ABC):
     # --- running ---
 
     def start(self) -> None:
-        """Start all processes. In the main thread, also let signals such as SIGTERM raise `SignalException`."""
+        """Start all processes. In the main thread, also let signals such as SIGTERM raise `SignalException`.
+
+        If one cannot be started, or a signal arrives, those that have started are ended.
+        """
         if self._guardian or self._closed:
             raise DistError(f"{self.name}: the processes have been started already; make a new context")
         self._handlers = raise_on_signals()
         atexit.register(self._close_at_exit)
         self._guardian = Guardian(self._dest.temporary)
-        for rank in range(self.nprocs):
-            pid = self._pids[rank] = self._launch(rank)
-            self._guardian.watch(pid)
-            with suppress(OSError, AttributeError):  # not supported by every kernel and system
-                self._watches[rank] = self._watched(pid)
+        try:
+            for rank in range(self.nprocs):
+                with signals_held():  # a process that has started is known, and so it is ended
+                    pid = self._pids[rank] = self._launch(rank)
+                    self._guardian.watch(pid)
+                with suppress(OSError, AttributeError):  # not supported by every kernel and system
+                    self._watches[rank] = self._watched(pid)
+        except BaseException as error:
+            self.close(error.sigval if isinstance(error, SignalException) else None)
+            raise
         self._tails = [tail.start() for tail in self._tail_logs(self._dest)]
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:

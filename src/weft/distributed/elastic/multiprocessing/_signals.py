@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 _DEFAULT = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _log = logging.getLogger(__name__)
@@ -21,7 +21,24 @@ class SignalException(Exception):
         self.sigval = sigval
 
 
+class signals_held:
+    """A block that signals do not interrupt: the first that has arrived is raised at its end."""
+
+    _arrived: ClassVar[list[int] | None] = None  # None outside of such a block
+
+    def __enter__(self) -> None:
+        signals_held._arrived = []
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        arrived, signals_held._arrived = signals_held._arrived, None
+        if arrived and kind is None:
+            _raise(arrived[0], None)
+
+
 def _raise(signum: int, frame: FrameType | None) -> None:
+    if signals_held._arrived is not None:
+        signals_held._arrived.append(signum)
+        return
     sigval = signal.Signals(signum)
     raise SignalException(f"Process {os.getpid()} got signal: {sigval}", sigval=sigval)
 
@@ -54,3 +71,5 @@ def die_by_signals() -> None:
     for number in signal.valid_signals():
         if signal.getsignal(number) is _raise:
             signal.signal(number, signal.SIG_DFL)
+    for number in signals_held._arrived or ():  # before this
+        os.kill(os.getpid(), number)
