@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ REMOTE = "#remote_op: "
 
 
 class Box:
+    _noted = None
+
     def __init__(self):
         self.x = torch.ones(3)
 
@@ -119,6 +122,20 @@ def references_and_their_methods_are_followed():
     assert f"rpc_async#later(w0 -> w1){REMOTE}rpc_async#aten::neg(w1 -> w2){REMOTE}aten::neg" in events
     assert f"rpc_remote#doubled(w0 -> w1){REMOTE}aten::mul" in events
     assert events[f"rpc_remote#aten::mul(w0 -> w0){REMOTE}aten::mul"].node_id == 0
+
+
+@case
+def anything_that_can_be_called_is_followed():
+    with profile() as notes:
+        assert rpc.rpc_sync("w1", min, (3, 2)) == 2
+        assert rpc.rpc_sync("w1", partial(max, 5), (3,)) == 5
+        assert rpc.rpc_sync("w1", lambda x: x + 1, (3,)) == 4
+        assert rpc.rpc_sync("w1", torch.nn.Linear(2, 3), (torch.ones(1, 2),)).shape == (1, 3)
+        left = rpc.rpc_async("w1", named, (torch.ones(2, 2),))  # whose answer comes when it will
+    left.wait()
+    names = {event.name for event in notes.function_events if event.is_async}
+    assert {"rpc_sync#min(w0 -> w1)", "rpc_async#named(w0 -> w1)"} <= names
+    assert any("lambda" in name for name in names)
 
 
 @case

@@ -23,7 +23,7 @@ class ProfiledFunction:
     """
 
     def __init__(self, function: Callable[..., Any], number: int) -> None:
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # what a class has is not ours
         self._function, self._number = function, number
 
     def __reduce__(self) -> tuple[Any, ...]:
