@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._call import PendingCall
-from weft.distributed.rpc._call_notes import followed
+from weft.distributed.rpc._profiled_call import profiled
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -22,7 +22,7 @@ def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCE
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
     to = worker(agent, to)
-    return agent.call(to, followed(agent.me, to, func, mode), args, kwargs, seconds(timeout))
+    return agent.call(to, profiled(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 
 def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -13,9 +13,9 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import checked, seconds, worker
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import PendingCall
-from weft.distributed.rpc._call_notes import NotedResult, followed
 from weft.distributed.rpc._contexts import Context, current_context
 from weft.distributed.rpc._message import current_reader
+from weft.distributed.rpc._profiled_call import ProfiledResult, profiled
 from weft.distributed.rpc._protocol import Note, Reply, request
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, OwnedValue
 from weft.distributed.rpc._service import Method, call_function, value_of
@@ -168,7 +168,7 @@ class RRef(Generic[T]):
         """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
         agent = current_agent()
-        call = agent.call(self._owner, followed(agent.me, self._owner, function, mode), args, kwargs, seconds(timeout))
+        call = agent.call(self._owner, profiled(agent.me, self._owner, function, mode), args, kwargs, seconds(timeout))
         call.add_done_callback(lambda _, kept=self: None)
         return call
 
@@ -268,7 +268,7 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeo
     limit, references = seconds(timeout), agent.references
     number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
-    func = followed(agent.me, owner, func, RPCExecMode.REMOTE)
+    func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
     if fork is None:
         reference._init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(
@@ -393,9 +393,9 @@ def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) ->
 
 def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
-    is_noted = isinstance(result, NotedResult)
-    reply.send(result.without_value() if is_noted else None)
-    value.set_result(result.value if is_noted else result)
+    is_profiled = isinstance(result, ProfiledResult)
+    reply.send(result.without_value() if is_profiled else None)
+    value.set_result(result.value if is_profiled else result)
 
 
 @Note

@@ -19,15 +19,15 @@ _numbers = count(1)
 _calls: WeakValueDictionary[int, Exchange] = WeakValueDictionary()  # profiles keep them
 
 
-class NotedResult:
+class ProfiledResult:
     """A result with the events that a profile has noted of its function; the caller unpickles the result alone."""
 
     def __init__(self, value: Any, number: int, events: list[Any]) -> None:
         self.value, self.number, self.events = value, number, events
 
-    def without_value(self) -> NotedResult:
+    def without_value(self) -> ProfiledResult:
         """The events alone, where the value stays."""
-        return NotedResult(None, self.number, self.events)
+        return ProfiledResult(None, self.number, self.events)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (self.value, self.number, self.events)
@@ -41,7 +41,7 @@ def _arrived(value: Any, number: int, events: list[Any]) -> Any:
     return value
 
 
-def followed(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode: RPCExecMode) -> Callable[..., Any]:
+def profiled(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode: RPCExecMode) -> Callable[..., Any]:
     """The function that is called instead of this one: itself, unless a profile of this process follows calls."""
     if not Listeners.of_exchanges:
         return function
