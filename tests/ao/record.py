@@ -7,10 +7,11 @@ import json
 import warnings
 from pathlib import Path
 
+from tests.ao.graph_cases import GRAPH_CASES
 from tests.ao.graph_programs import GRAPH_PROGRAMS
 from tests.ao.programs import PROGRAMS, Shown
 
-ALL = {**PROGRAMS, **GRAPH_PROGRAMS}
+ALL = {**PROGRAMS, **GRAPH_PROGRAMS, **GRAPH_CASES}
 ANSWERS = Path(__file__).parent / "answers.json.gz"
 
 

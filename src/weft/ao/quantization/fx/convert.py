@@ -24,6 +24,7 @@ from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
 from weft.ao.nn.quantized.modules.activation import Softmax as QuantizedSoftmax
 from weft.ao.nn.quantized.modules.functional_modules import add_scalar, mul_scalar
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig
+from weft.ao.quantization.fx.names import grid_names, numbered
 from weft.ao.quantization.fx.operations import Mode, Operation, Results, name_of, operation_of, relu_after, scalar_form
 from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer
 from weft.ao.quantization.quantization_mappings import (
@@ -71,6 +72,7 @@ class _Conversion:
 
     def __init__(self, model: GraphModule, plan: Plan, custom: ConvertCustomConfig) -> None:
         self.model, self.plan = model, plan
+        self.grids = grid_names(model, plan)
         self.custom = custom.observed_to_quantized_mapping.get(QuantType.STATIC, {})
         self.graph = Graph()
         self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
@@ -100,26 +102,20 @@ class _Conversion:
         return self.model.get_submodule(str(node.target))
 
     def _new_name(self, prefix: str) -> str:
-        number = 0
-        while f"{prefix}_{number}" in self.attributes:
-            number += 1
-        return f"{prefix}_{number}"
+        taken = {*self.attributes, *(name for names in self.grids.values() for name in names)}
+        return numbered(prefix, taken)
 
     def _attribute(self, name: str, value: Any) -> Node:
         self.attributes[name] = value
         return self.graph.get_attr(name)
 
     def _grid(self, observer: Node) -> tuple[Node, Node]:
-        """Nodes that read the scale and the zero point of an observer. They are named after the module in question."""
-        value = observer.args[0]
-        is_input = isinstance(value, Node) and value.name not in self.plan.qconfigs
-        name = next(iter(observer.users), observer).name if is_input else getattr(value, "name", "")
-        path = self.plan.scopes.get(name, "").replace(".", "_")
-        prefix = f"{path}_input_" if is_input else f"{path}_"
+        """Nodes that read the scale and the zero point of an observer."""
+        scale_name, zero_point_name = self.grids[observer]
         scale, zero_point = grid_of(self._observer(observer))
         return (
-            self._attribute(self._new_name(f"{prefix}scale"), tensor(scale, dtype=float32)),
-            self._attribute(self._new_name(f"{prefix}zero_point"), tensor(zero_point, dtype=int64)),
+            self._attribute(scale_name, tensor(scale, dtype=float32)),
+            self._attribute(zero_point_name, tensor(zero_point, dtype=int64)),
         )
 
     def _floats(self, node: Node) -> Node:
@@ -182,10 +178,7 @@ class _Conversion:
         if not isinstance(source, Node):
             raise PreconditionError(f"convert_fx: the observer {node.name} has no input; prepare the model anew")
         value = self.values[source]
-        is_static = hasattr(self._observer(node), "calculate_qparams") and not getattr(
-            self._observer(node), "is_dynamic", False
-        )
-        if value.has_grid or not is_static:
+        if value.has_grid or node not in self.grids:
             self.values[node] = value
         else:
             self.values[node] = _Value(observer=node, source=value.floats)

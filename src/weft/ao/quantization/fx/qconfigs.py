@@ -45,9 +45,10 @@ def _type_of(module: Module) -> Any:
 def qconfigs_of(
     nodes: list[Node], root: Module, mapping: QConfigMapping, scopes: Mapping[str, Scope]
 ) -> dict[str, Any]:
-    """The `QConfig` of each node that calls something, by its name.
+    """The `QConfig` of each node that calls something, and of each use of an attribute, by its name.
 
-    Functions and methods are looked up by what they call, and by the module in which they are.
+    Functions and methods are looked up by what they call, and by the module in which they are; attributes by the
+    module that has them.
     """
     qconfigs: dict[str, Any] = {}
     counts: Counter[tuple[str, Any]] = Counter()
@@ -61,6 +62,9 @@ def qconfigs_of(
         elif node.op in ("call_function", "call_method"):
             own = mapping.object_type_qconfigs.get(target, mapping.global_qconfig)
             qconfig = _by_place(mapping, kind, path, own)
+        elif node.op == "get_attr":
+            path = str(target).rpartition(".")[0]
+            qconfig = _by_place(mapping, _type_of(root.get_submodule(path)), path, mapping.global_qconfig)
         else:
             continue
         at = (path, target, counts[path, target])

@@ -1,0 +1,121 @@
+"""Small models of which graph mode makes something particular: each takes `torch`, or Weft in its place.
+
+A case shows where observers are, the keys and grids of the converted model's state dict, and its results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tests.ao.graph_programs import _code, _libraries
+from tests.ao.programs import Filler, Shown
+
+_OF_WEIGHTS = ("_packed_weight_", "_quantized_")
+"""Keys of quantized weights of functions, which are PyTorch's own objects there."""
+
+_OF_GRIDS, _NUMBERED = (".scale", ".zero_point"), re.compile(r"(scale|zero_point)_\d+$")
+"""Keys of grids: of layers, and of what is not computed by layers."""
+
+
+@dataclass
+class Case:
+    """A float model, what is to be quantized, and inputs to observe."""
+
+    model: Any
+    mapping: Any
+    inputs: tuple[Any, ...]
+    is_qat: bool = False
+
+    def converted(self, torch: Any, shown: Shown | None = None) -> Any:
+        """The model in its quantized form."""
+        _, fx = _libraries(torch)
+        prepare = fx.prepare_qat_fx if self.is_qat else fx.prepare_fx
+        prepared = prepare(self.model.train(self.is_qat), self.mapping, self.inputs)
+        if shown is not None:
+            _code(shown, prepared)
+        prepared(*self.inputs)
+        return fx.convert_fx(prepared.eval())
+
+
+def _shown(torch: Any, case_of: Callable[[Any, Filler], Case]) -> Shown:
+    shown, filler = Shown(), Filler(torch)
+    case = case_of(torch, filler)
+    filler.fill(case.model)
+    quantized = case.converted(torch, shown)
+    state = quantized.state_dict()
+    for key in sorted(state):
+        grid = f": {float(state[key]):.5f}" if key.endswith(_OF_GRIDS) or _NUMBERED.search(key) else ""
+        if not any(part in key for part in _OF_WEIGHTS):
+            shown.texts.append(f"{key}{grid}")
+    results = quantized(*case.inputs)
+    for at, result in enumerate(results if isinstance(results, tuple) else (results,)):
+        shown.array(f"result {at}", result, 0.05)
+    return shown
+
+
+def _x86(torch: Any) -> Any:
+    return _libraries(torch)[0].get_default_qconfig_mapping("x86")
+
+
+# --- names of buffers ---------------------------------------------------------------------------------------------
+
+
+def numbered(torch: Any, filler: Filler) -> Case:
+    """Sums, joins and indices: each grid has a number, also where nothing in the converted model reads it."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+            self.norm, self.factor = nn.LayerNorm(4), nn.Parameter(torch.zeros(4))
+
+        def forward(self, x: Any) -> Any:
+            y = (self.a(x) + self.b(x)) * x
+            y = torch.cat([y, x], 1)[:, :4] + 1
+            y = (y.reshape(-1, 4) * 0.5 + x) * self.factor
+            y = torch.flatten(self.norm(y), 1)
+            return self.c(y), torch.softmax(y, -1) + x
+
+    return Case(Net(), _x86(torch), (filler.array(6, 4),))
+
+
+def after_floats(torch: Any, filler: Filler) -> Case:
+    """Layers after one that was left on floats: their grids are named after them."""
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2), nn.LayerNorm(2))
+    return Case(model, _x86(torch).set_module_name("0", None), (filler.array(6, 4),))
+
+
+def only_products(torch: Any, filler: Filler) -> Case:
+    """Only affine layers and functions are quantized; what is between them is in modules of its own."""
+    nn = torch.nn
+    tq, _ = _libraries(torch)
+    qconfig = tq.get_default_qconfig("x86")
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n, self.a, self.weight = nn.LayerNorm(4), nn.Linear(4, 4), nn.Parameter(torch.zeros(4, 4))
+
+        def forward(self, x: Any) -> Any:
+            x = self.a(self.n(x)) * 2
+            return nn.functional.linear(x, self.weight) + torch.sin(x)
+
+    mapping = tq.QConfigMapping().set_object_type(nn.Linear, qconfig).set_object_type(nn.functional.linear, qconfig)
+    return Case(nn.Sequential(Part(), Part()), mapping, (filler.array(6, 4),))
+
+
+CASES: dict[str, Callable[[Any, Filler], Case]] = {
+    "numbered": numbered,
+    "after floats": after_floats,
+    "only products": only_products,
+}
+
+GRAPH_CASES: dict[str, Callable[[Any], Shown]] = {
+    f"case: {name}": partial(_shown, case_of=case_of) for name, case_of in CASES.items()
+}
