@@ -44,7 +44,7 @@ def grid_names(model: GraphModule, plan: Plan) -> dict[Node, tuple[str, str]]:
     All are numbered in the order of the graph, also those that the converted model does not read.
     """
     names: dict[Node, tuple[str, str]] = {}
-    taken = set(dir(model))
+    taken = {*dir(model), *model._parameters, *model._buffers, *model._modules}
     for node in model.graph.nodes:
         if is_observer(node) and is_static(model.get_submodule(str(node.target))):
             prefix = _prefix(node, plan).replace(".", "_")
