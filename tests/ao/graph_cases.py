@@ -110,10 +110,33 @@ def only_products(torch: Any, filler: Filler) -> Case:
     return Case(nn.Sequential(Part(), Part()), mapping, (filler.array(6, 4),))
 
 
+# --- observers that are shared ------------------------------------------------------------------------------------
+
+
+def parts(torch: Any, filler: Filler) -> Case:
+    """Parts, and what is made of them, share the observer of the whole; so do sums with numbers, and ReLUs of these."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c, self.norm = nn.Linear(4, 8), nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(8)
+
+        def forward(self, x: Any) -> Any:
+            y = self.a(x)
+            u, v = y.chunk(2, -1)
+            u, v = self.b(u.reshape(-1, 4)), nn.functional.relu(v.reshape(-1, 4) * 2)
+            w = torch.softmax(self.norm(y), -1).split(4, -1)[1].reshape(-1, 4)
+            return torch.cat([u[:3], v[3:]], 0), self.c(w), torch.relu(u + v)
+
+    return Case(Net(), _x86(torch), (filler.array(6, 4),))
+
+
 CASES: dict[str, Callable[[Any, Filler], Case]] = {
     "numbered": numbered,
     "after floats": after_floats,
     "only products": only_products,
+    "parts": parts,
 }
 
 GRAPH_CASES: dict[str, Callable[[Any], Shown]] = {

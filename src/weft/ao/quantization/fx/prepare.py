@@ -86,6 +86,22 @@ def output_observer(node: Node) -> Node | None:
     return next(filter(is_observer, node.users), None)
 
 
+def _observers_before(node: Node) -> list[Node]:
+    """The observers whose grid the result of a node has: of its first argument, or of all tensors in it.
+
+    Where these have none, it is that of the first argument of what has computed them, and so on, as in PyTorch: parts
+    (`x.chunk(2)[0]`) are on the grid of the whole.
+    """
+    first: Any = next((arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, Node | list | tuple)), ())
+    return [found for arg in (first if isinstance(first, list | tuple) else (first,)) if (found := _observer_of(arg))]
+
+
+def _observer_of(value: Any) -> Node | None:
+    while isinstance(value, Node) and not is_observer(value):
+        value = next((arg for arg in value.args if isinstance(arg, Node)), None) if value.op != "placeholder" else None
+    return value if isinstance(value, Node) else None
+
+
 class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
@@ -135,14 +151,12 @@ class _Preparation:
         node.kwargs = {name: one(name, arg) for name, arg in node.kwargs.items()}
 
     def _add_output_observer(self, node: Node, own: Operation, qconfig: Any) -> None:
-        shared = next(filter(is_observer, node.all_input_nodes), None) if own.results is Results.SHARED else None
-        make, module = qconfig.activation, None
-        if shared is not None:
-            module = self.model.get_submodule(str(shared.target))
-            for other in filter(is_observer, node.all_input_nodes):
-                setattr(self.model, str(other.target), module)
+        shared = _observers_before(node) if own.results is Results.SHARED else []
+        module = self.model.get_submodule(str(shared[0].target)) if shared else None
+        for other in shared:
+            setattr(self.model, str(other.target), module)
         users = list(node.users)
-        observer = self._observe(node, make, module)
+        observer = self._observe(node, qconfig.activation, module)
         node.replace_all_uses_with(observer, delete_user_cb=lambda user: user in users)
 
     def visit(self, node: Node) -> None:
@@ -154,16 +168,21 @@ class _Preparation:
             return
         if own.results is not Results.NONE:
             is_reused = isinstance(qconfig.activation(), ReuseInputObserver)
-            if is_reused and not any(map(is_observer, node.all_input_nodes)):
+            if is_reused and not _observers_before(node):
                 return
-            is_second = any(
-                arg.name in self.plan.modes and relu_after(arg, self.model) is node for arg in node.all_input_nodes
-            )
-            if mode is not Mode.WEIGHTS and not is_second:
+            first = self._before_relu(node)
+            if mode is not Mode.WEIGHTS and first is None and not is_reused:
                 self._replace_inputs(node, own, mode, qconfig)
             if mode is Mode.STATIC and not self._is_before_relu(node):
-                self._add_output_observer(node, own, qconfig)
+                self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode
+
+    def _before_relu(self, node: Node) -> Operation | None:
+        """What is computed together with a ReLU, for one that is not computed by itself."""
+        for arg in node.all_input_nodes:
+            if arg.name in self.plan.modes and relu_after(arg, self.model) is node:
+                return operation_of(arg, self.model)
+        return None
 
     def _is_before_relu(self, node: Node) -> bool:
         """Whether the result is observed after the ReLU that follows."""
