@@ -132,11 +132,36 @@ def parts(torch: Any, filler: Filler) -> Case:
     return Case(Net(), _x86(torch), (filler.array(6, 4),))
 
 
+# --- fusion -------------------------------------------------------------------------------------------------------
+
+
+def _transposed(torch: Any) -> Any:
+    """Equal numbers of channels: for others, PyTorch's quantized transposed convolution is not that of the floats."""
+    nn = torch.nn
+    up = (nn.ConvTranspose2d(6, 6, 2), nn.BatchNorm2d(6), nn.ReLU(), nn.ConvTranspose2d(6, 6, 2), nn.BatchNorm2d(6))
+    return nn.Sequential(*up, nn.Conv2d(6, 2, 1), nn.BatchNorm2d(2), nn.ReLU(), nn.ReLU())
+
+
+def transposed(torch: Any, filler: Filler) -> Case:
+    """Normalisation after a transposed convolution goes with its ReLU, and with the convolution where there is none."""
+    return Case(_transposed(torch), _x86(torch), (filler.array(2, 6, 4, 4),))
+
+
+def transposed_training(torch: Any, filler: Filler) -> Case:
+    """In training it can only go with the ReLU."""
+    nn = torch.nn
+    model = nn.Sequential(*_transposed(torch)[:3], nn.Conv2d(6, 2, 1), nn.BatchNorm2d(2))
+    mapping = _libraries(torch)[0].get_default_qat_qconfig_mapping("x86")
+    return Case(model, mapping, (filler.array(2, 6, 4, 4),), is_qat=True)
+
+
 CASES: dict[str, Callable[[Any, Filler], Case]] = {
     "numbered": numbered,
     "after floats": after_floats,
     "only products": only_products,
     "parts": parts,
+    "transposed": transposed,
+    "transposed training": transposed_training,
 }
 
 GRAPH_CASES: dict[str, Callable[[Any], Shown]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.ao.quantization.fx.fuse import fused_nodes
+from weft.ao.quantization.fx.fuse import chains
 from weft.ao.quantization.fx.operations import base_of, relu_after
 from weft.errors import WeftError
 from weft.fx.graph_module import GraphModule
@@ -51,13 +51,14 @@ def _used(model: GraphModule) -> set[Node]:
 
 def _subgraphs(model: GraphModule) -> list[Subgraph]:
     used, covered = _used(model), set[Node]()
+    fused = {node: tuple(part for part, _ in chain) for node, chain in chains(model).items()}
     parts: list[Subgraph] = []
     for node in model.graph.nodes:
         base = base_of(node, model) if node in used and node not in covered else ""
         if not base:
             continue
         relu = relu_after(node, model)
-        nodes = (node, relu) if relu is not None else tuple(fused_nodes(node, model)) or (node,)
+        nodes = (node, relu) if relu is not None else fused.get(node, (node,))
         covered.update(nodes)
         parts.append(Subgraph(base, nodes))
     return parts

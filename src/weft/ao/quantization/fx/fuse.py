@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from weft.ao.quantization.fuser_method_mappings import DEFAULT_OP_LIST_TO_FUSER_METHOD
@@ -23,38 +24,43 @@ def _layer(node: Node, model: GraphModule) -> Module | None:
     return ReLU() if name_of(node) == "torch.nn.functional.relu" else None
 
 
-def _chain(node: Node, model: GraphModule) -> list[tuple[Node, Module]]:
-    """The longest chain of nodes from this one on that can be fused, with their layers; empty if there is none."""
+def _chain(end: Node, model: GraphModule) -> list[tuple[Node, Module]]:
+    """The longest chain of nodes up to this one that can be fused, with their layers; empty if there is none."""
     chain: list[tuple[Node, Module]] = []
-    best = 0
-    while (layer := _layer(node, model)) is not None and len(chain) < 3:
-        chain.append((node, layer.train(chain[0][1].training) if chain and node.op == "call_function" else layer))
-        if tuple(type_before_parametrizations(part) for _, part in chain) in _FUSERS:
-            best = len(chain)
-        if len(node.users) != 1:
+    best: list[tuple[Node, Module]] = []
+    node: Any = end
+    while isinstance(node, Node) and len(chain) < 3 and (layer := _layer(node, model)) is not None:
+        chain = [(node, layer), *chain]
+        if node.op == "call_module" and tuple(type_before_parametrizations(part) for _, part in chain) in _FUSERS:
+            best = chain
+        node = node.args[0] if len(node.args) == 1 else None
+        if isinstance(node, Node) and len(node.users) != 1:
             break
-        node = next(iter(node.users))
-    return chain[:best]
+    return best
 
 
-def fused_nodes(node: Node, model: GraphModule) -> list[Node]:
-    """The nodes from this one on that become one layer if the model is fused; none if it stays as it is."""
-    return [part for part, _ in _chain(node, model)]
+def chains(model: GraphModule) -> dict[Node, list[tuple[Node, Module]]]:
+    """What becomes one layer if the model is fused: by the first node, all nodes with their layers.
+
+    As in PyTorch, the longest chain is taken from the end on: of a transposed convolution, its normalisation and a
+    ReLU, these two become one. A layer that is called twice is not fused.
+    """
+    calls = Counter(node.target for node in model.graph.nodes if node.op == "call_module")
+    found: dict[Node, list[tuple[Node, Module]]] = {}
+    taken: set[Node] = set()
+    for node in reversed(list(model.graph.nodes)):
+        chain = _chain(node, model) if node not in taken else []
+        if chain and calls[chain[0][0].target] == 1:
+            found[chain[0][0]] = chain
+            taken.update(part for part, _ in chain)
+    return found
 
 
 def fuse(model: GraphModule, *, is_qat: bool) -> None:
-    """Fuse layers with their normalisation and ReLU, in place. A layer that is called twice stays as it is."""
-    calls: dict[Any, int] = {}
-    for node in model.graph.nodes:
-        if node.op == "call_module":
-            calls[node.target] = calls.get(node.target, 0) + 1
-    for node in list(model.graph.nodes):
-        if node.op != "call_module" or calls.get(node.target) != 1:
-            continue
-        chain = _chain(node, model)
-        if not chain:
-            continue
-        layers = [layer for _, layer in chain]
+    """Fuse layers with their normalisation and ReLU, in place."""
+    for node, chain in chains(model).items():
+        first = chain[0][1]
+        layers = [layer.train(first.training) if part.op == "call_function" else layer for part, layer in chain]
         fused = _FUSERS[tuple(map(type_before_parametrizations, layers))](is_qat, *layers)
         assign_at(model, str(node.target), fused)
         chain[-1][0].replace_all_uses_with(node)
