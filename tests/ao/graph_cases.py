@@ -155,6 +155,50 @@ def transposed_training(torch: Any, filler: Filler) -> Case:
     return Case(model, mapping, (filler.array(2, 6, 4, 4),), is_qat=True)
 
 
+# --- types that are not computed with -----------------------------------------------------------------------------
+
+
+def _types(torch: Any, filler: Filler, activation: Any, weight: Any) -> Case:
+    """Layers and functions with a QConfig of these types, after a layer with the default one."""
+    nn = torch.nn
+    tq, _ = _libraries(torch)
+    observer = tq.MinMaxObserver
+    qconfig = tq.QConfig(activation=observer.with_args(dtype=activation), weight=observer.with_args(dtype=weight))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)
+            self.weight = nn.Parameter(torch.zeros(4, 4))
+
+        def forward(self, x: Any) -> Any:
+            y = self.norm(self.b(self.a(x)))
+            y = nn.functional.relu(nn.functional.linear(y, self.weight)) + x
+            return torch.flatten(y, 1)
+
+    mapping = tq.QConfigMapping().set_global(qconfig).set_module_name("a", tq.get_default_qconfig("x86"))
+    return Case(Net(), mapping, (filler.array(6, 4),))
+
+
+def signed_activations(torch: Any, filler: Filler) -> Case:
+    """Activations of qint8 leave everything on floats."""
+    return _types(torch, filler, torch.qint8, torch.qint8)
+
+
+def unsigned_weights(torch: Any, filler: Filler) -> Case:
+    """Weights of quint8 leave layers on floats between grids, and functions on floats."""
+    return _types(torch, filler, torch.quint8, torch.quint8)
+
+
+def unsigned_weights_training(torch: Any, filler: Filler) -> Case:
+    """Likewise after training."""
+    tq, _ = _libraries(torch)
+    rounding = tq.FakeQuantize.with_args(observer=tq.MovingAverageMinMaxObserver)
+    mapping = tq.QConfigMapping().set_global(tq.QConfig(activation=rounding, weight=rounding))
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 2), torch.nn.BatchNorm2d(3), torch.nn.ReLU())
+    return Case(model, mapping, (filler.array(2, 2, 4, 4),), is_qat=True)
+
+
 CASES: dict[str, Callable[[Any, Filler], Case]] = {
     "numbered": numbered,
     "after floats": after_floats,
@@ -162,6 +206,9 @@ CASES: dict[str, Callable[[Any, Filler], Case]] = {
     "parts": parts,
     "transposed": transposed,
     "transposed training": transposed_training,
+    "signed activations": signed_activations,
+    "unsigned weights": unsigned_weights,
+    "unsigned weights training": unsigned_weights_training,
 }
 
 GRAPH_CASES: dict[str, Callable[[Any], Shown]] = {

@@ -11,6 +11,8 @@ import pytest
 import weft
 from weft import nn
 from weft.ao.quantization import (
+    PerChannelMinMaxObserver,
+    QConfig,
     QConfigMapping,
     QuantType,
     default_dynamic_qconfig,
@@ -356,3 +358,10 @@ def test_float_functionals_of_the_model_stay():
     assert [node.name for node in fuse_fx(model).graph.nodes][-3:] == ["add", "relu", "output"]
     prepared(x)
     assert (convert_fx(prepared)(x) - model(x)).abs().max() < 0.05
+
+
+def test_activations_have_one_grid():
+    swapped = QConfig(activation=PerChannelMinMaxObserver, weight=PerChannelMinMaxObserver.with_args(dtype=weft.qint8))
+    match = r"the QConfig of _0 has a grid for each channel of activations, by PerChannelMinMaxObserver, but only weig"
+    with pytest.raises(NotImplementedError, match=match):
+        prepare_fx(nn.Sequential(nn.Linear(2, 2)).eval(), QConfigMapping().set_global(swapped), ())

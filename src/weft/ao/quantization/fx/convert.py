@@ -13,22 +13,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft import quantize_per_tensor
-from weft._base.dtype import float32, int64
+from weft._base.dtype import float32, int64, qint8
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.quant_type import QuantType
+from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.quantized import functional as qF
 from weft.ao.nn.quantized._arithmetic import quantized_weight
-from weft.ao.nn.quantized._module import grid_of
+from weft.ao.nn.quantized._module import WeightedQuantizedModule, grid_of
 from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
 from weft.ao.nn.quantized.modules.activation import Softmax as QuantizedSoftmax
 from weft.ao.nn.quantized.modules.functional_modules import add_scalar, mul_scalar
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig
 from weft.ao.quantization.fx.names import grid_names, numbered
-from weft.ao.quantization.fx.operations import Mode, Operation, Results, name_of, operation_of, relu_after, scalar_form
+from weft.ao.quantization.fx.operations import (
+    Mode,
+    Operation,
+    Results,
+    name_of,
+    operation_of,
+    relu_after,
+    scalar_form,
+    weight_dtype,
+)
 from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer
 from weft.ao.quantization.quantization_mappings import (
     get_default_dynamic_quant_module_mappings,
+    get_embedding_qat_module_mappings,
     get_embedding_static_quant_module_mappings,
 )
 from weft.errors import PreconditionError
@@ -44,6 +55,7 @@ from weft.nn.utils.parametrize import type_before_parametrizations
 
 _STATIC = {**get_embedding_static_quant_module_mappings(), Softmax: QuantizedSoftmax}
 _DYNAMIC = get_default_dynamic_quant_module_mappings()
+_QAT = {*get_embedding_qat_module_mappings().values(), DynamicQatLinear}
 _SCALAR = {"add": add_scalar, "mul": mul_scalar}
 
 
@@ -160,7 +172,9 @@ class _Conversion:
     def _on_floats(self, node: Node) -> None:
         """Copy a node that computes with numbers; its results are put on a grid by whoever needs that."""
         if node.op == "call_module":
-            self.attributes[str(node.target)] = self.model.get_submodule(str(node.target))
+            module: Any = self.model.get_submodule(str(node.target))
+            is_rounding = type_before_parametrizations(module) in _QAT
+            self.attributes[str(node.target)] = module.to_float() if is_rounding else module
         self.values[node] = _Value(floats=self.graph.node_copy(node, self._floats))
 
     def _on_integers(self, node: Node) -> None:
@@ -212,7 +226,10 @@ class _Conversion:
         module = copy.copy(self.model.get_submodule(path))
         kind = type_before_parametrizations(module)
         mappings = _DYNAMIC if mode is Mode.DYNAMIC else _STATIC
-        if kind not in mappings and kind not in self.custom:
+        qconfig = self.plan.qconfigs[node.name]
+        has_weight = issubclass(mappings.get(kind, Module), WeightedQuantizedModule)
+        is_refused = mode is Mode.STATIC and has_weight and weight_dtype(qconfig) is not qint8
+        if kind not in self.custom and (kind not in mappings or is_refused):
             self._on_floats(node)
             return
         observer = output_observer(node)
@@ -221,7 +238,7 @@ class _Conversion:
                 raise PreconditionError(f"convert_fx: {path} has no observer for its results; prepare the model anew")
             module = copy.deepcopy(module)
             module.activation_post_process = self._observer(observer)
-        module.qconfig = self.plan.qconfigs[node.name]
+        module.qconfig = qconfig
         custom = self.custom.get(kind)
         result: Module = custom.from_observed(module) if custom else mappings[kind].from_float(module)
         if path in self.attributes:  # called before, with results on another grid

@@ -12,7 +12,7 @@ from typing import Any
 
 import weft.ao.nn.intrinsic.modules.fused as nni
 from weft import nn
-from weft._base.dtype import float16, float32, qint8, quint8
+from weft._base.dtype import DType, float16, float32, qint8, quint8
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
@@ -60,6 +60,7 @@ class Operation:
     fixed        results are in a known range, so that only observers with a fixed grid fit
     weight       the position of a weight among the arguments, which has an observer of its own
     floats       positions of arguments that stay floats
+    types        of the integers that are computed with
     """
 
     results: Results = Results.OWN
@@ -68,6 +69,7 @@ class Operation:
     fixed: bool = False
     weight: int | None = None
     floats: tuple[int, ...] = ()
+    types: tuple[DType, ...] = (quint8,)
 
 
 _OWN = Operation()
@@ -77,6 +79,7 @@ _NONE = Operation(Results.NONE, on_integers=True)
 _LINEAR = Operation(modes=frozenset({Mode.STATIC, Mode.DYNAMIC}))
 _RECURRENT = Operation(modes=frozenset({Mode.DYNAMIC}))
 _TABLE = Operation(modes=frozenset({Mode.WEIGHTS}))
+_CUSTOM = Operation(types=(quint8, qint8))
 
 _KEEP_GRID = (
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -186,7 +189,7 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
     if node.op == "call_module":
         kind = type_before_parametrizations(root.get_submodule(node.target))
-        return _OWN if kind in custom else _MODULES.get(kind)
+        return _CUSTOM if kind in custom else _MODULES.get(kind)
     if node.op == "call_method":
         return _METHODS.get(node.target)
     if node.op != "call_function":
@@ -246,17 +249,26 @@ def has_tensor(node: Node) -> bool:
 # --- what a QConfig asks for --------------------------------------------------------------------------------------
 
 
+def weight_dtype(qconfig: Any) -> DType | None:
+    """The type that a `QConfig` asks weights to have; None if it says nothing of weights."""
+    return getattr(qconfig.weight and qconfig.weight(), "dtype", None)
+
+
 def mode_of(qconfig: Any, operation: Operation) -> Mode | None:
-    """How a `QConfig` asks an operation to be quantized; None if that cannot be."""
+    """How a `QConfig` asks an operation to be quantized; None if that cannot be, so that it stays on floats.
+
+    As in PyTorch, activations are quint8 and weights qint8. A layer with weights of another type has a mode
+    nevertheless: its inputs and results are put on grids.
+    """
     if qconfig is None:
         return None
-    activation, weight = qconfig.activation(), getattr(qconfig.weight and qconfig.weight(), "dtype", None)
+    activation, weight = qconfig.activation(), weight_dtype(qconfig)
     dtype, mode = getattr(activation, "dtype", None), None
     if getattr(activation, "is_dynamic", False):
-        if (dtype, weight) in ((quint8, qint8), (qint8, qint8), (float16, float16)):
+        if (dtype, weight) in ((quint8, qint8), (float16, float16)):
             mode = Mode.DYNAMIC
-    elif dtype in (quint8, qint8):
-        mode = Mode.STATIC
+    elif dtype in operation.types:
+        mode = Mode.STATIC if operation.weight is None or weight is qint8 else None
     elif dtype in (float32, float16) and weight is quint8:
         mode = Mode.WEIGHTS
     is_fixed = isinstance(activation, FixedQParamsObserver | FixedQParamsFakeQuantize)

@@ -8,6 +8,7 @@ from typing import Any
 from weft.ao._observing.observer import ReuseInputObserver
 from weft.ao._observing.qconfig import _same
 from weft.ao._observing.quant_type import QuantType
+from weft.ao._observing.utils import is_per_channel
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.quantization.fx.custom_config import PrepareCustomConfig
 from weft.ao.quantization.fx.operations import (
@@ -22,7 +23,7 @@ from weft.ao.quantization.fx.operations import (
 from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.ao.quantization.quantization_mappings import get_embedding_qat_module_mappings
-from weft.errors import PreconditionError
+from weft.errors import PreconditionError, UnsupportedError
 from weft.fx._paths import assign_at
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
@@ -102,6 +103,11 @@ def _observer_of(value: Any) -> Node | None:
     return value if isinstance(value, Node) else None
 
 
+def _before_relu(node: Node, model: GraphModule) -> Node | None:
+    """What is computed together with a ReLU; None for other nodes, and for a ReLU that is computed by itself."""
+    return next((arg for arg in node.all_input_nodes if relu_after(arg, model) is node), None)
+
+
 class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
@@ -164,25 +170,38 @@ class _Preparation:
         own = operation_of(node, self.model, self.users)
         qconfig: Any = self.plan.qconfigs.get(node.name)
         mode = own and mode_of(qconfig, own)
-        if own is None or mode is None:
+        if own is None or mode is None or self._is_after_refused(node):
             return
+        self._require_one_grid(node, mode, qconfig)
         if own.results is not Results.NONE:
             is_reused = isinstance(qconfig.activation(), ReuseInputObserver)
             if is_reused and not _observers_before(node):
                 return
-            first = self._before_relu(node)
+            before = _before_relu(node, self.model)
+            first = operation_of(before, self.model) if before and before.name in self.plan.modes else None
             if mode is not Mode.WEIGHTS and first is None and not is_reused:
                 self._replace_inputs(node, own, mode, qconfig)
             if mode is Mode.STATIC and not self._is_before_relu(node):
                 self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode
 
-    def _before_relu(self, node: Node) -> Operation | None:
-        """What is computed together with a ReLU, for one that is not computed by itself."""
-        for arg in node.all_input_nodes:
-            if arg.name in self.plan.modes and relu_after(arg, self.model) is node:
-                return operation_of(arg, self.model)
-        return None
+    def _is_after_refused(self, node: Node) -> bool:
+        """Whether a ReLU follows something that its `QConfig` leaves on floats: then it stays there as well."""
+        before = _before_relu(node, self.model)
+        return (
+            before is not None
+            and self.plan.qconfigs.get(before.name) is not None
+            and before.name not in self.plan.modes
+        )
+
+    @staticmethod
+    def _require_one_grid(node: Node, mode: Mode, qconfig: Any) -> None:
+        if mode is Mode.STATIC and is_per_channel(getattr(qconfig.activation(), "qscheme", None)):
+            raise UnsupportedError(
+                f"the QConfig of {node.name} has a grid for each channel of activations, by "
+                f"{type(qconfig.activation()).__name__}, but only weights have such grids: give it an observer such "
+                "as HistogramObserver or MinMaxObserver for activations"
+            )
 
     def _is_before_relu(self, node: Node) -> bool:
         """Whether the result is observed after the ReLU that follows."""
