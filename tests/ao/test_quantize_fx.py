@@ -291,8 +291,11 @@ def test_what_graph_mode_refuses():
         convert_fx(model)  # pyright: ignore[reportArgumentType]
     with pytest.raises(AssertionError, match="incoming model must be produced by prepare_fx"):
         convert_fx(weft.fx.symbolic_trace(model))
-    with pytest.raises(ValueError, match="expected a QConfigMapping or a dict, but got a QConfig"):
-        prepare_fx(model, default_qconfig, ())  # pyright: ignore[reportArgumentType]
+    for entry in (default_qconfig, None):
+        with pytest.raises(AssertionError, match="qconfig_mapping must be a QConfigMapping, but got (QConfig|NoneType)"):
+            prepare_fx(model, entry, ())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="expected a PrepareCustomConfig or a dict, but got a QConfig"):
+        prepare_fx(model, mapping, (), default_qconfig)  # pyright: ignore[reportArgumentType]
     with pytest.raises(NotImplementedError, match="models are quantized for get_native_backend_config"):
         prepare_fx(model, mapping, (), backend_config=BackendConfig("tensorrt"))
     with pytest.raises(NotImplementedError, match="no key 'standalone_module_name'; there are"):
@@ -365,3 +368,10 @@ def test_activations_have_one_grid():
     match = r"the QConfig of _0 has a grid for each channel of activations, by PerChannelMinMaxObserver, but only weig"
     with pytest.raises(NotImplementedError, match=match):
         prepare_fx(nn.Sequential(nn.Linear(2, 2)).eval(), QConfigMapping().set_global(swapped), ())
+
+
+@pytest.mark.parametrize("layer", [nn.Conv1d(4, 6, 2, groups=2), nn.Conv2d(4, 6, 2), nn.Conv2d(4, 4, 1, groups=4)])
+def test_a_batch_may_be_empty(layer):
+    x = weft.randn(2, 4, *(3,) * (layer.weight.ndim - 2))
+    prepared = prepare_fx(nn.Sequential(layer, nn.ReLU()).eval(), get_default_qconfig_mapping(), (x,))
+    assert convert_fx(prepared)(x[:0]).shape == layer(x[:0]).shape

@@ -223,7 +223,7 @@ def integer_conv(
     def product(x: Array, w: Array, channels: slice) -> Array:
         of_groups = x.reshape(x.shape[0], groups, per_group, *x.shape[2:])[:, :, channels]
         return lax.conv_general_dilated(
-            of_groups.reshape(x.shape[0], -1, *x.shape[2:]),
+            of_groups.reshape(x.shape[0], groups * of_groups.shape[2], *x.shape[2:]),  # the batch may be empty
             w[:, channels],
             steps,
             pads,

@@ -47,6 +47,16 @@ def _config(entry: Any, kind: Any) -> Any:
     return entry
 
 
+def _mapping(entry: Any) -> QConfigMapping:
+    """The mapping, or what a dict says of it; `AssertionError` for anything else."""
+    if not isinstance(entry, QConfigMapping | Mapping):
+        raise PreconditionError(
+            f"qconfig_mapping must be a QConfigMapping, but got {type(entry).__name__}: pass "
+            "get_default_qconfig_mapping(), or QConfigMapping().set_global(qconfig)"
+        )
+    return _config(entry, QConfigMapping)
+
+
 def _require_float(model: Any) -> None:
     """`TypeError` for what is no module, `AssertionError` for a model that has been prepared or converted before."""
     if not isinstance(model, Module):
@@ -77,7 +87,7 @@ def _prepare(
 ) -> GraphModule:
     require_native(backend_config)
     _require_float(model)
-    mapping = _config(qconfig_mapping, QConfigMapping)
+    mapping = _mapping(qconfig_mapping)
     custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
     if others := set(custom.float_to_observed_mapping) - {QuantType.STATIC}:
         raise UnsupportedError(f"float_to_observed_mapping: users' modules are quantized statically, but got {others}")
