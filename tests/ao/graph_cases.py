@@ -155,6 +155,13 @@ def transposed_training(torch: Any, filler: Filler) -> Case:
     return Case(model, mapping, (filler.array(2, 6, 4, 4),), is_qat=True)
 
 
+def folded(torch: Any, filler: Filler) -> Case:
+    """A ReLU after normalisation that was folded into an affine layer is computed with it, and observed alone."""
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    return Case(model, _x86(torch), (filler.array(6, 4),))
+
+
 # --- types that are not computed with -----------------------------------------------------------------------------
 
 
@@ -206,6 +213,7 @@ CASES: dict[str, Callable[[Any, Filler], Case]] = {
     "parts": parts,
     "transposed": transposed,
     "transposed training": transposed_training,
+    "folded": folded,
     "signed activations": signed_activations,
     "unsigned weights": unsigned_weights,
     "unsigned weights training": unsigned_weights_training,

@@ -134,3 +134,16 @@ def test_models_that_do_not_compute_the_same_are_refused():
         suite.add_loggers("a", nn.Sequential(nn.Conv2d(2, 2, 3)), "b", quantized, suite.OutputLogger)
     with pytest.raises(NotImplementedError, match="unmatchable_types_map: operators are matched by the table"):
         suite.add_shadow_loggers("a", other, "b", quantized, suite.OutputLogger, unmatchable_types_map={})
+
+
+def test_a_relu_after_folded_normalisation_belongs_to_the_layer():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    x = weft.randn(8, 4)
+    prepared = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    a, b = suite.add_loggers("a", model, "b", convert_fx(prepared), suite.OutputLogger)
+    a(x), b(x)
+    results = suite.extract_logger_info(a, b, suite.OutputLogger, "b")
+    assert list(results) == ["_2", "_3"]
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    assert min(kinds["node_output"]["b"][0]["sqnr"][0] for kinds in results.values()) > 25

@@ -292,7 +292,9 @@ def test_what_graph_mode_refuses():
     with pytest.raises(AssertionError, match="incoming model must be produced by prepare_fx"):
         convert_fx(weft.fx.symbolic_trace(model))
     for entry in (default_qconfig, None):
-        with pytest.raises(AssertionError, match="qconfig_mapping must be a QConfigMapping, but got (QConfig|NoneType)"):
+        with pytest.raises(
+            AssertionError, match=r"qconfig_mapping must be a QConfigMapping, but got (QConfig|NoneType)"
+        ):
             prepare_fx(model, entry, ())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="expected a PrepareCustomConfig or a dict, but got a QConfig"):
         prepare_fx(model, mapping, (), default_qconfig)  # pyright: ignore[reportArgumentType]
@@ -374,4 +376,5 @@ def test_activations_have_one_grid():
 def test_a_batch_may_be_empty(layer):
     x = weft.randn(2, 4, *(3,) * (layer.weight.ndim - 2))
     prepared = prepare_fx(nn.Sequential(layer, nn.ReLU()).eval(), get_default_qconfig_mapping(), (x,))
+    prepared(x)
     assert convert_fx(prepared)(x[:0]).shape == layer(x[:0]).shape

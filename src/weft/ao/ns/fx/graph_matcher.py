@@ -9,6 +9,7 @@ from weft.ao.quantization.fx.operations import base_of, relu_after
 from weft.errors import WeftError
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
+from weft.nn._activation import ReLU
 
 
 class GraphMatchingException(WeftError):
@@ -51,14 +52,16 @@ def _used(model: GraphModule) -> set[Node]:
 
 def _subgraphs(model: GraphModule) -> list[Subgraph]:
     used, covered = _used(model), set[Node]()
-    fused = {node: tuple(part for part, _ in chain) for node, chain in chains(model).items()}
+    fused = chains(model)
     parts: list[Subgraph] = []
     for node in model.graph.nodes:
         base = base_of(node, model) if node in used and node not in covered else ""
         if not base:
             continue
-        relu = relu_after(node, model)
-        nodes = (node, relu) if relu is not None else fused.get(node, (node,))
+        chain = fused.get(node, [])
+        nodes = tuple(part for part, _ in chain) or (node,)
+        relu = None if chain and isinstance(chain[-1][1], ReLU) else relu_after(node, model, nodes[-1])
+        nodes = nodes if relu is None else (*nodes, relu)
         covered.update(nodes)
         parts.append(Subgraph(base, nodes))
     return parts

@@ -232,7 +232,7 @@ class _Conversion:
         if kind not in self.custom and (kind not in mappings or is_refused):
             self._on_floats(node)
             return
-        observer = output_observer(node)
+        observer = output_observer(relu_after(node, self.model) or node)
         if mode is Mode.STATIC:
             if observer is None:
                 raise PreconditionError(f"convert_fx: {path} has no observer for its results; prepare the model anew")

@@ -140,6 +140,9 @@ BEFORE_RELU = {name for name, own in _FUNCTIONS.items() if own.weight is not Non
 }
 """Functions whose results are not observed where a ReLU follows at once: its results are."""
 
+_LAYERS_BEFORE_RELU = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Likewise layers, where they are not fused with it: normalisation was folded in, or they are called twice."""
+
 _QUANTIZED_FORMS = {
     **{f"torch.ao.nn.quantized.functional.{name}": name for name in ("conv1d", "conv2d", "conv3d", "linear")},
     **{f"torch.ao.nn.quantized.modules.functional_modules.{name}_scalar": name for name in ("add", "mul")},
@@ -185,6 +188,9 @@ for _kind, _quantized in (
     _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 
+_QUANTIZED_BEFORE_RELU = {DEFAULT_STATIC_QUANT_MODULE_MAPPINGS[kind] for kind in _LAYERS_BEFORE_RELU}
+
+
 def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Operation | None:
     """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
     if node.op == "call_module":
@@ -200,13 +206,13 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
         return _NONE
     name = name_of(node)
     if name == "torch.relu":  # by itself, PyTorch leaves it on floats
-        return _SHARED if precedes_relu(node.args[0]) and _is_before_relu(node.args[0], root) else None
+        return _SHARED if relu_after(node.args[0], root) is node else None
     return _FUNCTIONS.get(name) if has_tensor(node) else None
 
 
-def _is_before_relu(node: Any, root: Module) -> bool:
+def _is_before_relu(node: Node, root: Module) -> bool:
     """Whether the only user of a node is a ReLU that it can be computed with."""
-    if not isinstance(node, Node) or len(node.users) != 1:
+    if len(node.users) != 1:
         return False
     user = next(iter(node.users))
     name, is_sum = name_of(user), base_of(node, root) in ("add", "mul")
@@ -215,15 +221,20 @@ def _is_before_relu(node: Any, root: Module) -> bool:
     return user.op == "call_module" and type(root.get_submodule(str(user.target))) is nn.ReLU
 
 
-def precedes_relu(node: Any) -> bool:
-    """Whether a node calls a function that can be computed together with a ReLU."""
-    name = name_of(node) if isinstance(node, Node) else ""
-    return name in BEFORE_RELU or name in _QUANTIZED_FORMS
+def _precedes_relu(node: Node, root: Module) -> bool:
+    """Whether a node calls something that can be computed together with a ReLU."""
+    if node.op == "call_module":
+        kind: Any = type_before_parametrizations(root.get_submodule(str(node.target)))
+        return kind in _LAYERS_BEFORE_RELU or kind in _QUANTIZED_BEFORE_RELU
+    return name_of(node) in BEFORE_RELU or name_of(node) in _QUANTIZED_FORMS
 
 
-def relu_after(node: Node, root: Module) -> Node | None:
-    """The ReLU that is computed together with a function, or None."""
-    return next(iter(node.users)) if precedes_relu(node) and _is_before_relu(node, root) else None
+def relu_after(node: Any, root: Module, end: Node | None = None) -> Node | None:
+    """The ReLU that is computed together with a layer or function, or None. `end` is its normalisation, if any."""
+    end = end or node
+    if isinstance(node, Node) and _precedes_relu(node, root) and _is_before_relu(end, root):
+        return next(iter(end.users))
+    return None
 
 
 def scalar_form(node: Node) -> str:
