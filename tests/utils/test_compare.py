@@ -10,6 +10,7 @@ import pytest
 import weft
 from weft import nn
 from weft.ao import quantization
+from weft.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
 from weft.utils import compare
 
@@ -74,9 +75,54 @@ def test_a_quantized_model_is_compared_by_its_numbers(x):
     result = compare(model, quantization.convert(prepared), x, tolerance=0.2)
     kinds = {layer.name: layer.kind for layer in result.layers}
     assert kinds["quant"] == "QuantStub / Quantize"
-    assert kinds["module.0"] == "Linear / LinearReLU"
-    assert result.first.name == "module.0"  # its ReLU is a part of it
-    assert all(layer.sqnr > 25 for layer in result.layers if layer.name != "module.0")
+    assert kinds["module.0"] == "Linear+ReLU / LinearReLU"
+    assert "module.1" not in kinds
+    assert result.first is None
+    assert all(layer.sqnr > 25 for layer in result.layers)
+
+
+class _Residual(nn.Module):
+    """A ReLU that is called twice: it is folded into a convolution once, and computed with a sum once."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.relu = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU()
+        self.last, self.last_norm = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2)
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, x):
+        y = self.last_norm(self.last(self.relu(self.norm(self.conv(x)))))
+        y = self.relu(y + x)
+        return nn.functional.relu(self.head(y.mean([2, 3])))
+
+
+@pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_fused_layers_are_compared_with_the_last_layer_that_is_folded_into_them(is_reversed):
+    weft.manual_seed(0)
+    model, x = _Residual().eval(), weft.randn(4, 2, 5, 5)
+    for norm in (model.norm, model.last_norm):
+        norm.running_mean.fill_(0.5)
+    prepared = prepare_fx(copy.deepcopy(model), quantization.get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    pair = (model, convert_fx(prepared))
+    result = compare(*(reversed(pair) if is_reversed else pair), x, tolerance=0.1)
+    kinds = {layer.name: tuple(layer.kind.split(" / ")) for layer in result.layers}
+    expected = {
+        "conv": ("Conv2d+BatchNorm2d+ReLU", "ConvReLU2d"),
+        "last": ("Conv2d+BatchNorm2d", "Conv2d"),
+        "relu": ("ReLU",),
+        "head": ("Linear", "LinearReLU"),
+        "": ("_Residual", "GraphModule"),
+    }
+    assert kinds == {name: pair[::-1] if is_reversed else pair for name, pair in expected.items()}
+    assert result.first is None
+    assert (result.only_a, result.only_b) == ([], [])
+    head = next(layer for layer in result.layers if layer.name == "head")
+    assert head.reason.startswith("kinds differ: the first ends in ")
+    assert math.isnan(head.relative)
+    assert head is result.by_error()[-1]
+    assert "kinds differ" in str(result)
 
 
 def test_what_cannot_be_compared_says_why(model, x):

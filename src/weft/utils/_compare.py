@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -30,13 +32,13 @@ class Layer:
     """How the results of one module differ between two runs.
 
     name      its path in the model, with `#2` and so on for further calls; "" for the model itself
-    kind      the names of its classes in both models, one if they agree
+    kind      the names of its classes in both models, one if they agree; with a plus, those of layers folded into it
     size      of its result, or of its first result
     absolute  the largest difference of two elements
     relative  the root of the mean square difference, relative to that of the first run's elements
     sqnr      the same in decibels, the signal-to-quantization-noise ratio: `-20 log10(relative)`; infinite if equal
     departs   whether `relative` exceeds the tolerance
-    reason    why nothing can be compared, such as other sizes; or ""
+    reason    why nothing can be compared, such as other sizes; or "". Numbers are NaN where one has a layer in it more
     """
 
     name: str
@@ -70,7 +72,7 @@ class Comparison:
 
     def by_error(self) -> list[Layer]:
         """The layers, the largest relative error first."""
-        return sorted(self.layers, key=lambda layer: layer.relative, reverse=True)
+        return sorted(self.layers, key=lambda layer: -1 if math.isnan(layer.relative) else layer.relative, reverse=True)
 
     def __str__(self) -> str:
         rows = [("layer", "module", "size", "absolute", "relative", "SQNR", "")]
@@ -117,19 +119,27 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 # --- the runs -----------------------------------------------------------------------------------------------------
 
 
-def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, list[Any]]]:
-    """Run a model; for each call of a module, in the order in which they end: path, class, tensors of its result."""
-    records: list[tuple[str, str, list[Any]]] = []
-    calls: dict[str, int] = {}
+@dataclass(frozen=True)
+class _Call:
+    """A call of a module: its path and class, tensors of its result, and what it takes and returns if one tensor."""
+
+    path: str
+    kind: str
+    tensors: list[Tensor]
+    source: Tensor | None
+    result: Tensor | None
+
+
+def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[_Call]:
+    """Run a model; all calls of modules, in the order in which they end."""
+    calls: list[_Call] = []
 
     def recorder(path: str) -> Any:
         def record(module: Module, inputs: Any, output: Any) -> None:
-            del inputs
-            calls[path] = calls.get(path, 0) + 1
-            name = path if calls[path] == 1 else f"{path}#{calls[path]}"
-            records.append(
-                (name, type(module).__name__, [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)])
-            )
+            tensors = [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)]
+            source = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Tensor) else None
+            result = output if isinstance(output, Tensor) else None
+            calls.append(_Call(path, type(module).__name__, tensors, source, result))
 
         return record
 
@@ -139,10 +149,10 @@ def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     finally:
         for handle in handles:
             handle.remove()
-    return records
+    return calls
 
 
-def _run(model: Module, inputs: Any, around: Around) -> list[tuple[str, str, list[Any]]]:
+def _run(model: Module, inputs: Any, around: Around) -> list[_Call]:
     """The same, on the device of the model, within a context, and compiled if the model is."""
     args, kwargs = _arguments(inputs)
     device = next((x.device for x in (*model.parameters(), *model.buffers())), None)
@@ -162,6 +172,46 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
 
 
+# --- layers that are one in the other model -----------------------------------------------------------------------
+
+_ACTIVATION = re.compile(r"(LeakyReLU|ReLU|Tanh)(?:\dd)?$")
+
+
+def _activation(kind: str) -> str:
+    """The last activation function in a layer, as names of fused layers say it (`ConvReLU2d`), or ""."""
+    return next((found[1] for part in reversed(kind.split("+")) if (found := _ACTIVATION.search(part))), "")
+
+
+def _whole(calls: list[_Call], others: list[_Call]) -> dict[str, _Call]:
+    """The calls of one run by name, as the other run has them: what that has folded into a layer is one with it.
+
+    A call is folded into the one whose result it takes if the other model calls neither it nor a module that has it,
+    or has an Identity there, or if the other one's layer ends in such an activation function. The result is that of
+    the last one.
+    """
+    kinds = {call.path: call.kind for call in reversed(others)}
+    whole: dict[str, _Call] = {}
+    folded: set[int] = set()
+    count: Counter[str] = Counter()
+    for at, call in enumerate(calls):
+        other = kinds.get(call.path)
+        if at in folded or (call.kind == "Identity" and other not in (None, "Identity")):
+            continue
+        rest = enumerate(calls[at + 1 :], at + 1) if other is not None else ()
+        for later, then in rest:
+            if then.source is None or then.source is not call.result:
+                continue
+            is_part = any(then.path.startswith(f"{path}.") for path in kinds if path)
+            is_gone = kinds.get(then.path, "" if is_part else "Identity") == "Identity" != then.kind
+            if not is_gone and (then.kind == other or then.kind != _activation(other or "")):
+                break
+            folded.add(later)
+            call = replace(then, path=call.path, kind=f"{call.kind}+{then.kind}")
+        count[call.path] += 1
+        whole[call.path if count[call.path] == 1 else f"{call.path}#{count[call.path]}"] = call
+    return whole
+
+
 # --- the differences ------------------------------------------------------------------------------------------------
 
 
@@ -175,9 +225,15 @@ def _numbers(x: Tensor) -> _Array:
     return array.astype(np.float64)
 
 
-def _compared(name: str, kinds: tuple[str, str], a: list[Any], b: list[Any], tolerance: float) -> Layer:
-    kind = kinds[0] if kinds[0] == kinds[1] else f"{kinds[0]} / {kinds[1]}"
+def _compared(name: str, one: _Call, other: _Call, tolerance: float) -> Layer:
+    a, b, kind = one.tensors, other.tensors, one.kind
     size = tuple(a[0].shape) if a else ()
+    if one.kind != other.kind:
+        kind = f"{one.kind} / {other.kind}"
+        words = [_activation(call.kind) or "no activation" for call in (one, other)]
+        if words[0] != words[1]:
+            reason = f"kinds differ: the first ends in {words[0]}, the second in {words[1]}"
+            return Layer(name, kind, size, math.nan, math.nan, math.nan, False, reason)
     sizes = [[tuple(x.shape) for x in tensors] for tensors in (a, b)]
     if sizes[0] != sizes[1]:
         reason = f"sizes differ: {sizes[0]} and {sizes[1]}"
@@ -208,7 +264,8 @@ def compare(
     """Run two models on the same inputs, and list how far the results of their modules depart from each other.
 
     Modules are matched by their paths, so the models are forms of one model: float and quantized, on the CPU and on an
-    accelerator, plain and compiled (`weft.compile(model)`). Both may also be one model, run in different contexts:
+    accelerator, plain and compiled (`weft.compile(model)`). A fused layer of one model is compared with the last of the
+    layers that are folded into it. Both may also be one model, run in different contexts:
     `around_b=lambda: weft.autocast("cpu", weft.bfloat16)`.
 
     inputs     the arguments of a call: one tensor, a tuple of arguments, or a dict of named ones; they are moved to the
@@ -228,13 +285,12 @@ def compare(
     state = random.get_rng_state()
     first = _run(model_a, inputs, around_a)
     random.set_rng_state(state)
-    second = {name: (kind, tensors) for name, kind, tensors in _run(model_b, inputs, around_b)}
-    layers, only_a = [], []
-    for name, kind, tensors in first:
-        if name not in second:
-            only_a.append(name)
-            continue
-        other, others = second.pop(name)
-        if tensors or others:
-            layers.append(_compared(name, (kind, other), tensors, others, tolerance))
-    return Comparison(layers, tolerance, only_a, list(second))
+    second = _run(model_b, inputs, around_b)
+    calls_a, calls_b = _whole(first, second), _whole(second, first)
+    pairs = [(name, call, calls_b[name]) for name, call in calls_a.items() if name in calls_b]
+    layers = [_compared(name, a, b, tolerance) for name, a, b in pairs if a.tensors or b.tensors]
+    return Comparison(layers, tolerance, _only_in(calls_a, calls_b), _only_in(calls_b, calls_a))
+
+
+def _only_in(calls: dict[str, _Call], others: dict[str, _Call]) -> list[str]:
+    return [name for name in calls if name not in others]
