@@ -17,6 +17,7 @@ from weft.ao.quantization import (
     QuantType,
     default_dynamic_qconfig,
     default_qconfig,
+    float_qparams_weight_only_qconfig,
     get_default_qat_qconfig_mapping,
     get_default_qconfig_mapping,
 )
@@ -378,3 +379,42 @@ def test_a_batch_may_be_empty(layer):
     prepared = prepare_fx(nn.Sequential(layer, nn.ReLU()).eval(), get_default_qconfig_mapping(), (x,))
     prepared(x)
     assert convert_fx(prepared)(x[:0]).shape == layer(x[:0]).shape
+
+
+@pytest.mark.parametrize("is_qat", [False, True])
+def test_an_input_that_is_none_is_named(is_qat):
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x, mask=None):
+            return self.linear(x) * mask
+
+    x = weft.randn(3, 2)
+    if is_qat:
+        prepared = prepare_qat_fx(Masked().train(), get_default_qat_qconfig_mapping(), (x, x))
+    else:
+        prepared = prepare_fx(Masked().eval(), get_default_qconfig_mapping(), (x, x))
+    with pytest.raises(
+        AttributeError, match=r"observes tensors, but the input 'mask' is of type NoneType: pass a tens"
+    ):
+        prepared(x)
+    prepared(x, x)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_tables_of_bags_have_all_modes(mode):
+    class Bags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = nn.EmbeddingBag(10, 4, mode=mode)
+
+        def forward(self, numbers, offsets):
+            return self.bag(numbers, offsets)
+
+    model, inputs = Bags().eval(), (weft.arange(10), weft.tensor([0, 3, 7]))
+    mapping = QConfigMapping().set_global(float_qparams_weight_only_qconfig)
+    quantized = convert_fx(prepare_fx(copy.deepcopy(model), mapping, inputs))
+    assert type(quantized.bag) is weft.ao.nn.quantized.EmbeddingBag
+    assert (quantized(*inputs) - model(*inputs)).abs().max() < 0.05

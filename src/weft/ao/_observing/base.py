@@ -41,7 +41,7 @@ from weft.ao._observing.utils import (
     is_per_tensor,
     validate_qmin_qmax,
 )
-from weft.errors import PreconditionError, UnsupportedError
+from weft.errors import LacksAttributeError, PreconditionError, UnsupportedError
 from weft.nn._module import Module
 
 EPS = float(np.finfo(np.float32).eps)
@@ -106,6 +106,16 @@ class ObserverBase(ABC, Module):
     def with_callable_args(cls, **kwargs: Callable[[], Any]) -> PartialWrapper:
         """A constructor of the class with arguments that are made at each call."""
         return with_args(cls).with_callable_args(**kwargs)
+
+
+def require_tensor(observer: Any, x: Any) -> None:
+    """`AttributeError` if what is to be observed is no tensor, such as an input that is None in this call."""
+    if not isinstance(x, Tensor):
+        raise LacksAttributeError(
+            f"{type(observer).__name__} observes tensors, but {getattr(observer, 'observes', 'its input')} is of type "
+            f"{type(x).__name__}: pass a tensor, or leave what takes it on floats by giving it None as QConfig "
+            "(QConfigMapping().set_module_name(...), or set_object_type for a function)"
+        )
 
 
 class UniformQuantizationObserverBase(ObserverBase):

@@ -20,6 +20,7 @@ from weft._tensor.composite.quantized import (
 )
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
+from weft.ao._observing.base import require_tensor
 from weft.ao._observing.observer import (
     FixedQParamsObserver,
     HistogramObserver,
@@ -124,6 +125,7 @@ class FakeQuantize(FakeQuantizeBase):
 
     def forward(self, X: Tensor) -> Tensor:
         """The input, rounded if that is enabled."""
+        require_tensor(self, X)
         if self.observer_enabled.item():
             self.activation_post_process(X.detach())
             for held, new in zip((self.scale, self.zero_point), self.calculate_qparams(), strict=True):
@@ -224,6 +226,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def forward(self, X: Tensor) -> Tensor:
         """The input, rounded if that is enabled."""
+        require_tensor(self, X)
         observed = self.activation_post_process
         return fused_moving_avg_obs_fake_quant(
             X,

@@ -13,7 +13,7 @@ from weft._base.limits import iinfo
 from weft._tensor.composite.create import linspace, zeros
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.base import EPS, UniformQuantizationObserverBase
+from weft.ao._observing.base import EPS, UniformQuantizationObserverBase, require_tensor
 from weft.ao._observing.utils import is_per_tensor
 from weft.errors import PreconditionError, UnsupportedError
 
@@ -61,6 +61,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input, which is counted. Waits for its elements."""
+        require_tensor(self, x)
         numbers = x.detach().to(float32)._host().reshape(-1)
         if np.isinf(numbers).any():
             warnings.warn("torch.inf detected in input tensor, ignoring input", UserWarning, stacklevel=2)

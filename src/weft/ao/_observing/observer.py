@@ -17,7 +17,7 @@ from weft._base.layout import (
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.base import EPS
+from weft.ao._observing.base import EPS, require_tensor
 from weft.ao._observing.base import ObserverBase as ObserverBase
 from weft.ao._observing.base import PartialWrapper as PartialWrapper
 from weft.ao._observing.base import UniformQuantizationObserverBase as UniformQuantizationObserverBase
@@ -52,6 +52,7 @@ class MinMaxObserver(UniformQuantizationObserverBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input, whose ends widen the range."""
+        require_tensor(self, x)
         if x.numel():
             numbers = x.detach().to(self.min_val.dtype)
             self._observe(op.amin(numbers), op.amax(numbers))
@@ -141,6 +142,7 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input, whose ends along each channel widen the ranges."""
+        require_tensor(self, x)
         if x.numel():
             numbers = op.movedim(x.detach().to(self.min_val.dtype), self.ch_axis, 0)
             rows = op.reshape(numbers, (numbers.shape[0], -1))
@@ -317,6 +319,7 @@ class RecordingObserver(_Unobserving):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input, of which a copy is kept."""
+        require_tensor(self, x)
         self.tensor_val.append(x.clone())
         return x
 

@@ -34,7 +34,7 @@ from weft.ao.quantization.fx.operations import (
     operation_of,
     relu_after,
     scalar_form,
-    weight_dtype,
+    type_of_weights,
 )
 from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer
 from weft.ao.quantization.quantization_mappings import (
@@ -228,7 +228,7 @@ class _Conversion:
         mappings = _DYNAMIC if mode is Mode.DYNAMIC else _STATIC
         qconfig = self.plan.qconfigs[node.name]
         has_weight = issubclass(mappings.get(kind, Module), WeightedQuantizedModule)
-        is_refused = mode is Mode.STATIC and has_weight and weight_dtype(qconfig) is not qint8
+        is_refused = mode is Mode.STATIC and has_weight and type_of_weights(qconfig) is not qint8
         if kind not in self.custom and (kind not in mappings or is_refused):
             self._on_floats(node)
             return

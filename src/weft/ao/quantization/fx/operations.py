@@ -260,7 +260,7 @@ def has_tensor(node: Node) -> bool:
 # --- what a QConfig asks for --------------------------------------------------------------------------------------
 
 
-def weight_dtype(qconfig: Any) -> DType | None:
+def type_of_weights(qconfig: Any) -> DType | None:
     """The type that a `QConfig` asks weights to have; None if it says nothing of weights."""
     return getattr(qconfig.weight and qconfig.weight(), "dtype", None)
 
@@ -273,7 +273,7 @@ def mode_of(qconfig: Any, operation: Operation) -> Mode | None:
     """
     if qconfig is None:
         return None
-    activation, weight = qconfig.activation(), weight_dtype(qconfig)
+    activation, weight = qconfig.activation(), type_of_weights(qconfig)
     dtype, mode = getattr(activation, "dtype", None), None
     if getattr(activation, "is_dynamic", False):
         if (dtype, weight) in ((quint8, qint8), (float16, float16)):

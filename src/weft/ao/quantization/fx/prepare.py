@@ -120,6 +120,8 @@ class _Preparation:
         """A node after `value` with an observer, a new one or `module`."""
         device = next((x.device for x in self.model.parameters()), None)
         observer = make() if module is None else module
+        if module is None:  # for errors of the observer
+            observer.observes = f"{'the input' if value.op == 'placeholder' else 'the result of'} {value.name!r}"
         path = f"{PREFIX}{self.count}"
         self.count += 1
         self.model.add_submodule(path, observer.to(device) if device is not None else observer)

@@ -16,7 +16,7 @@ from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
 from weft.ao.nn.quantized._arithmetic import quantized_weight, weight_observer
 from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
-from weft.errors import ModuleError, PreconditionError, UnsupportedError
+from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
 from weft.nn import functional as F
@@ -150,7 +150,7 @@ class Embedding(WithoutChildren, QuantizedModule):
 
 
 class EmbeddingBag(Embedding):
-    """Sums of vectors of 8 bits over bags of numbers; results are floats."""
+    """Sums, means or maxima of vectors of 8 bits over bags of numbers, as `mode` says; results are floats."""
 
     _FLOAT_MODULE = FloatEmbeddingBag
     _QAT_MODULE = QatEmbeddingBag
@@ -185,15 +185,13 @@ class EmbeddingBag(Embedding):
         """Numbers, with the start of each bag in `offsets` or a bag in each row, to vectors (bags, embedding_dim)."""
         if compressed_indices_mapping is not None:
             raise UnsupportedError("EmbeddingBag: pruned tables (compressed_indices_mapping) are not supported")
-        if self.mode != "sum":
-            raise ModuleError(f"quantized EmbeddingBag has mode 'sum' only, not {self.mode!r}")
         vectors = op.reshape(self._vectors(indices), (-1, self.embedding_dim))
         places = op.reshape(op.arange((indices.numel(),), 0, 1, dtype=int64, device=indices.device), indices.shape)
         return F.embedding_bag(
             places,
             vectors,
             offsets,
-            mode="sum",
+            mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
         )
