@@ -14,7 +14,14 @@ from weft import nn
 from weft.ao import quantization as tq
 from weft.ao.nn import quantized as nnq
 from weft.ao.nn.intrinsic import qat
-from weft.errors import CompileError, PreconditionError, UnsupportedCallError, UnsupportedError
+from weft.errors import (
+    CompileError,
+    DTypeError,
+    PreconditionError,
+    ShapeError,
+    UnsupportedCallError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
 
@@ -219,6 +226,14 @@ def test_a_mapping_is_a_dict_and_back():
     assert dict(again.to_dict()["object_type"])[nn.LayerNorm].weight is tq.PlaceholderObserver
 
 
+@pytest.mark.parametrize("name", ["get_default_qconfig", "get_default_qat_qconfig"])
+def test_former_functions_return_mappings_as_dicts(name):
+    with pytest.warns(FutureWarning, match=f"`{name}_dict` is deprecated. Please use `{name}_mapping` instead"):
+        entries = getattr(tq, f"{name}_dict")("fbgemm")
+    assert str(entries) == str(getattr(tq, f"{name}_mapping")("fbgemm").to_dict())
+    assert getattr(weft.ao.quantization.qconfig, f"{name}_dict") is getattr(tq, f"{name}_dict")
+
+
 # --- mistakes -----------------------------------------------------------------------------------------------------
 
 MISTAKES = {
@@ -260,6 +275,50 @@ MISTAKES = {
         ValueError,
         r"Don't know how to quantize with default settings for torch\.int32",
     ),
+    "type of types": (
+        lambda: tq.quantize_dynamic(nn.Linear(2, 2), {nn.Linear}, weft.qint32),
+        DTypeError,
+        r"Unknown dtype specified for quantize_dynamic: torch\.qint32; it must be one of torch\.qint8, torch\.float16",
+    ),
+    "unsigned weights": (
+        lambda: tq.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear}, weft.quint8),
+        PreconditionError,
+        r"only supported dtypes for dynamic quantized linear are qint8 and float16, got: torch\.quint8",
+    ),
+    "no batch": (lambda: nnq.Conv2d(1, 1, 1)(_q(1, 2, 2)), ValueError, r"must be `\(N, C, H, W\)`! .*unsqueeze\(0\)"),
+    "no batch transposed": (lambda: nnq.ConvTranspose1d(1, 1, 1)(_q(1, 2)), ValueError, r"must be `\(N, C, L\)`!"),
+    "no batch for functions": (
+        lambda: nnq.functional.conv3d(_q(1, 2, 2, 2), nnq.Conv3d(1, 1, 1).weight(), None),
+        ValueError,
+        r"must be `\(N, C, D, H, W\)`!",
+    ),
+    "kernel": (
+        lambda: nnq.Conv1d(1, 1, 3)(_q(1, 1, 2)),
+        ShapeError,
+        r"Kernel size: \(3\). Kernel size can't be greater",
+    ),
+    "stride": (lambda: nnq.Conv1d(1, 1, 1, stride=0)(_q(1, 1, 2)), ShapeError, "non-positive stride"),
+    "quantized for dynamic": (
+        lambda: tq.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)))(_q(1, 2)),
+        NotImplementedError,
+        r"layers of dynamic quantization take floats, .*: pass x\.dequantize\(\)",
+    ),
+    "half for dynamic": (
+        lambda: tq.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)))(weft.ones(1, 2).half()),
+        DTypeError,
+        r"expected scalar type Float but found Half: .* pass x\.float\(\)",
+    ),
+    "sum": (
+        lambda: _q(2) + _q(2),
+        UnsupportedCallError,
+        r"use x\.dequantize\(\), or nn\.quantized\.FloatFunctional\(\)\.add",
+    ),
+    "float layer": (
+        lambda: nn.BatchNorm1d(2).eval()(_q(1, 2)),
+        UnsupportedCallError,
+        r"do not have batch_norm\(\); use x\.dequantize\(\), or a layer that prepare\(\)",
+    ),
+    "empty like": (lambda: weft.empty_like(_q(2)), UnsupportedCallError, r"do not have zeros_like\(\), empty_like\(\)"),
     "projection": (
         lambda: tq.quantize_dynamic(nn.Sequential(nn.LSTM(4, 4, proj_size=2)), {nn.LSTM}),
         UnsupportedError,
@@ -273,6 +332,10 @@ MISTAKES = {
     ),
     "reference": (lambda: tq.convert(nn.Linear(1, 1), is_reference=True), UnsupportedError, "no reference modules"),
 }
+
+
+def _q(*size):
+    return weft.quantize_per_tensor(weft.ones(*size), 0.1, 0, weft.quint8)
 
 
 def _with(module, qconfig):

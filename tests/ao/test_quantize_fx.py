@@ -321,6 +321,12 @@ def test_what_graph_mode_refuses():
         prepare_fx(prepared, mapping, ())
     with pytest.raises(NotImplementedError, match=r"convert_fx\(qconfig_mapping=...\): give the QConfigMapping to"):
         convert_fx(prepared, qconfig_mapping=mapping)
+    with pytest.raises(NotImplementedError, match="the original ones are in the prepared model, which stays as it is"):
+        convert_fx(prepared, keep_original_weights=True)
+    with pytest.raises(NotImplementedError, match=r"'head': there are no standalone modules.*set_non_traceable_modu"):
+        PrepareCustomConfig().set_standalone_module_name("head", None, (), None, None)
+    with pytest.raises(NotImplementedError, match=r"Custom: there are no standalone modules"):
+        PrepareCustomConfig().set_standalone_module_class(Custom, None, (), None, None)
     with pytest.raises(NotImplementedError, match="there are no reference modules"):
         convert_to_reference_fx(prepared)
     prepared.graph.erase_node(prepared.graph.find_nodes(op="output")[0])

@@ -53,7 +53,18 @@ def _batched(input: Array, weight: Array, n: int, name: str) -> Array:
     return input if input.ndim == n + 2 else input[None]
 
 
-def _check_steps(stride: Shape, dilation: Shape, groups: int) -> None:
+def require_reach(size: Sequence[int], pads: Sequence[tuple[int, int]], kernel: Any, dilation: Any) -> None:
+    """`RuntimeError` if a kernel reaches beyond the padded input."""
+    padded = [s + a + b for s, (a, b) in zip(size, pads, strict=True)]
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if any(size < r for size, r in zip(padded, reach, strict=True)):
+        raise ShapeError(
+            f"Calculated padded input size per channel: ({_x(padded)}). Kernel size: ({_x(reach)}). "
+            "Kernel size can't be greater than actual input size"
+        )
+
+
+def check_steps(stride: Shape, dilation: Shape, groups: int) -> None:
     if min(stride) <= 0:
         raise ShapeError("non-positive stride is not supported")
     if min(dilation) <= 0:
@@ -112,17 +123,11 @@ def _conv(
         raise DTypeError(f"{kinds} should be the same")
     x = _batched(input, weight, n, f"conv{n}d")
     stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
-    _check_steps(stride, dilation, groups)
+    check_steps(stride, dilation, groups)
     kernel = weight.shape[2:]
     pads = margins(padding, kernel, stride, dilation)
     _check_channels(x, weight, bias, groups, transposed=False)
-    padded = [s + a + b for s, (a, b) in zip(x.shape[2:], pads, strict=True)]
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    if any(size < r for size, r in zip(padded, reach, strict=True)):
-        raise ShapeError(
-            f"Calculated padded input size per channel: ({_x(padded)}). Kernel size: ({_x(reach)}). "
-            "Kernel size can't be greater than actual input size"
-        )
+    require_reach(x.shape[2:], pads, kernel, dilation)
     y = jax.lax.conv_general_dilated(
         x,
         weight,
@@ -164,7 +169,7 @@ def _conv_transpose(
     x = _batched(input, weight, n, f"conv_transpose{n}d")
     stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
     padding, extra = as_ntuple(padding, n, "padding"), as_ntuple(output_padding, n, "output_padding")
-    _check_steps(stride, dilation, groups)
+    check_steps(stride, dilation, groups)
     if min(padding) < 0:
         raise ShapeError("negative padding is not supported")
     _check_channels(x, weight, bias, groups, transposed=True)

@@ -20,6 +20,7 @@ from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
 from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, defop
+from weft.ops.conv import check_steps, require_reach
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -217,6 +218,8 @@ def integer_conv(
         )
     pads = [(p, p) for p in as_ntuple(padding, n, "padding")]
     steps, spread = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
+    check_steps(steps, spread, groups)
+    require_reach(input.shape[2:], pads, weight.shape[2:], spread)
     letters = "DHW"[-n:]
     spec = (f"NC{letters}", f"OI{letters}", f"NC{letters}")
 

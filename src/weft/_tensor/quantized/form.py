@@ -24,6 +24,16 @@ from weft.errors import DTypeError, LayoutError, ShapeError, UnsupportedCallErro
 from weft.ops._table import Arithmetic, OpDef
 from weft.ops._type_names import scalar_name
 
+_PUBLIC = {"batch_norm_eval": "batch_norm", "batch_norm_train": "batch_norm"}
+"""Rows with names that users do not know, and the functions that they belong to."""
+
+_FUNCTIONAL = "nn.quantized.FloatFunctional().{} in the model before it is prepared, so that the result has a grid"
+_INSTEAD = {
+    **{name: _FUNCTIONAL.format(name) for name in ("add", "mul", "matmul", "cat")},
+    **dict.fromkeys(("linear", "conv", "batch_norm"), "a layer that prepare() or prepare_fx() has seen"),
+}
+"""What to use instead of an operator."""
+
 
 @dataclass(eq=False, repr=False)
 class Quantized(Form):
@@ -101,15 +111,17 @@ class Quantized(Form):
     def refusal(self, name: str, why: str = "") -> UnsupportedCallError:
         """The error for an operator that integers on a grid do not have."""
         backend = f"Quantized{self.values.device.type.upper()}"
+        name = _PUBLIC.get(name, name)
+        instead = _INSTEAD.get(name, "what ao.nn.quantized has")
         return UnsupportedCallError(
             f"Could not run 'aten::{name}' with arguments from the '{backend}' backend: quantized tensors do not have "
-            f"{name}(){why}; use x.dequantize(), or what ao.nn.quantized has"
+            f"{name}(){why}; use x.dequantize(), or {instead}"
         )
 
     def created(self, size: Sequence[int], create: Any, row: str = "") -> Value:
         """Refuses `zeros_like` and its like, whose results would be on a grid that does not fit them."""
         del size, create
-        raise self.refusal(f"{row}_like")
+        raise self.refusal(f"{row}_like", ", empty_like() and others that make tensors like them")
 
     def to_sharding(self, value: Value, sharding: Any) -> Value:
         """A value that is written: float numbers are put on the grid; quantized ones bring their own."""

@@ -124,7 +124,9 @@ from weft.ao.quantization.fuser_method_mappings import fuse_convtranspose_bn as 
 from weft.ao.quantization.fuser_method_mappings import fuse_linear_bn as fuse_linear_bn
 from weft.ao.quantization.fuser_method_mappings import get_fuser_method as get_fuser_method
 from weft.ao.quantization.qconfig_mapping import QConfigMapping as QConfigMapping
+from weft.ao.quantization.qconfig_mapping import get_default_qat_qconfig_dict as get_default_qat_qconfig_dict
 from weft.ao.quantization.qconfig_mapping import get_default_qat_qconfig_mapping as get_default_qat_qconfig_mapping
+from weft.ao.quantization.qconfig_mapping import get_default_qconfig_dict as get_default_qconfig_dict
 from weft.ao.quantization.qconfig_mapping import get_default_qconfig_mapping as get_default_qconfig_mapping
 from weft.ao.quantization.quantization_mappings import (
     DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS as DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,

@@ -30,3 +30,5 @@ from weft.ao._observing.qconfig import get_default_qat_qconfig as get_default_qa
 from weft.ao._observing.qconfig import get_default_qconfig as get_default_qconfig
 from weft.ao._observing.qconfig import per_channel_dynamic_qconfig as per_channel_dynamic_qconfig
 from weft.ao._observing.qconfig import qconfig_equals as qconfig_equals
+from weft.ao.quantization.qconfig_mapping import get_default_qat_qconfig_dict as get_default_qat_qconfig_dict
+from weft.ao.quantization.qconfig_mapping import get_default_qconfig_dict as get_default_qconfig_dict

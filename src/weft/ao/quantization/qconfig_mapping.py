@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -153,3 +154,19 @@ def get_default_qconfig_mapping(backend: str = "x86", version: int = 0) -> QConf
 def get_default_qat_qconfig_mapping(backend: str = "x86", version: int = 1) -> QConfigMapping:
     """The mapping for quantization-aware training, with `get_default_qat_qconfig(backend)` for most parts."""
     return _default_mapping(get_default_qat_qconfig(backend, version), backend, is_qat=True)
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"`{old}` is deprecated. Please use `{new}` instead.", FutureWarning, stacklevel=3)
+
+
+def get_default_qconfig_dict(backend: str = "x86", version: int = 0) -> dict[str, Any]:
+    """`get_default_qconfig_mapping` as a dict."""
+    _warn("get_default_qconfig_dict", "get_default_qconfig_mapping")
+    return get_default_qconfig_mapping(backend, version).to_dict()
+
+
+def get_default_qat_qconfig_dict(backend: str = "x86", version: int = 1) -> dict[str, Any]:
+    """`get_default_qat_qconfig_mapping` as a dict."""
+    _warn("get_default_qat_qconfig_dict", "get_default_qat_qconfig_mapping")
+    return get_default_qat_qconfig_mapping(backend, version).to_dict()

@@ -31,7 +31,7 @@ from weft.ao.quantization.quantization_mappings import (
     get_default_static_quant_module_mappings,
 )
 from weft.ao.quantization.stubs import DeQuantStub, QuantWrapper
-from weft.errors import PreconditionError, UnsupportedError, ValueRangeError
+from weft.errors import DTypeError, PreconditionError, UnsupportedError, ValueRangeError
 from weft.nn import GRU, LSTM, Dropout, Embedding, EmbeddingBag, GRUCell, Linear, LSTMCell, RNNCell, Sequential
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
@@ -294,9 +294,14 @@ def quantize_dynamic(
     if not isinstance(qconfig_spec, dict):
         if dtype not in _DYNAMIC:
             names = ", ".join(map(str, _DYNAMIC))
-            raise ValueRangeError(
-                f"Don't know how to quantize with default settings for {dtype}. Provide full qconfig please, or one of "
-                f"{names}"
+            if qconfig_spec is None:
+                raise ValueRangeError(
+                    f"Don't know how to quantize with default settings for {dtype}. Provide full qconfig please, or "
+                    f"one of {names}"
+                )
+            raise DTypeError(
+                f"Unknown dtype specified for quantize_dynamic: {dtype}; it must be one of {names}, or give a QConfig "
+                "for each type of module"
             )
         qconfig, types = _DYNAMIC[dtype]
         qconfig_spec = dict.fromkeys(types if qconfig_spec is None else qconfig_spec, qconfig)

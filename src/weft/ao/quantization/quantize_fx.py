@@ -166,9 +166,15 @@ def convert_fx(
         )
     if KEY not in graph_module.meta:
         raise PreconditionError("incoming model must be produced by prepare_fx")
-    for name, option in (("qconfig_mapping", qconfig_mapping), ("keep_original_weights", keep_original_weights)):
-        if option:
-            raise UnsupportedError(f"convert_fx({name}=...): give the QConfigMapping to prepare_fx, and leave this out")
+    if qconfig_mapping:
+        raise UnsupportedError(
+            "convert_fx(qconfig_mapping=...): give the QConfigMapping to prepare_fx, and leave it out"
+        )
+    if keep_original_weights:
+        raise UnsupportedError(
+            "convert_fx(keep_original_weights=True): the converted model has quantized weights only; the original ones "
+            "are in the prepared model, which stays as it is"
+        )
     config: ConvertCustomConfig = _config(convert_custom_config, ConvertCustomConfig)
     result = convert(graph_module, config)
     kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})

@@ -20,8 +20,9 @@ from weft._tensor.quantized.form import is_quantized, quantized_form
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import QConfig
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
-from weft.errors import DTypeError, PreconditionError, UnsupportedCallError
+from weft.errors import DTypeError, PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import functional as F
+from weft.ops._type_names import scalar_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +56,16 @@ class Weights:
         return self._product(x, op.integer_linear, -1)
 
     def linear_of_floats(self, x: Tensor, *, reduce_range: bool = True) -> Tensor:
-        """The float32 results for a float input, which is put on the grid of its own range first."""
+        """The results for an input, which is put on the grid of its own range first. Both are float32."""
+        _require_floats(x)
         if not is_quantized(self.weight):
             return F.linear(x, self.weight, self.bias)
-        return self.linear(quantize_per_tensor_dynamic(x.detach().to(float32), quint8, reduce_range))
+        return self.linear(quantize_per_tensor_dynamic(x.detach(), quint8, reduce_range))
 
     def conv(self, x: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
-        """The float32 results of a convolution of a quantized input, with or without a batch dim."""
+        """The float32 results of a convolution of a quantized input."""
         require_quantized(x, "conv")
-        batched = x if x.ndim == self.weight.ndim else op.unsqueeze(x, 0)
-        options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        y = self._product(batched, op.integer_conv, 1, **options)
-        return y if batched is x else op.squeeze(y, 0)
+        return self._product(x, op.integer_conv, 1, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def weights_of(weight: Tensor, bias: Tensor | None) -> Weights:
@@ -90,6 +89,29 @@ def require_quantized(x: Any, name: str) -> None:
         what = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise UnsupportedCallError(
             f"quantized {name}: expected a quantized input, such as a QuantStub makes after convert(), but got {what}"
+        )
+
+
+def require_batch(x: Tensor, ndim: int) -> None:
+    """`ValueError` unless the input of a convolution has a batch dim and as many dims as the weight."""
+    if x.ndim != ndim:
+        letters = {3: "L", 4: "H, W", 5: "D, H, W"}[ndim]
+        raise ValueRangeError(
+            f"Input shape must be `(N, C, {letters})`! A quantized convolution got {tuple(x.shape)}; add a batch dim "
+            "by x.unsqueeze(0) if it is missing"
+        )
+
+
+def _require_floats(x: Any) -> None:
+    """`NotImplementedError` for a quantized input of a dynamic layer, `RuntimeError` for other types than float32."""
+    if isinstance(x, Tensor) and is_quantized(x):
+        raise UnsupportedCallError(
+            "layers of dynamic quantization take floats, and put them on a grid themselves: pass x.dequantize()"
+        )
+    if x.dtype is not float32:
+        raise DTypeError(
+            f"expected scalar type Float but found {scalar_name(x)}: layers of dynamic quantization take float32; pass "
+            "x.float()"
         )
 
 

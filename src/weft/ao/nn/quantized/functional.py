@@ -6,7 +6,7 @@ from typing import Any
 
 from weft._base.dtype import DType, quint8
 from weft._tensor.tensor import Tensor
-from weft.ao.nn.quantized._arithmetic import onto, require_quantized, weights_of
+from weft.ao.nn.quantized._arithmetic import onto, require_batch, require_quantized, weights_of
 from weft.fx._wrapping import as_one_node
 from weft.nn import functional as F
 
@@ -43,6 +43,7 @@ def _conv(
 ) -> Tensor:
     """The cross-correlation with a quantized weight, on the grid given."""
     require_quantized(input, "conv")
+    require_batch(input, weight.ndim)
     if padding_mode != "zeros":
         amounts = padding if isinstance(padding, tuple | list) else (padding,) * (weight.ndim - 2)
         input = F.pad(input, [side for amount in reversed(amounts) for side in (amount, amount)], mode=padding_mode)

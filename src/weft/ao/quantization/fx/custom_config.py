@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.ao._observing.quant_type import QuantType
 from weft.errors import UnsupportedError, ValueRangeError
@@ -48,6 +48,13 @@ def _as_dict(classes: _ByMode) -> dict[str, dict[type, type]]:
     return {kind.name.lower(): dict(pairs) for kind, pairs in classes.items()}
 
 
+def _no_standalone(what: str, setter: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what}: there are no standalone modules. A part that can be traced needs nothing; for a QConfig of its own, "
+        f"use QConfigMapping().set_module_name(...); what cannot be traced stays on floats by {setter}"
+    )
+
+
 class PrepareCustomConfig:
     """For `prepare_fx` and `prepare_qat_fx`. Setters return the configuration, so that they can be chained."""
 
@@ -90,6 +97,16 @@ class PrepareCustomConfig:
         """Attributes of the model that the prepared one has, too."""
         self.preserved_attributes = attributes
         return self
+
+    def set_standalone_module_name(self, module_name: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `NotImplementedError`: no part of a model is prepared by itself."""
+        del args, kwargs
+        raise _no_standalone(repr(module_name), "set_non_traceable_module_names")
+
+    def set_standalone_module_class(self, module_class: type, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `NotImplementedError`: no part of a model is prepared by itself."""
+        del args, kwargs
+        raise _no_standalone(module_class.__name__, "set_non_traceable_module_classes")
 
     @classmethod
     def from_dict(cls, prepare_custom_config_dict: dict[str, Any]) -> PrepareCustomConfig:

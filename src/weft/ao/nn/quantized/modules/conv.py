@@ -12,7 +12,7 @@ from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules import fused
 from weft.ao.nn.intrinsic.qat.modules import conv_fused
 from weft.ao.nn.qat.modules import conv as qat
-from weft.ao.nn.quantized._arithmetic import observed_weight, onto, require_quantized, weights_of
+from weft.ao.nn.quantized._arithmetic import observed_weight, onto, require_batch, require_quantized, weights_of
 from weft.ao.nn.quantized._module import WeightedQuantizedModule, grid_of, observer_of, require_type
 from weft.errors import UnsupportedError, ValueRangeError
 from weft.nn import Conv1d as FloatConv1d
@@ -114,6 +114,7 @@ class _ConvNd(WeightedQuantizedModule):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, ...) to (batch, out_channels, ...), both quantized."""
+        require_batch(input, self._dims + 2)
         return onto(self._numbers(input), self.scale, self.zero_point, input.dtype)
 
     @classmethod

@@ -13,7 +13,7 @@ from weft.ao.nn.qat.dynamic.modules.linear import Linear as QatLinear
 from weft.ao.nn.quantized._arithmetic import observed_weight, weight_observer
 from weft.ao.nn.quantized._module import require_type
 from weft.ao.nn.quantized.modules.linear import Linear as QuantizedLinear
-from weft.errors import UnsupportedError
+from weft.errors import PreconditionError
 from weft.nn._linear import Linear as FloatLinear
 
 
@@ -40,8 +40,8 @@ class Linear(QuantizedLinear):
         return self._packed_params.packed.linear_of_floats(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in_features) to (..., out_features), both of floats."""
-        return self._numbers(x).to(x.dtype)
+        """(..., in_features) to (..., out_features), both float32."""
+        return self._numbers(x)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
@@ -52,7 +52,9 @@ class Linear(QuantizedLinear):
         linear = mod[0] if type(mod) is LinearReLU else mod
         dtype = observer.dtype
         if dtype not in (qint8, float16):
-            raise UnsupportedError(f"Unsupported dtype specified for dynamic quantized Linear: {dtype}")
+            raise PreconditionError(
+                f"The only supported dtypes for dynamic quantized linear are qint8 and float16, got: {dtype}"
+            )
         result = cls(linear.in_features, linear.out_features, dtype=dtype)
         weight = linear.weight.detach().to(float32)
         if dtype is qint8:
