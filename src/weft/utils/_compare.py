@@ -179,7 +179,7 @@ _ACTIVATION = re.compile(r"(LeakyReLU|ReLU|Tanh)(?:\dd)?$")
 
 def _activation(kind: str) -> str:
     """The last activation function in a layer, as names of fused layers say it (`ConvReLU2d`), or ""."""
-    return next((found[1] for part in reversed(kind.split("+")) if (found := _ACTIVATION.search(part))), "")
+    return next((match[1] for part in reversed(kind.split("+")) if (match := _ACTIVATION.search(part))), "")
 
 
 def _whole(calls: list[_Call], others: list[_Call]) -> dict[str, _Call]:

@@ -114,8 +114,8 @@ class _Conversion:
         return self.model.get_submodule(str(node.target))
 
     def _new_name(self, prefix: str) -> str:
-        taken = {*self.attributes, *(name for names in self.grids.values() for name in names)}
-        return numbered(prefix, taken)
+        names = {*self.attributes, *(name for pair in self.grids.values() for name in pair)}
+        return numbered(prefix, names)
 
     def _attribute(self, name: str, value: Any) -> Node:
         self.attributes[name] = value

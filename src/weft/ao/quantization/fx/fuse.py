@@ -46,14 +46,14 @@ def chains(model: GraphModule) -> dict[Node, list[tuple[Node, Module]]]:
     ReLU, these two become one. A layer that is called twice is not fused.
     """
     calls = Counter(node.target for node in model.graph.nodes if node.op == "call_module")
-    found: dict[Node, list[tuple[Node, Module]]] = {}
-    taken: set[Node] = set()
+    result: dict[Node, list[tuple[Node, Module]]] = {}
+    covered: set[Node] = set()
     for node in reversed(list(model.graph.nodes)):
-        chain = _chain(node, model) if node not in taken else []
+        chain = _chain(node, model) if node not in covered else []
         if chain and calls[chain[0][0].target] == 1:
-            found[chain[0][0]] = chain
-            taken.update(part for part, _ in chain)
-    return found
+            result[chain[0][0]] = chain
+            covered.update(part for part, _ in chain)
+    return result
 
 
 def fuse(model: GraphModule, *, is_qat: bool) -> None:

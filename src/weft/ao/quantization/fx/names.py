@@ -17,10 +17,10 @@ def is_static(observer: Any) -> bool:
     return getattr(observer, "dtype", None) in (quint8, qint8) and not getattr(observer, "is_dynamic", False)
 
 
-def numbered(prefix: str, taken: Container[str]) -> str:
-    """The prefix with the first number that makes it a name which is not taken."""
+def numbered(prefix: str, others: Container[str]) -> str:
+    """The prefix with the first number that makes it a name of its own."""
     number = 0
-    while f"{prefix}_{number}" in taken:
+    while f"{prefix}_{number}" in others:
         number += 1
     return f"{prefix}_{number}"
 
@@ -44,10 +44,10 @@ def grid_names(model: GraphModule, plan: Plan) -> dict[Node, tuple[str, str]]:
     All are numbered in the order of the graph, also those that the converted model does not read.
     """
     names: dict[Node, tuple[str, str]] = {}
-    taken = {*dir(model), *model._parameters, *model._buffers, *model._modules}
+    others = {*dir(model), *model._parameters, *model._buffers, *model._modules}
     for node in model.graph.nodes:
         if is_observer(node) and is_static(model.get_submodule(str(node.target))):
             prefix = _prefix(node, plan).replace(".", "_")
-            names[node] = numbered(f"{prefix}_scale", taken), numbered(f"{prefix}_zero_point", taken)
-            taken.update(names[node])
+            names[node] = numbered(f"{prefix}_scale", others), numbered(f"{prefix}_zero_point", others)
+            others.update(names[node])
     return names

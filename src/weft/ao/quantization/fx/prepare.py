@@ -94,7 +94,9 @@ def _observers_before(node: Node) -> list[Node]:
     (`x.chunk(2)[0]`) are on the grid of the whole.
     """
     first: Any = next((arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, Node | list | tuple)), ())
-    return [found for arg in (first if isinstance(first, list | tuple) else (first,)) if (found := _observer_of(arg))]
+    return [
+        observer for arg in (first if isinstance(first, list | tuple) else (first,)) if (observer := _observer_of(arg))
+    ]
 
 
 def _observer_of(value: Any) -> Node | None:
