@@ -142,7 +142,8 @@ def test_a_relu_after_folded_normalisation_belongs_to_the_layer():
     prepared = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping(), (x,))
     prepared(x)
     a, b = suite.add_loggers("a", model, "b", convert_fx(prepared), suite.OutputLogger)
-    a(x), b(x)
+    a(x)
+    b(x)
     results = suite.extract_logger_info(a, b, suite.OutputLogger, "b")
     assert list(results) == ["_2", "_3"]
     suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")

@@ -231,10 +231,10 @@ def _precedes_relu(node: Node, root: Module) -> bool:
 
 def relu_after(node: Any, root: Module, end: Node | None = None) -> Node | None:
     """The ReLU that is computed together with a layer or function, or None. `end` is its normalisation, if any."""
+    if not isinstance(node, Node) or not _precedes_relu(node, root):
+        return None
     end = end or node
-    if isinstance(node, Node) and _precedes_relu(node, root) and _is_before_relu(end, root):
-        return next(iter(end.users))
-    return None
+    return next(iter(end.users)) if _is_before_relu(end, root) else None
 
 
 def scalar_form(node: Node) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft._base.layout import per_tensor_affine
 from weft.ao._observing.observer import ReuseInputObserver
 from weft.ao._observing.qconfig import _same
 from weft.ao._observing.quant_type import QuantType
@@ -200,10 +201,11 @@ class _Preparation:
 
     @staticmethod
     def _require_one_grid(node: Node, mode: Mode, qconfig: Any) -> None:
-        if mode is Mode.STATIC and is_per_channel(getattr(qconfig.activation(), "qscheme", None)):
+        observer = qconfig.activation()
+        if mode is Mode.STATIC and is_per_channel(getattr(observer, "qscheme", per_tensor_affine)):
             raise UnsupportedError(
                 f"the QConfig of {node.name} has a grid for each channel of activations, by "
-                f"{type(qconfig.activation()).__name__}, but only weights have such grids: give it an observer such "
+                f"{type(observer).__name__}, but only weights have such grids: give it an observer such "
                 "as HistogramObserver or MinMaxObserver for activations"
             )
 
