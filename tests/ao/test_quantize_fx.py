@@ -424,3 +424,15 @@ def test_tables_of_bags_have_all_modes(mode):
     quantized = convert_fx(prepare_fx(copy.deepcopy(model), mapping, inputs))
     assert type(quantized.bag) is weft.ao.nn.quantized.EmbeddingBag
     assert (quantized(*inputs) - model(*inputs)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("is_qat", [False, True])
+def test_a_layer_that_is_called_twice_before_a_relu(is_qat):
+    layer, x = nn.Linear(4, 4), weft.randn(16, 4)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    if is_qat:
+        prepared = prepare_qat_fx(copy.deepcopy(model).train(), get_default_qat_qconfig_mapping(), (x,))
+    else:
+        prepared = prepare_fx(copy.deepcopy(model).eval(), get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    assert (convert_fx(prepared.eval())(x) - model(x)).norm() < 0.05 * model(x).norm()

@@ -188,7 +188,13 @@ for _kind, _quantized in (
     _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 
-_QUANTIZED_BEFORE_RELU = {DEFAULT_STATIC_QUANT_MODULE_MAPPINGS[kind] for kind in _LAYERS_BEFORE_RELU}
+_QUANTIZED_BEFORE_RELU = {
+    mapping[kind]
+    for mapping in (DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, DEFAULT_QAT_MODULE_MAPPINGS)
+    for kind in _LAYERS_BEFORE_RELU
+    if kind in mapping
+}
+"""The same layers in training with rounding, and quantized."""
 
 
 def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Operation | None:
