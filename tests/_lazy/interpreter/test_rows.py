@@ -6,7 +6,7 @@ import pytest
 
 from tests._lazy.interpreter.check import Case, check
 from tests._lazy.interpreter.rows import programs, samples
-from weft._base.dtype import DTYPES
+from weft._base.dtype import DTYPES, float8_e8m0fnu
 from weft._lazy.interpreter import missing
 from weft._lazy.precision import is_half
 
@@ -40,4 +40,5 @@ def test_rows(group):
 @pytest.mark.filterwarnings("ignore:Casting from complex to real")  # rows are tried in types that have no meaning there
 @pytest.mark.parametrize("group", GROUPS)
 def test_derivatives_and_other_types(group):
-    check(cases(list(samples())[group :: len(GROUPS)], (None, *DTYPES), derivatives=True))
+    with_zero = [dtype for dtype in DTYPES if dtype is not float8_e8m0fnu]  # which gradients and windows start from
+    check(cases(list(samples())[group :: len(GROUPS)], (None, *with_zero), derivatives=True))
