@@ -46,7 +46,7 @@ def test_a_stopped_rank_is_named_at_the_deadline(operation, tmp_path):
         running[1].send_signal(signal.SIGSTOP)
         first, _ = told(running[0]).splitlines()
         assert first.startswith(operation)
-        assert "ms for rank 1; look what they do, or allow more time" in first
+        assert "ms for rank 1; see what holds it up, or allow more time" in first
         if operation == "receive":
             return  # the other rank takes no part
         running[1].send_signal(signal.SIGCONT)
@@ -69,12 +69,13 @@ def test_a_rank_that_never_comes_is_named(tmp_path):
 
     first, *_ = run_threads(3, case, tmp_path)
     assert str(first).startswith("barrier, rank 0: Timed out waiting ")
-    assert str(first).endswith("ms for ranks 1, 2; look what they do, or allow more time")
+    assert str(first).endswith("ms for ranks 1, 2; see what holds them up, or allow more time")
 
 
 def test_a_group_that_is_not_complete_names_who_is_missing(tmp_path):
     with pytest.raises(
-        DistBackendError, match=r"^joining the group, rank 0: Timed out waiting .*ms for ranks 1, 2; look what they do"
+        DistBackendError,
+        match=r"^joining the group, rank 0: Timed out waiting .*ms for ranks 1, 2; see what holds them up",
     ):
         connect(PrivateMemory, Folder(tmp_path), 0, 3, Deadline(0.05))
 

@@ -95,7 +95,7 @@ def test_the_ranks_that_do_not_come_are_named():
 
     first, _, second, third, _ = together(5, body)
     assert third.startswith(
-        "sum, rank 3: Timed out waiting 500ms for ranks 1, 4; look what they do, or allow more time"
+        "sum, rank 3: Timed out waiting 500ms for ranks 1, 4; see what holds them up, or allow more time"
     )
     for told in (first, second):
         assert f"rank 3 gave up: {third}" in told

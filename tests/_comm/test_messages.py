@@ -48,7 +48,7 @@ def test_a_message_that_never_comes_is_named_at_the_deadline(tmp_path):
 
     first, _ = run_threads(2, case, tmp_path, ranks=(4, 8))
     assert str(first).startswith("receive from rank 8 with tag 3, rank 4: Timed out waiting ")
-    assert str(first).endswith("ms for rank 8; look what they do, or allow more time")
+    assert str(first).endswith("ms for rank 8; see what holds it up, or allow more time")
 
 
 def test_bad_arguments_are_refused(tmp_path):

@@ -119,7 +119,7 @@ def test_a_stopped_rank_is_named_at_the_deadline(backend, tmp_path):
     finally:
         second.kill()
         ended([second])
-    assert "ms for rank 1; look what they do" in output
+    assert "ms for rank 1; see what holds it up" in output
     if code:  # it was stopped in the middle of an exchange, which XLA cannot leave
         assert (backend, code) == ("xla", 1), errors
         assert "weft: XLA still waits for the ranks that have not come; ending with status 1" in errors
@@ -145,7 +145,7 @@ def test_a_stopped_rank_of_mpi_is_named_at_the_deadline():
     pids = dict(map(int, says(job, "joined as").split()) for _ in range(2))
     os.kill(pids[1], signal.SIGSTOP)
     try:
-        assert "rank 1; look what they do" in says(job, "all_reduce(sum) of 1000 float32, rank 0: Timed out waiting")
+        assert "rank 1; see what holds it up" in says(job, "all_reduce(sum) of 1000 float32, rank 0: Timed out waiting")
     finally:
         os.kill(pids[1], signal.SIGKILL)
         ended([job])

@@ -36,7 +36,7 @@ def test_the_first_rank_tells_who_is_missing():
     assert missing is None
     assert first.splitlines() == [
         "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 200 ms",
-        "monitored_barrier, rank 0: Timed out waiting 200ms for rank 1; look what they do, or allow more time",
+        "monitored_barrier, rank 0: Timed out waiting 200ms for rank 1; see what holds it up, or allow more time",
     ]
     assert third.startswith(
         "Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. "

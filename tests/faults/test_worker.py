@@ -68,7 +68,7 @@ def test_without_restarts_the_stopped_worker_is_named(job, run):
     node = reductions(job, "--max-restarts", 0, what="reduce", timeout=TIMEOUT)
     os.kill(workers(node)[1]["pid"], signal.SIGSTOP)
     assert node.end() == 1, node.stderr
-    summary = r"^rank 0 on .*DistBackendError: .*ms for rank 1; look what they do, or allow more time \(.*:\d+\)$"
+    summary = r"^rank 0 on .*DistBackendError: .*ms for rank 1; see what holds it up, or allow more time \(.*:\d+\)$"
     assert re.search(summary, node.stderr, re.MULTILINE), node.stderr
 
 

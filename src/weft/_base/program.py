@@ -8,6 +8,7 @@ import io
 import os
 import runpy
 import sys
+import traceback
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -104,6 +105,9 @@ def shortened(error: BaseException, *files: str) -> BaseException:
 
 
 def end(error: BaseException) -> NoReturn:
-    """Print the exception and exit, as the interpreter does."""
-    sys.excepthook(type(error), error, error.__traceback__)
+    """Print the exception and exit, as the interpreter does, but at once: other ranks may print theirs."""
+    if sys.excepthook is sys.__excepthook__:
+        print("".join(traceback.format_exception(error)), end="", file=sys.stderr, flush=True)
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
     sys.exit(1)

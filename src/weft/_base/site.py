@@ -6,11 +6,17 @@ import contextlib
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from weft._base import config
+from weft.errors import WeftError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
@@ -106,6 +112,20 @@ def end_at_user(error: BaseException) -> None:
         error.__traceback__ = None
     else:
         last.tb_next = None
+
+
+def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function below which tracebacks of this package's errors show nothing of the package."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except WeftError as error:
+            end_at_user(error)
+            raise
+
+    return call
 
 
 def _user_frame(below: FrameType | None = None) -> FrameType | None:

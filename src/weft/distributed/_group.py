@@ -21,7 +21,7 @@ import numpy as np
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.flight import Flight
-from weft._base.site import end_at_user, user_site
+from weft._base.site import ends_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._comm.deadline import Deadline
@@ -37,7 +37,7 @@ from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import MessageWork, OrderedExecutor, Work
-from weft.errors import ArgumentError, OptionError, WeftError
+from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
 R = TypeVar("R")
@@ -282,6 +282,7 @@ class ProcessGroup(GroupCollectives):
         types = [tensor._read().aval for tensor in tensors]
         return recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
 
+    @ends_at_user
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
         wait = self._recorded(operation, (), wait)
         if Listeners.of_exchanges:
@@ -300,6 +301,7 @@ class ProcessGroup(GroupCollectives):
                 f"Global rank {rank} is not part of group {self.group_name!r}, which has the ranks {list(self.ranks)}"
             ) from None
 
+    @ends_at_user
     @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
     def run(
         self,
@@ -342,16 +344,12 @@ class ProcessGroup(GroupCollectives):
 
     def _waited(self, operation: str, call: Callable[[], Sequence[Array]], arrays: Sequence[Array]) -> Sequence[Array]:
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
-        try:
-            if process.activity is None:
-                return self._executor.run(call)
-            if self._backend.on_host:
-                jax.block_until_ready(arrays)
-            with waiting(COLLECTIVES, operation):
-                return self._executor.run(call)
-        except WeftError as error:
-            end_at_user(error)
-            raise
+        if process.activity is None:
+            return self._executor.run(call)
+        if self._backend.on_host:
+            jax.block_until_ready(arrays)
+        with waiting(COLLECTIVES, operation):
+            return self._executor.run(call)
 
     def _guarded(
         self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None

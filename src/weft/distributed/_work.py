@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft._base.activity import COLLECTIVES, waiting
+from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft.errors import DistBackendError
 from weft.futures import Future
@@ -33,6 +34,7 @@ class Work:
         self._result: Any = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
+    @ends_at_user
     @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error. `timeout` is only for this wait."""
@@ -122,6 +124,7 @@ class MessageWork(Work):
         self._ranks = ranks
         self._ended = threading.Lock()
 
+    @ends_at_user
     @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""

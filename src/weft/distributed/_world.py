@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import threading
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
 from weft._base.usage import log_api_usage_once
 from weft._comm.stores.store import PrefixStore, Store
@@ -161,7 +161,7 @@ def init_process_group(
     default = register_group(ProcessGroup("default", own_backend, range(world_size), own), default=True)
     default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
     if world is _process:
-        atexit.register(_leave_at_exit)
+        leave_at_exit(_leave)
 
 
 def require_timedelta(timeout: timedelta) -> None:
@@ -317,9 +317,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         world.local.clear()
 
 
-def _leave_at_exit() -> None:
-    """Leave the groups at exit, so that peers fail at once and no thread outlives the interpreter."""
-    atexit.unregister(_leave_at_exit)
+def _leave() -> None:
+    """Leave the groups, so that peers fail at once and no thread outlives the interpreter."""
+    forget(_leave)
     if _process.default is not None:
         destroy_process_group()
 

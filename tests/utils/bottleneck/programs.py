@@ -80,3 +80,18 @@ for _ in range(10):
     x /= 2
 dist.destroy_process_group()
 """
+
+A_RANK_FAILS = """
+import sys
+import weft as torch
+import weft.distributed as dist
+
+dist.init_process_group("gloo")
+x = torch.ones(4)
+dist.all_reduce(x)
+if dist.get_rank() == 1:
+    if sys.argv[1] == "ends":
+        sys.exit(3)
+    raise ValueError("on purpose")
+dist.all_reduce(x)
+"""

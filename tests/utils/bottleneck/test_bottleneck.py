@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.forked import ran
-from tests.utils.bottleneck.programs import PROGRAMS, TWO_RANKS, WORKERS
+from tests.utils.bottleneck.programs import A_RANK_FAILS, PROGRAMS, TWO_RANKS, WORKERS
 
 COMMAND = [sys.executable, "-m", "weft.utils.bottleneck"]
 AUTO = {**os.environ, "WEFT_TIER": "auto", "WEFT_COMPILE_CACHE": ""}  # as for a user, each time anew
@@ -63,7 +63,7 @@ def test_scripts_that_end_themselves_and_scripts_that_are_not_there(tmp_path):
     assert "there is no script" in done.stderr
     script.write_text("import weft\nweft.ones(2) @ weft.ones(3)\n")
     done = ran([*COMMAND, str(script)])
-    assert done.returncode == 1
+    assert done.returncode in (1, 3), done.stderr
     assert "inconsistent tensor size" in done.stderr
     assert "The program is bound by" in done.stdout  # what was noted until then
 
@@ -85,3 +85,18 @@ def test_one_report_for_all_ranks(tmp_path):
     assert titles[-3:] == ["Time by phase, rank 0", "Time by phase, rank 1", "Bottleneck"]
     assert titles.count("Bottleneck") == 1
     assert "the others wait for rank 1." in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raises", "ends"])
+def test_a_rank_that_fails_releases_the_others_and_there_is_a_report(tmp_path, how):
+    script = tmp_path / "script.py"
+    script.write_text(A_RANK_FAILS)
+    launcher = [sys.executable, "-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = ran([*launcher, "-m", "weft.utils.bottleneck", str(script), how])
+    assert done.returncode in (1, 3), done.stderr
+    titles = re.findall(r"^-{80}\n  (.*)\n", done.stdout, re.MULTILINE)
+    assert titles[-3:] == ["Time by phase, rank 0", "Time by phase, rank 1", "Bottleneck"]
+    assert "rank 0: the script has failed: DistBackendError" in done.stderr
+    assert "rank 1 has left the group" in done.stderr
+    assert ("rank 1: the script has failed: ValueError: on purpose" in done.stderr) == (how == "raises")

@@ -51,7 +51,7 @@ class AbortableGroup(ABC):
         """The failure for ranks that have not come in time."""
         assert deadline.seconds is not None, "it has passed"
         text = f"Timed out waiting {round(1000 * deadline.seconds)}ms for {self._names(missing)}"
-        return f"{text}; look what they do, or allow more time", missing
+        return f"{text}; see what holds {'them' if len(missing) > 1 else 'it'} up, or allow more time", missing
 
     def _gave_up(self, rank: int, message: str) -> Failure:
         """The failure of a rank with a message; if the message quotes an earlier failure, that one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from weft._base.leaving import forget, leave_at_exit
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores.store import PrefixStore, Store
@@ -82,13 +82,12 @@ def init_rpc(
         rpc_backend_options=options,
     )
     if state.is_process:
-        atexit.register(_close_at_exit, os.getpid())
+        leave_at_exit(_close)
 
 
-def _close_at_exit(process: int) -> None:
+def _close() -> None:
     """Close the agent if the process ends without `shutdown`, so that its threads do not outlive the interpreter."""
-    if process == os.getpid():  # not in a fork
-        here().close(_END_SECONDS)
+    here().close(_END_SECONDS)
 
 
 def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
@@ -184,7 +183,7 @@ def _leave(agent: Agent, deadline: Deadline) -> None:
     if state.agent is agent:
         state.agent = None
         if state.is_process:
-            atexit.unregister(_close_at_exit)
+            forget(_close)
     agent.close(deadline.left())
 
 

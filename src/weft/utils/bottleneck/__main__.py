@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft._base.leaving import leave_all
 from weft._lazy.explain import explain
 from weft._lazy.realize import flush_pending
 from weft._profile.collector import Collector
@@ -53,12 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status, failure = 1, error
     finally:
         notes.stop()
+        leave_all()  # nobody waits for a script that is over
+    if failure is not None and world_size() > 1:
+        print(f"rank {rank()}: the script has failed: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
     sums = events_of(notes, shapes=False, stack=False, memory=False, flops=False).key_averages()
     figures = Figures.of(notes, sums, rank(), explain()[compiled:])
     python = None if options.once or world_size() > 1 or status else _python_profile(script)
-    everyone, missing = gathered(figures)
-    if figures.rank == 0:
-        print(_report(sums, everyone, missing, python), flush=True)
+    with gathered(figures, failed=status != 0) as (everyone, missing):
+        if figures.rank == 0:
+            print(_report(sums, everyone, missing, python), flush=True)
     if failure is not None:
         raise failure
     return status

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from weft._comm.stores.job_store import store_at
@@ -12,6 +14,7 @@ from weft.errors import DistError
 from weft.utils.bottleneck._figures import Figures
 
 _PATIENCE = timedelta(minutes=5)
+_SHORT_PATIENCE = timedelta(seconds=20)  # of a rank whose script has failed, for the others to fail as well
 
 
 def rank() -> int:
@@ -24,22 +27,32 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def gathered(own: Figures) -> tuple[list[Figures], list[int]]:
-    """The figures of all ranks, and the ranks that gave none; on other ranks than 0, only the own ones."""
-    size = world_size()
+@contextmanager
+def gathered(own: Figures, *, failed: bool) -> Generator[tuple[list[Figures], list[int]]]:
+    """A block with the figures of all ranks, and the ranks that gave none; on other ranks than 0, only the own ones.
+
+    It ends on all ranks when rank 0 has ended it, since the launcher ends all others after one that has failed.
+    """
+    size, patience = world_size(), _SHORT_PATIENCE if failed else _PATIENCE
     if size == 1:
-        return [own], []
+        yield [own], []
+        return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = PrefixStore("weft.utils.bottleneck", store_at(address, port, own.rank, size, _PATIENCE))
+    store = PrefixStore("weft.utils.bottleneck", store_at(address, port, own.rank, size, patience))
     store.set(str(own.rank), json.dumps(own.as_dict()))
     if own.rank:
-        store.wait(["read"], _PATIENCE)  # rank 0 may be the store's server
-        return [own], []
+        yield [own], []
+        try:
+            store.wait(["read"], patience)
+        except DistError:
+            if not failed:
+                raise
+        return
     result, missing = [own], []
     for other in range(1, size):
         try:
             result.append(Figures(**json.loads(store.get(str(other)))))
         except DistError:
             missing.append(other)
+    yield result, missing
     store.set("read", "")
-    return result, missing
