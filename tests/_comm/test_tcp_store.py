@@ -358,5 +358,5 @@ def test_the_client_of_pytorchs_own_store_is_told_once(master, caplog):
     (told,) = caplog.messages
     assert told.endswith(
         "was sent away: it does not speak Weft's protocol (its first bytes are 00 ce f7 85 3c), but that of PyTorch's "
-        "own torch.distributed; change that import to weft.distributed"
+        "own torch.distributed; change that import to weft.distributed, or set WEFT_AS_TORCH=1"
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import weft
+from weft.utils import memory
 
 G = 1 << 45  # elements that no address space has room for
 
@@ -35,6 +38,21 @@ def test_too_large(program):
         weft.OutOfMemoryError, match=r"^CPU out of memory\. DefaultCPUAllocator: can't allocate memory: "
     ):
         program()
+
+
+def test_the_error_says_what_was_to_be_computed_and_where():
+    memory.record_history()
+    try:
+        x = weft.full((G,), 2.0)
+        with pytest.raises(weft.OutOfMemoryError) as raised:
+            x.exp().sum().item()  # the line
+    finally:
+        memory.record_history(enabled=False)
+    told = str(raised.value).splitlines()
+    assert told[1] == "a program was to compute:"
+    line = [text.endswith("# the line") for text in Path(__file__).read_text().splitlines()].index(True) + 1
+    assert any(re.fullmatch(rf"  .* TiB  float32\[{G}\], by exp  {re.escape(__file__)}:{line}", text) for text in told)
+    assert raised.value.__cause__ is None
 
 
 def test_what_was_recorded_with_it_is_computed():

@@ -6,7 +6,7 @@ Nothing is noted for this while programs run: Python's garbage collector knows a
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +90,18 @@ def largest_on(target: device) -> str:
             "  (call weft.utils.memory.record_history() at the start of the program to see which lines make them)"
         )
     return "\n".join(lines)
+
+
+def needed_for(values: Sequence[Value]) -> str:
+    """What a program was to compute, as lines of text; `values` are its largest results."""
+    if not values:
+        return ""
+    lines = ["a program was to compute:"]
+    for value in values[:_MOST_LISTED]:
+        maker = f", by {value.origin.signature.name}" if value.origin is not None else ""
+        lines.append(f"  {size_text(value.aval.nbytes)}  {value.aval}{maker}  {site_of(value) or ''}".rstrip())
+    rest = len(values) - _MOST_LISTED
+    return "\n".join([*lines, *([f"  and {rest} more of that size"] if rest > 0 else [])])
 
 
 def size_text(nbytes: float) -> str:

@@ -395,7 +395,7 @@ def _run(batch: Batch, pending: Pending) -> None:
             large = _largest(batch.graph.nodes)
             for act in _on_exhausted:
                 act(large)
-            raise_if_exhausted(error, batch.program.device)
+            raise_if_exhausted(error, batch.program.device, large)
         raise
     else:
         doubts = batch.doubts

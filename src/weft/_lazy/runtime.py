@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +24,8 @@ from weft._base.device import CPU, META, device
 from weft._base.timeline import Phase, spanned
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
-from weft._lazy.living import largest_on
-from weft._lazy.value import NO_DATA
+from weft._lazy.living import largest_on, needed_for
+from weft._lazy.value import NO_DATA, Value
 from weft.errors import DeviceError, DistBackendError, NoDeviceError, OutOfMemoryError
 from weft.ops._jax import device_put, live_arrays, update_config
 
@@ -109,17 +109,23 @@ def is_exhaustion(error: BaseException) -> bool:
 _EXHAUSTION = ("RESOURCE_EXHAUSTED", "Out of memory allocating")
 
 
-def raise_if_exhausted(error: BaseException, target: device) -> None:
-    """Raise `OutOfMemoryError` for an error of a computation on a device, if that was for want of memory."""
+def raise_if_exhausted(error: BaseException, target: device, values: Sequence[Value] = ()) -> None:
+    """Raise `OutOfMemoryError` for an error of a computation on a device, if that was for want of memory.
+
+    `values` are the largest results of the program that was to be computed, where that is known.
+    """
     if not is_exhaustion(error):
         return
     traceback.clear_frames(error.__traceback__)  # which keep arrays of what has failed
     allocator = "DefaultCPUAllocator: can't allocate memory: " if target.type == "cpu" else ""
     text = str(error).partition("\n")[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
-    raise OutOfMemoryError(
-        f"{target.type.upper()} out of memory. {allocator}{text}; compute less at a time, or `del` tensors that are no "
-        f"longer needed\n{largest_on(target)}".rstrip()
-    ) from error
+    advice = "compute less at a time, or `del` tensors that are no longer needed"
+    lines = [
+        f"{target.type.upper()} out of memory. {allocator}{text}; {advice}",
+        needed_for(values),
+        largest_on(target),
+    ]
+    raise OutOfMemoryError("\n".join(filter(None, lines))) from (error if config.FULL_TRACEBACKS else None)
 
 
 @contextmanager

@@ -204,7 +204,7 @@ class Acceptor:
             self._reject(
                 connection,
                 f"it does not speak Weft's protocol (its first bytes are {_PYTORCH.hex(' ')}), but that of PyTorch's "
-                "own torch.distributed; change that import to weft.distributed",
+                "own torch.distributed; change that import to weft.distributed, or set WEFT_AS_TORCH=1",
             )
         else:
             try:
