@@ -32,7 +32,7 @@ def in_thread(function):
 
 
 def test_steps_of_one_optimizer(memory):
-    assert numbers(memory)["attached"] == 1
+    assert 0 < numbers(memory)["attached"] <= monotonic()
     assert numbers(memory)["steps"] == 0
     process.activity.step(7)
     first = numbers(memory)

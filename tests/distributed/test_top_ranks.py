@@ -12,6 +12,7 @@ from weft.distributed._tables import text
 from weft.distributed._top.ranks import Window, duration
 from weft.distributed._top.view import render
 from weft.distributed.elastic._job_report import JobReport, NodeReport, WorkerReport
+from weft.distributed.elastic.agent.server._job_metrics import metrics_page
 
 NOTHING = read(memoryview(bytearray(SIZE)), 0.0).numbers | {"attached": 1.0}
 
@@ -112,9 +113,20 @@ def test_ranks_without_progress():
     assert states(job(1, worker(0, 61.0, steps=9, **waits))) == ["waits"]
     assert states(job(1, worker(0, 61.0, steps=9, **waits | {"waits_for": "data"}))) == ["stuck"]
     assert states(job(1, worker(0, 61.0))) == ["ok"]  # has not begun
+    for kind, state in (("collectives", "waits"), ("calls", "waits"), ("data", "stuck")):  # before the first step
+        assert states(job(1, worker(0, 61.0, waits_for=kind, wait=("all_reduce", 11.0)))) == [state]
+        assert states(job(1, worker(0, 61.0, waits_for=kind, wait=("all_reduce", 9.0)))) == ["ok"]
     assert states(job(1, worker(0, 61.0, steps=9, process="stopped", **late))) == ["stopped"]
     silent = NodeReport(1, "there", 2, answers=False, workers=(worker(0, 61.0, steps=9),))
     assert states(job(1, nodes=(silent,))) == ["silent"]
+
+
+def test_an_alert_sees_a_job_that_hangs_before_its_first_step():
+    pytest.importorskip("prometheus_client")
+    workers = (worker(0, 61.0), worker(1, 61.0, steps=3, progress=31.0), replace(worker(2, 61.0), numbers={}))
+    page = metrics_page("j", NodeReport(0, "here", 1, workers=workers)).text
+    told = re.findall(r'weft_seconds_since_progress{job="j",rank="(.)"} (.*)', page)
+    assert told == [("0", "60.0"), ("1", "30.0")]  # the first since it began to write, at 1.0
 
 
 def cells(view):

@@ -12,9 +12,9 @@ from time import monotonic
 from typing import NamedTuple
 
 _NUMBERS = (
-    "attached",  # 1 once the worker writes here
+    "attached",  # when the worker began to write here. Times are of `time.monotonic`, which a host's processes share
     "steps",  # optimizer steps
-    "step_ended",  # all times are of `time.monotonic`, which the processes of a host share
+    "step_ended",
     "step_seconds",  # between the ends of the last two steps
     "batches",  # of data loaders
     "progress",  # the time of the last step, batch, report or compilation
@@ -77,7 +77,7 @@ class Activity:
         self._stepped: set[int] = set()
         self._thread = threading.main_thread().ident
         self._memory_due = 0.0
-        self._numbers[_ATTACHED] = 1
+        self._numbers[_ATTACHED] = monotonic()
 
     # --- steps, batches and reports ---
 

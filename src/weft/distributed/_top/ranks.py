@@ -159,10 +159,11 @@ def _doing(worker: WorkerReport) -> str:
 
 
 def _is_stuck(worker: WorkerReport, step_seconds: float | None) -> bool:
-    """Whether a rank that has made progress makes none any more."""
+    """Whether a rank makes no progress any more. Before the first, it may load a model: only a wait counts then."""
     progress = worker.numbers["progress"]
     allowed = max(_STUCK_SECONDS, _STUCK_STEPS * (step_seconds or 0.0))
-    return progress > 0 and worker.compilation is None and worker.time - progress > allowed
+    without = worker.time - progress if progress else worker.wait[1] if worker.wait is not None else 0.0
+    return worker.compilation is None and without > allowed
 
 
 def _with_stragglers(ranks: Sequence[Rank]) -> list[Rank]:

@@ -53,6 +53,8 @@ class _Collector:
         )
         yield self._family(gauge, "resident_bytes", "Memory of the process.", lambda worker: worker.resident_bytes)
         yield self._family(gauge, "seconds_since_step", "Time since the last optimizer step.", _since_step)
+        text = "Time since the last step, batch, report or compilation; before the first, since the worker's start."
+        yield self._family(gauge, "seconds_since_progress", text, _since_progress)
         for kind, families in ((counter, _COUNTERS), (gauge, _GAUGES)):
             for name, text in families.items():
                 yield self._family(kind, name, text, lambda worker, name=name: worker.numbers.get(name))
@@ -81,3 +83,8 @@ class _Collector:
 
 def _since_step(worker: WorkerReport) -> float | None:
     return worker.time - worker.numbers["step_ended"] if worker.numbers.get("steps") else None
+
+
+def _since_progress(worker: WorkerReport) -> float | None:
+    numbers = worker.numbers
+    return worker.time - (numbers["progress"] or numbers["attached"]) if numbers else None
