@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from weft._base.timeline import Phase
 from weft._lazy import explain
+from weft._lazy.signature import operators_of
 from weft._profile.collector import Collector
 from weft._profile.events import EventList
 from weft._profile.phases import PYTHON, Phases, phases_of
+from weft.utils.bottleneck._inferred import Inferred, inferred_at
 
 _ROWS = 5
 
@@ -24,6 +27,8 @@ class Figures:
     operators      how many were recorded
     compilations   how many programs were compiled
     compiled_at    the lines that compiled most often: (line, how often, why the last time)
+    inferred_at    the lines at which inference took longest (`Inferred`)
+    interpreted    how many operators were computed without a compiled program
     computed       the operators with the largest shares of the time of programs: (name, milliseconds, how often)
     recorded_at    the lines that recorded most operators: (line, how many)
     devices        the types of devices that programs ran on
@@ -39,6 +44,11 @@ class Figures:
     computed: list[tuple[str, float, int]] = field(default_factory=list)
     recorded_at: list[tuple[str, int]] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
+    inferred_at: list[Inferred] = field(default_factory=list)
+    interpreted: int = 0
+
+    def __post_init__(self) -> None:
+        self.inferred_at = [Inferred(*entry) for entry in self.inferred_at]  # in JSON they are lists
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -64,9 +74,16 @@ class Figures:
             [(e.key, 1e-3 * e.computed_time_total, e.count) for e in largest if e.computed_time_total],
             lines.most_common(_ROWS),
             sorted(devices),
+            inferred_at(notes, _ROWS),
+            _interpreted(notes),
         )
 
     @property
     def phases(self) -> Phases:
         """The times by phase."""
         return Phases({PYTHON: 0.0, **self.seconds}, self.wall, self.computing, self.operators)
+
+
+def _interpreted(notes: Collector) -> int:
+    ends = {span.end for span in notes.spans if span.phase is Phase.INTERPRETING}
+    return sum(operators_of([signature for signature, _ in c.applications])[0] for c in notes.computed if c.end in ends)
