@@ -56,6 +56,8 @@ if rank == 1 and case == "killed":
 if rank == 1 and case == "raises":
     z = weft.ones(3).exp()
     raise ValueError("on purpose")
+if rank == 1 and case == "ends":
+    sys.exit(0)
 if case == "message":
     dist.recv(x, 1) if rank == 0 else time.sleep(600)  # RECEIVE
 if rank == 0 and case == "hangs":
@@ -148,6 +150,13 @@ def test_a_rank_that_has_died_is_missing(case, text, job, tmp_path):
         assert "exp(float32[3])" in report[1]  # recorded, and not computed
 
 
+def test_a_rank_that_has_ended_well_is_told_with_its_exit_code(job, tmp_path):
+    _, report = report_of(job("ends"), tmp_path)
+    (missing,) = [text for text in report[None].splitlines() if "rank 1 is MISSING: last called number 1" in text]
+    assert missing.endswith("; it has ended with exit code 0")
+    assert report[1].splitlines()[0].endswith(", which has ended with exit code 0)")
+
+
 @pytest.mark.soak
 def test_a_message_that_does_not_come_is_told(job, tmp_path):
     _, report = report_of(job("message"), tmp_path)
@@ -208,6 +217,31 @@ def test_a_rank_that_waits_elsewhere_is_not_called_idle(tmp_path):
     assert waiting[1].startswith("  rank 0: receive from rank 1 of the group 'g': ")
     assert waiting[1].endswith("float32[3]  a.py:3")
     assert "rank 0 is MISSING: it has called receive from rank 1 of the group 'g' at a.py:3 instead: " in waiting[-1]
+
+
+def test_a_message_that_does_not_come_tells_where_the_other_rank_is(tmp_path):
+    for rank in range(3):
+        (tmp_path / str(rank)).mkdir()
+    first, second, third = [FlightRecorder(tmp_path / str(rank), rank, 4) for rank in range(3)]
+    first.message("receive from rank 1", "g", (0, 1), ["float32[3]"], "a.py:3", lambda: None)
+    first.message("send to rank 2", "g", (0, 2), ["float32[3]"], "a.py:4", lambda: None)
+    first.message("receive from any rank", "g", (0, 1, 2), ["float32[3]"], "a.py:5", lambda: None)
+    second.collective("barrier", "h", (1,), (), "a.py:1", lambda: None)()
+    second.program("run", "exp(float32[3])", "a.py:2")(True)
+    third.end()
+
+    def others(**options):
+        return [line for line in crash_report(tmp_path, **options).splitlines() if line.startswith("    rank ")]
+
+    at_program, ended = others(exit_codes={1: 3})
+    assert at_program.startswith("    rank 1: it has ended with exit code 3; its last record, ")
+    assert at_program.partition(" before: ")[2].startswith("a program (run) at a.py:2: done after ")
+    assert ended.startswith("    rank 2: it has ended 0.")
+    assert others(exit_codes={1: -9})[0].startswith("    rank 1: it was ended by SIGKILL; its last record, ")
+    assert others(stopped=[1])[0].startswith("    rank 1: it was stopped by a signal; its last record, ")
+    assert others(exit_codes={2: 0})[1] == "    rank 2: it has ended with exit code 0"
+    second.collective("all_reduce", "h", (1,), (), "a.py:6", lambda: None)
+    assert " before: all_reduce of the group 'h' at a.py:6: not begun " in others()[0]
 
 
 def test_folders_without_a_recording_are_told(tmp_path):

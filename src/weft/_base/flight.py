@@ -6,6 +6,7 @@ whatever has become of the process: ended by an exception or a signal, killed, o
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import fcntl
 import logging
@@ -32,12 +33,13 @@ RECORDING, STACKS = "flight.bin", "stacks.txt"
 
 R = TypeVar("R")
 
-_HEADER = struct.Struct("<8sqqqqd")  # magic, process, rank, slots of collectives, slots of programs, time of the start
+_HEADER = struct.Struct("<8sqqqqdd")  # magic, process, rank, slots of collectives and programs, start and end
+_END_AT = _HEADER.size - 8
 _SLOT = struct.Struct("<QdddBH")  # number of the entry, times of its call, start and end, state, length of its text
 _SLOT_BYTES = 1024
 _NOTE_BYTES = 64  # at the end of a slot, written when the entry ends
 _TEXT_BYTES = _SLOT_BYTES - _SLOT.size - _NOTE_BYTES
-_MAGIC = b"WEFTFLT1"
+_MAGIC = b"WEFTFLT2"
 _PROGRAMS = 64
 _BETWEEN = "\x1f"  # fields of a text
 
@@ -67,11 +69,15 @@ class Entry(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What a file holds: entries are in order of their calls."""
+    """What a file holds: entries are in order of their calls.
+
+    ended   when the program ended, by itself or by an exception; 0 until then, and where a signal has ended it
+    """
 
     process: int
     rank: int
     started: float
+    ended: float
     collectives: list[Entry]
     programs: list[Entry]
 
@@ -122,11 +128,16 @@ class FlightRecorder:
         except BaseException:
             os.close(self._descriptor)
             raise
+        self._file = file
         self._collectives = _Ring(file, _HEADER.size, collectives)
         self._programs = _Ring(file, _HEADER.size + collectives * _SLOT_BYTES, _PROGRAMS)
         self._numbers: Counter[str] = Counter()
         weakref.finalize(self, os.close, self._descriptor)
-        _HEADER.pack_into(file, 0, _MAGIC, os.getpid(), rank, collectives, _PROGRAMS, time.time())
+        _HEADER.pack_into(file, 0, _MAGIC, os.getpid(), rank, collectives, _PROGRAMS, time.time(), 0.0)
+
+    def end(self) -> None:
+        """Note that the program has ended."""
+        struct.pack_into("<d", self._file, _END_AT, time.time())
 
     def collective(
         self, operation: str, group: str, ranks: Sequence[int], types: Sequence[Any], site: str, call: Callable[..., R]
@@ -209,6 +220,7 @@ def start_flight_recorder(folder: str | os.PathLike[str], rank: int | None = Non
     Flight.stacks = os.open(Path(folder, STACKS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     faulthandler.register(signal.SIGTERM, Flight.stacks, all_threads=True, chain=True)
     os.register_at_fork(after_in_child=stop_flight_recorder)
+    atexit.register(Flight.recorder.end)
     return True
 
 
@@ -230,6 +242,7 @@ def fatal_signal_file() -> Any:
 def stop_flight_recorder() -> None:
     """Record nothing more. A forked process does so at once, and leaves the recording to the one that has forked it."""
     if Flight.recorder is not None:
+        atexit.unregister(Flight.recorder.end)
         Flight.recorder = Flight.stacks = None
         faulthandler.unregister(signal.SIGTERM)
 
@@ -240,17 +253,28 @@ def remove_recording(folder: str) -> None:
         Path(folder, name).unlink(missing_ok=True)
 
 
+def has_recorded_end(folder: str) -> bool:
+    """Whether the program of the process that records there has ended, so that the process is about to end."""
+    try:
+        with Path(folder, RECORDING).open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError:
+        return False
+    return len(header) == _HEADER.size and header.startswith(_MAGIC) and _HEADER.unpack(header)[-1] > 0
+
+
 def read_recording(path: Path) -> Recording:
     """What a file holds, also while its process runs; `ValueError` if it is no recording."""
     data = path.read_bytes()
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         raise ValueRangeError(f"{path} is not a recording of weft's flight recorder")
-    _, process, rank, collectives, programs, started = _HEADER.unpack_from(data)
+    _, process, rank, collectives, programs, started, ended = _HEADER.unpack_from(data)
     between = _HEADER.size + collectives * _SLOT_BYTES
     return Recording(
         process,
         rank,
         started,
+        ended,
         _entries(data, _HEADER.size, collectives),
         _entries(data, between, programs),
     )

@@ -16,7 +16,7 @@ from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
 from typing import Any, TextIO
 
-from weft._base.flight import remove_recording
+from weft._base.flight import has_recorded_end, remove_recording
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
 from weft.distributed.elastic.multiprocessing._signals import (
@@ -32,7 +32,7 @@ from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
 _LONGEST_PAUSE = 0.05  # seconds between checks of processes that cannot be waited for
-_ERROR_SECONDS = 5.0  # seconds in which a process should end after it has written its error file
+_ENDING_SECONDS = 5.0  # in which a process should end after its program has ended, or has written its error file
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,8 @@ class PContext(ABC):
 
     Every process leads its own process group. A group is killed when its leader ends, so that nothing that a worker has
     started outlives it; all groups are killed when this process dies. `wait` closes the context when all processes have
-    succeeded or one has failed; `close` ends it earlier, and notes the time and which local ranks were stopped then.
+    succeeded or one has failed; `close` ends it earlier, and notes the time, the local ranks that were
+    stopped then, and the exit codes of those that had ended.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class PContext(ABC):
         self._guardian: Guardian | None = None
         self._closed = False
         self.stopped: set[int] = set()
+        self.ended: dict[int, int] = {}
         self.closed_at = 0.0
         self._owner = os.getpid()
 
@@ -193,6 +195,8 @@ class PContext(ABC):
         if self._closed:
             return
         self._closed = True
+        self._look()
+        self.ended = self._exits.copy()
         self.stopped = {rank for rank in self._running() if _is_stopped(self._pids[rank])}
         self.closed_at = time.time()
         try:
@@ -211,7 +215,7 @@ class PContext(ABC):
         self._look()
         self._collect()
         if any(self._exits.values()):
-            self._await_error_files()
+            self._await_ending()
         failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
         if not failures and len(self._exits) < self.nprocs:
             return None
@@ -223,16 +227,20 @@ class PContext(ABC):
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
-    def _await_error_files(self) -> None:
-        """Wait for processes that have written an error file and are about to end: one may have failed first."""
-        deadline = time.monotonic() + _ERROR_SECONDS
-        while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
+    def _await_ending(self) -> None:
+        """Wait for processes that are about to end: one may have failed first, and exit codes tell who has left."""
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while any(map(self._is_ending, self._running())):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
             self._pause(left)
             self._look()
             self._collect()
+
+    def _is_ending(self, rank: int) -> bool:
+        path = self.error_files[rank]
+        return os.path.exists(path) or has_recorded_end(os.path.dirname(path))
 
     def _failure(self, rank: int) -> ProcessFailure:
         temporary = bool(self._dest.temporary)

@@ -208,7 +208,12 @@ class LocalElasticAgent(SimpleElasticAgent):
             return
         ranks = {worker.local_rank: worker.global_rank for worker in self._worker_group.workers}
         try:
-            text = crash_report(context.folder, at=context.closed_at, stopped=[ranks[at] for at in context.stopped])
+            text = crash_report(
+                context.folder,
+                at=context.closed_at,
+                stopped=[ranks[at] for at in context.stopped],
+                exit_codes={ranks[at]: code for at, code in context.ended.items()},
+            )
         except (OSError, ValueRangeError) as error:
             _log.info("there is no crash report: %s", error)
             return
