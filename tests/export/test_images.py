@@ -76,6 +76,7 @@ def test_multiples_of_the_stride():
     agrees(model, program, 1, 3, 96, 64)
 
 
+@pytest.mark.soak
 def test_small_sizes_that_are_other_ones():
     h, w = dims("h", "w")
     model = residual().eval()

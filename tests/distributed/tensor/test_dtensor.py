@@ -557,7 +557,9 @@ def shard_all(name, module, mesh):
 
 
 @pytest.mark.parametrize(
-    ("shape", "partition"), [((2,), None), ((2, 2), split_layers), ((3,), shard_all)], ids=["data", "tensor", "sharded"]
+    ("shape", "partition"),
+    [((2,), None), ((2, 2), split_layers), pytest.param((3,), shard_all, marks=pytest.mark.soak)],
+    ids=["data", "tensor", "sharded"],
 )
 def test_a_language_model_trains_as_on_one_device(shape, partition):
     def program(mesh):

@@ -13,10 +13,11 @@ from tests.distributed.tensor.samples import ROWS, WHOLE, samples_of
 from weft.distributed.device_mesh import init_device_mesh
 
 MESHES = [(1,), (2,), (4,), (2, 2)] if threads.WHOLE else [(2,)]
-NAMES = ROWS[:: 1 if threads.WHOLE else 4]
+NAMES = ROWS[:: 1 if threads.WHOLE else 6]
 SEEDS = int(os.environ.get("WEFT_DTENSOR_SEEDS", "1"))
 
 
+@pytest.mark.soak
 def test_rows_that_are_never_split_only_get_fewer():
     def body(rank):
         dist.init_process_group("threads")
