@@ -119,7 +119,7 @@ class MissingNameError(LacksAttributeError):
 
 
 class MemberError(LacksAttributeError, NameKeyError):
-    """A container of parameters has no member of this name, where PyTorch raises `AttributeError`."""
+    """There is nothing with this name, such as a parameter in a container, where PyTorch raises `AttributeError`."""
 
 
 class NoFileError(LacksAttributeError, ArgumentError):

@@ -166,6 +166,26 @@ def test_compilations_are_told_apart():
     assert not {"inference", "tracing", "lowering", "compiling"} & set(trace.phases())
 
 
+def test_no_share_is_more_than_the_whole_and_operators_are_top_level():
+    step = network()
+    with light(schedule=schedule(wait=0, warmup=0, active=2)) as trace:
+        for _ in range(2):
+            step().item()
+            trace.step()
+    with old_profile() as other:
+        step().item()
+        unread = weft.ones(3).exp()  # noqa: F841  nobody reads it
+    for events in (trace.key_averages(), other.key_averages()):
+        table = events.table(top_level_events_only=False)
+        assert all(float(share) <= 100 for share in re.findall(r"([\d.]+)%", table))
+    assert "ProfilerStep*" in trace.key_averages().table()
+    top = other.key_averages().table(top_level_events_only=True)
+    assert top.startswith("This report only display top-level ops statistics")
+    assert "aten::linear" in top
+    parents = {event.key: event.cpu_parent for event in other.events if event.is_operator}
+    assert all(parent is None or not parent.key.startswith("[") for parent in parents.values())
+
+
 def test_events_can_be_chosen_by_device_as_in_pytorch():
     with light() as trace:
         weft.ones(3).exp().sum().item()

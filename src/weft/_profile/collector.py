@@ -110,6 +110,8 @@ class Collector:
 
     def _note_program(self, span: Span, run: Run, completions: _Completions) -> None:
         """Note what a program has computed, or wait for its completion."""
+        if not run.applications:
+            return
         start = span.start
         for inner in reversed(self.spans):
             if inner.thread == span.thread:

@@ -1,4 +1,4 @@
-"""An event of a profile: a stretch of time, an operator, or the sum of all of one name."""
+"""Events of a profile, and sums of them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ class Interval(NamedTuple):
         return self.end - self.start
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FunctionEvent:
-    """A stretch of a thread's time, an operator, or the sum of all of one name; times in microseconds.
+    """A stretch of a thread's time, or an operator; times in microseconds.
 
     Of an operator on the CPU, `cpu_time_total` has the time to record it, and its share of the programs that computed
     it, which is an estimate; on other devices the share is `device_time_total`. `computed_time_total` is the share in
     both cases. Without spans within, it is `self_cpu_time_total`. `flops` counts floating-point operations.
 
+    id            the position among the events of the profile
+    uncomputed    1 of an operator that no program has computed
     is_async      whether others do it, while threads here go on or wait: a call, a collective or a message
     is_remote     whether it is of another worker; its times are not those of this process
     node_id       the number of the worker, for calls and what they have caused; otherwise -1
-    cpu_parent    the event within which it is, in this thread; `cpu_children` are those directly within it
+    cpu_parent    the event within which it is, in this thread: of an operator or a block, the nearest block, backward
+                  pass or optimizer step, or captured function; `cpu_children` are those directly within it
     """
 
     key: str
@@ -54,6 +57,8 @@ class FunctionEvent:
     cpu_memory_usage: int = 0
     device_memory_usage: int = 0
     flops: int = 0
+    uncomputed: int = 0
+    id: int = -1
     input_shapes: list[Any] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
     modules: tuple[str, ...] = ()
@@ -63,8 +68,8 @@ class FunctionEvent:
     is_async: bool = False
     is_remote: bool = False
     node_id: int = -1
-    cpu_parent: FunctionEvent | None = field(default=None, repr=False)
-    cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
+    cpu_parent: FunctionEvent | None = None
+    cpu_children: list[FunctionEvent] = field(default_factory=list)
     is_legacy = False  # the same for all, so no fields: kernels are no events, and their time is that of operators
     sequence_nr = -1
     overload_name = ""
@@ -143,6 +148,19 @@ class FunctionEvent:
         """The same as `device_time_total`."""
         return self.device_time_total
 
+    @property
+    def kernels(self) -> list[Any]:
+        """None: the time of kernels is that of operators."""
+        return []
+
+    def __repr__(self) -> str:
+        times = f"cpu_time={self.cpu_time_total_str} self_cpu_time={self.self_cpu_time_total_str}"
+        children = [child.id for child in self.cpu_children]
+        return (
+            f"<FunctionEvent id={self.id} name={self.key} node_id={self.node_id} start_us={self.start:.3f} {times} "
+            f"device_time={self.device_time_total_str} cpu_children={children} input_shapes={self.input_shapes}>"
+        )
+
     def add(self, other: FunctionEvent) -> FunctionEvent:
         """Add the times, counts, bytes and operations of another one to this one."""
         for name in _SUMS:
@@ -152,5 +170,18 @@ class FunctionEvent:
 
 _SUMS = (
     *("cpu_time_total", "self_cpu_time_total", "count", "device_time_total", "computed_time_total"),
-    *("cpu_memory_usage", "device_memory_usage", "flops"),
+    *("cpu_memory_usage", "device_memory_usage", "flops", "uncomputed"),
 )
+
+
+class FunctionEventAvg(FunctionEvent):
+    """The sum of all events of one name."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<FunctionEventAvg key={self.key} count={self.count} self_cpu_time={self.self_cpu_time_total_str} "
+            f"cpu_time={self.cpu_time_str} device_time={self.device_time_str} input_shapes={self.input_shapes} "
+            f"cpu_memory_usage={self.cpu_memory_usage} device_memory_usage={self.device_memory_usage}>"
+        )

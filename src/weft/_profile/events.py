@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from weft._base.device import CPU
@@ -12,12 +14,14 @@ from weft._base.timeline import Phase
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
 from weft._profile.chrome import write_json
-from weft._profile.collector import Collector, Operator
-from weft._profile.event import FunctionEvent
+from weft._profile.collector import Collector, Computed, Operator
+from weft._profile.cover import Cover
+from weft._profile.event import FunctionEvent, FunctionEventAvg
 from weft._profile.nesting import nested
 from weft._profile.remote import exchange_events
-from weft._profile.shares import shared, shares_of
-from weft._profile.table import table
+from weft._profile.shares import rest_of, shared, shares_of
+from weft._profile.table import Style, table
+from weft.errors import ValueRangeError
 
 _NAMED = frozenset({Phase.RECORDING, Phase.BLOCK, Phase.COLLECTIVE, Phase.CALL, Phase.DATA})
 _SHARED_OUT = frozenset({Phase.INTERPRETING, Phase.RUNNING, Phase.WAITING})
@@ -46,17 +50,19 @@ class EventList(list[FunctionEvent]):
             stack = event.stack[:group_by_stack_n]
             name = _STEPS if event.key.startswith(_STEP) else event.key
             key = name, str(event.input_shapes) if group_by_input_shape else "", tuple(stack)
-            if key in sums:
-                sums[key].add(event)
-            else:
+            if key not in sums:
                 shapes = event.input_shapes if group_by_input_shape else []
                 own = {"cpu_parent": None, "cpu_children": [], "modules": ()}
-                sums[key] = replace(event, key=name, input_shapes=shapes, stack=stack, **own)
+                sums[key] = _average(event, key=name, input_shapes=shapes, stack=stack, **own)
+                continue
+            sums[key].add(event)
+            if _is_within(event, event.key):
+                sums[key].cpu_time_total -= event.cpu_time_total  # the outer one has it
         return EventList(sums.values(), memory=self.with_memory, stack=bool(group_by_stack_n))
 
-    def total_average(self) -> FunctionEvent:
+    def total_average(self) -> FunctionEventAvg:
         """The sum of all events."""
-        whole = FunctionEvent("Total", 0, 0.0, 0.0, 0.0, 0)
+        whole = FunctionEventAvg("Total", 0, 0.0, 0.0, 0.0, 0)
         for event in self:
             whole.add(event)
         whole.cpu_time_total = whole.self_cpu_time_total
@@ -71,11 +77,16 @@ class EventList(list[FunctionEvent]):
         max_shapes_column_width: int = 80,
         header: str | None = None,
         top_level_events_only: bool = False,
+        time_unit: str | None = None,
     ) -> str:
-        """The events as text, sorted by one of their numbers, such as "cpu_time_total"."""
-        events = [event for event in self if event.is_top_level or not top_level_events_only]
+        """The events as text, sorted by one of their numbers, such as "cpu_time_total".
+
+        Shares are parts of the time of all events, which counts none twice. `time_unit` is "s", "ms" or "us", by
+        default what suits each time.
+        """
         widths = max_name_column_width, max_shapes_column_width, max_src_column_width
-        return table(events, sort_by, row_limit, widths, header=header or "", memory=self.with_memory)
+        style = Style(widths, time_unit, self.with_memory)
+        return table(self, sort_by, row_limit, style, header=header or "", top_level=top_level_events_only)
 
     def export_chrome_trace(self, path: str) -> None:
         """Write the events as a list for chrome://tracing or Perfetto, compressed if the path ends with `.gz`."""
@@ -86,8 +97,40 @@ class EventList(list[FunctionEvent]):
         ]
         write_json(path, entries)
 
+    def supported_export_stacks_metrics(self) -> list[str]:
+        """What `export_stacks` can write."""
+        return ["self_cpu_time_total", "self_cuda_time_total"]
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write a line for each of the events' stacks, for flame graphs: its frames, and microseconds.
+
+        `ValueError` for another metric than those of `supported_export_stacks_metrics`.
+        """
+        metrics = self.supported_export_stacks_metrics()
+        if metric not in metrics:
+            raise ValueRangeError(f"metric should be one of: {metrics}, got {metric!r}")
+        sums: dict[str, float] = {}
+        for event in self:
+            if event.stack:
+                line = ";".join(frame.replace(" ", "_") for frame in (*reversed(event.stack), event.key))
+                sums[line] = sums.get(line, 0.0) + getattr(event, metric)
+        Path(path).write_text("".join(f"{line} {round(value)}\n" for line, value in sums.items() if round(value)))
+
     def __str__(self) -> str:
         return self.table()
+
+
+def _average(event: FunctionEvent, **changes: Any) -> FunctionEventAvg:
+    """The sum of this one event, with changes."""
+    return FunctionEventAvg(**{part.name: getattr(event, part.name) for part in fields(event)} | changes)
+
+
+def _is_within(event: FunctionEvent, key: str) -> bool:
+    """Whether an event lies within one of this name, such as that of a block that enters itself."""
+    parent = event.cpu_parent
+    while parent is not None and parent.key != key:
+        parent = parent.cpu_parent
+    return parent is not None
 
 
 def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
@@ -95,8 +138,11 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
     parents: dict[int, FunctionEvent] = {}  # those of operators, by the numbers of their recordings
     events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread, parents)]
     shares = shares_of(notes.computed)
+    numbers = {operator.number for operator in notes.operators}
+    events += [_rest(notes, program, rest) for program in notes.computed if (rest := rest_of(program, numbers))]
     for operator in notes.operators:
-        for event, signature, site in _operator_events(operator, notes, shares.get(operator.number, 0.0)):
+        around = parents.get(operator.number)
+        for event, signature, site in _operator_events(operator, notes, shares.get(operator.number)):
             if shapes:
                 event.input_shapes = [list(aval.shape) for aval in signature.avals]
             if stack:
@@ -105,8 +151,10 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 _add_memory(event, signature)
             if flops and not signature.parts:  # they have their own
                 event.flops = flops_of(signature)
-            event.cpu_parent = parents.get(operator.number)
+            event.cpu_parent, event.is_top_level = around, _is_top(around)
             events.append(event)
+            if signature is operator.signature:
+                around = event  # of the parts of a captured function
     events += exchange_events(notes, shapes=shapes, memory=memory, flops=flops)
     events.sort(key=lambda event: event.start)
     for event in events:
@@ -118,37 +166,72 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
 def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> Iterable[FunctionEvent]:
     """The spans of a thread as events. Adds the events around operators to `parents`.
 
-    The time of programs on the CPU, which the thread runs or waits for, is left out: operators share it.
+    The time of programs on the CPU, which the thread runs or waits for, is within the whole time of spans, and left out
+    of their own time: operators share it.
     """
+    computed = Cover((start, end) for start, end, _ in notes.computed)
     on_cpu = all(o.aval.device is CPU for operator in notes.operators for o in operator.signature.outputs)
     entries = nested(notes.all_spans(), thread)
     around: list[FunctionEvent | None] = []  # for each entry, its own event or the one around it
+    named: list[FunctionEvent | None] = []  # the same without events of phases, such as [planning]
     for span, phase, own, outer in entries:
         parent = around[outer] if outer >= 0 else None
+        block = named[outer] if outer >= 0 else None
         around.append(parent)
-        if span.work is not None and parent is not None:
-            parents[span.work.number] = parent
-        if span.work is not None or (on_cpu and phase in _SHARED_OUT):
+        named.append(block)
+        if span.work is not None:
+            if block is not None:
+                parents[span.work.number] = block
             continue
-        is_part = outer >= 0 and phase is entries[outer].phase and phase not in _NAMED
+        if on_cpu and phase in _SHARED_OUT:
+            if parent is not None:  # which has what no program took
+                parent.self_cpu_time_total += 1e-3 * max(0, own - computed.within(span.start, span.end))
+            continue
+        is_named = phase in _NAMED
+        is_part = outer >= 0 and phase is entries[outer].phase and not is_named
+        parent = block if is_named else parent
         event = around[-1] = FunctionEvent(
-            span.name if phase in _NAMED and phase is span.phase else f"[{phase}]",
+            span.name if is_named and phase is span.phase else f"[{phase}]",
             thread,
             1e-3 * (span.start - notes.start_ns),
             0.0 if is_part else 1e-3 * (span.end - span.start),
             1e-3 * own,
             count=int(not is_part),
             is_user_annotation=phase is Phase.BLOCK,
-            is_top_level=outer < 0 or (entries[outer].outer < 0 and entries[outer].span.name.startswith(_STEP)),
+            is_top_level=_is_top(parent),
             cpu_parent=parent,
         )
+        if is_named:
+            named[-1] = event
         yield event
 
 
+def _is_top(parent: FunctionEvent | None) -> bool:
+    """Whether an event with this one around it is within nothing but a step."""
+    return parent is None or (parent.cpu_parent is None and parent.key.startswith(_STEP))
+
+
+def _rest(notes: Collector, program: Computed, rest: float) -> FunctionEvent:
+    """The event of what a program took for operators that the profile has not noted, since they came before."""
+    time = 1e-3 * rest
+    on_cpu = all(output.aval.device is CPU for signature, _ in program.applications for output in signature.outputs)
+    return FunctionEvent(
+        "[computing]",
+        notes.thread,
+        1e-3 * (program.start - notes.start_ns),
+        time if on_cpu else 0.0,
+        time if on_cpu else 0.0,
+        device_time_total=0.0 if on_cpu else time,
+        computed_time_total=time,
+        is_top_level=True,
+    )
+
+
 def _operator_events(
-    operator: Operator, notes: Collector, share: float
+    operator: Operator, notes: Collector, share: float | None
 ) -> list[tuple[FunctionEvent, Signature, str | None]]:
-    """The event of an operator and, if it is a captured function, those of its parts, which have its share.
+    """The event of an operator and, if it is a captured function, those of its parts, which have its share: of the
+    programs that computed it, None if none has.
 
     With each come its signature and, of a part, the line at which it was captured.
     """
@@ -165,12 +248,13 @@ def _operator_events(
             own if on_cpu else own - computed,
             device_time_total=0.0 if on_cpu else computed,
             computed_time_total=computed,
+            uncomputed=int(share is None and signature is operator.signature),
             modules=operator.modules,
             is_operator=True,
         )
 
     whole = operator.signature
-    computed, parts = 1e-3 * share, whole.parts
+    computed, parts = 1e-3 * (share or 0.0), whole.parts
     if not parts:
         return [(event(whole, recording + computed, recording + computed, computed), whole, None)]
     times = shared(computed, parts)

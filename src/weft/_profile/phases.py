@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft._base.timeline import Phase
 from weft._profile.collector import Collector
+from weft._profile.cover import Cover
 from weft._profile.nesting import nested
 
 PYTHON = "Python"
@@ -65,14 +66,6 @@ def phases_of(notes: Collector) -> Phases:
             sums[entry.phase] += entry.own
     sums[PYTHON] = wall - sum(sums.values())
     seconds = {name: 1e-9 * time for name, time in sums.items() if time or name == PYTHON}
+    computing = Cover((start, end) for start, end, _ in notes.computed).length()
     operators = sum(operator.thread == notes.thread for operator in notes.operators)
-    return Phases(seconds, 1e-9 * wall, 1e-9 * _union(notes), operators)
-
-
-def _union(notes: Collector) -> float:
-    """Nanoseconds in which at least one program was computed."""
-    total, until = 0, 0
-    for start, end, _ in sorted(notes.computed, key=lambda program: program[:2]):
-        total += max(0, end - max(start, until))
-        until = max(until, end)
-    return total
+    return Phases(seconds, 1e-9 * wall, 1e-9 * computing, operators)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from weft._profile.event import FunctionEvent
 from weft._profile.units import bytes_text, time_text
-from weft.errors import NameKeyError
+from weft.errors import MemberError
 
 
 class Column(NamedTuple):
@@ -28,24 +28,42 @@ _SORTABLE = (
 
 def _sort_key(name: str) -> Callable[[FunctionEvent], float]:
     if name not in _SORTABLE:
-        raise NameKeyError(f"sort_by must be one of {', '.join(_SORTABLE)}, got {name!r}")
+        raise MemberError(f"sort_by must be one of {', '.join(_SORTABLE)}, got {name!r}")
     attribute = name.replace("cuda_memory", "device_memory")
     return lambda event: -getattr(event, attribute)
+
+
+class Style(NamedTuple):
+    """How a table looks.
+
+    widths   of names, shapes and lines, at most
+    unit     of times: "s", "ms", "us", or None for what suits each
+    memory   whether there are columns of bytes
+    """
+
+    widths: tuple[int, int, int]
+    unit: str | None
+    memory: bool
+
+    def time(self, microseconds: float) -> str:
+        """A time as text."""
+        return time_text(microseconds, self.unit)
 
 
 def table(
     events: Sequence[FunctionEvent],
     sort_by: str | None,
     row_limit: int,
-    widths: tuple[int, int, int],
+    style: Style,
     *,
-    header: str,
-    memory: bool,
+    header: str = "",
+    top_level: bool = False,
 ) -> str:
     """The events as text: a line for each of the first `row_limit`, with sums and shares of the whole."""
     rows = sorted(events, key=_sort_key(sort_by)) if sort_by else list(events)
+    rows = [event for event in rows if event.is_top_level or not top_level]
     rows = rows[: row_limit if row_limit >= 0 else None]
-    columns = _columns(events, widths, memory)
+    columns = _columns(events, style)
     cells = [[column.title for column in columns], *[[column.text(event) for column in columns] for event in rows]]
     sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rule = "  ".join("-" * size for size in sizes)
@@ -56,42 +74,50 @@ def table(
         for row in cells
     ]
     own = [event for event in events if not event.is_remote]
-    totals = [f"Self CPU time total: {time_text(sum(event.self_cpu_time_total for event in own))}"]
+    totals = [f"Self CPU time total: {style.time(sum(event.self_cpu_time_total for event in own))}"]
     device = sum(event.device_time_total for event in own)
     if device:
-        totals.append(f"Self device time total: {time_text(device)}")
+        totals.append(f"Self device time total: {style.time(device)}")
     if any(event.is_remote for event in events):
         totals.append("Times of remote operators are those of the other worker, and belong to no share and no total")
     if any(event.computed_time_total for event in events):
         totals.append("Computed: the operator's share of the programs that computed it, by estimated costs")
+    if uncomputed := sum(event.uncomputed for event in own):
+        were = "operator was" if uncomputed == 1 else "operators were"
+        totals.append(f"{uncomputed} {were} not computed within the profile: nobody read their results")
     head = [header] if header else []
+    if top_level:
+        head.append("This report only display top-level ops statistics")  # PyTorch's words
     return "\n".join([*head, rule, lines[0], rule, *[line.rstrip() for line in lines[1:]], rule, *totals])
 
 
-def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memory: bool) -> list[Column]:
+def _columns(events: Sequence[FunctionEvent], style: Style) -> list[Column]:
+    widths, time = style.widths, style.time
     own = [event for event in events if not event.is_remote]
     whole = sum(event.self_cpu_time_total for event in own)
+    # threads may wait for one program at a time, which counts once
+    whole = max([whole, *[event.cpu_time_total for event in own if not event.is_async]])
     computed = sum(event.computed_time_total for event in own)
     device = sum(event.device_time_total for event in events)
     columns = [
         Column("Name", lambda e: (_end if e.is_remote else _cut)(e.key, widths[0]), left=True),
         Column("Self CPU %", lambda e: _share(e.self_cpu_time_total, whole, e)),
-        Column("Self CPU", lambda e: time_text(e.self_cpu_time_total)),
+        Column("Self CPU", lambda e: time(e.self_cpu_time_total)),
         Column("CPU total %", lambda e: _share(e.cpu_time_total, whole, e)),
-        Column("CPU total", lambda e: time_text(e.cpu_time_total)),
-        Column("CPU time avg", lambda e: time_text(e.cpu_time)),
+        Column("CPU total", lambda e: time(e.cpu_time_total)),
+        Column("CPU time avg", lambda e: time(e.cpu_time)),
     ]
     if any(event.computed_time_total for event in events):
         columns += [
-            Column("Computed", lambda e: time_text(e.computed_time_total) if e.computed_time_total else "--"),
+            Column("Computed", lambda e: time(e.computed_time_total) if e.computed_time_total else "--"),
             Column("Computed %", lambda e: _share(e.computed_time_total, computed, e)),
         ]
     if device:
         columns += [
-            Column("Device total", lambda e: time_text(e.device_time_total)),
-            Column("Device time avg", lambda e: time_text(e.device_time)),
+            Column("Device total", lambda e: time(e.device_time_total)),
+            Column("Device time avg", lambda e: time(e.device_time)),
         ]
-    if memory:
+    if style.memory:
         columns.append(Column("CPU Mem", lambda e: bytes_text(e.cpu_memory_usage)))
         if any(event.device_memory_usage for event in events):
             columns.append(Column("Device Mem", lambda e: bytes_text(e.device_memory_usage)))
@@ -108,7 +134,7 @@ def _columns(events: Sequence[FunctionEvent], widths: tuple[int, int, int], memo
 
 
 def _share(part: float, whole: float, event: FunctionEvent) -> str:
-    return f"{100 * part / whole:.2f}%" if whole and not event.is_remote else "--"
+    return f"{100 * part / whole:.2f}%" if whole and not (event.is_remote or event.is_async) else "--"
 
 
 def _cut(text: str, width: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
 
-def time_text(microseconds: float) -> str:
-    """A time with its unit."""
-    if microseconds >= 1e6:
-        return f"{1e-6 * microseconds:.3f}s"
-    return f"{1e-3 * microseconds:.3f}ms" if microseconds >= 1e3 else f"{microseconds:.3f}us"
+
+def time_text(microseconds: float, unit: str | None = None) -> str:
+    """A time with its unit: "s", "ms", "us", or what suits it."""
+    if unit not in _UNITS:
+        unit = "s" if microseconds >= 1e6 else "ms" if microseconds >= 1e3 else "us"
+    return f"{microseconds / _UNITS[unit]:.3f}{unit}"
 
 
 def bytes_text(count: float) -> str:

@@ -16,14 +16,13 @@ from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
 from weft._profile.event import DeviceType as DeviceType
 from weft._profile.event import FunctionEvent as FunctionEvent
+from weft._profile.event import FunctionEventAvg as FunctionEventAvg
 from weft._profile.events import EventList as EventList
 from weft._profile.figures import ProfileFigures
 from weft.errors import ArgumentError, OptionError
 from weft.futures import Future
 
 T = TypeVar("T")
-
-FunctionEventAvg = FunctionEvent
 
 
 def kineto_available() -> bool:
