@@ -376,3 +376,79 @@ def test_what_is_not_there_is_an_error():
         profile(activities=gpu),
     ):
         pass
+
+
+def test_shares_are_at_most_the_whole():
+    def recurse(depth):
+        with record_function("block"):
+            if depth:
+                recurse(depth - 1)
+            (x @ x).sum().item()
+
+    x = weft.rand(50, 50)
+    with light(schedule=schedule(wait=0, warmup=0, active=2, repeat=1)) as trace:
+        for _ in range(2):
+            recurse(3)
+            trace.step()
+    sums = trace.key_averages()
+    whole = sums.self_cpu_time_total
+    named = {event.key: event for event in sums}
+    assert named["block"].count == 8
+    assert max(event.cpu_time_total for event in sums) <= whole * (1 + 1e-9)
+    assert named["block"].cpu_time_total <= named["ProfilerStep*"].cpu_time_total
+
+
+def test_what_came_before_the_profile_has_an_event():
+    def work():
+        (weft.ones(20, 20) @ x).sum().item()
+
+    with light() as first:
+        x = weft.rand(20, 20).exp()
+        work()
+    assert "[computing]" not in {event.key for event in first.events()}
+    notes = first.notes
+    del notes.operators[:]
+    (rest,) = [event for event in first.key_averages() if event.key == "[computing]"]
+    assert rest.cpu_time_total == pytest.approx(1e6 * first.phases().computing)
+
+
+def test_operators_without_blocks_are_top_level():
+    with light() as trace:
+        weft.ones(3).exp().sum().item()
+        with record_function("block"):
+            weft.ones(3).cos().sum().item()
+    text = trace.events().table(top_level_events_only=True)
+    assert text.startswith("This report only display top-level ops statistics")
+    assert "aten::exp" in text
+    assert "aten::cos" not in text
+
+
+def test_what_nobody_reads_is_said():
+    with light() as trace:
+        (weft.ones(3) * 2).exp()
+        weft.ones(3).sum().item()
+    assert "3 operators were not computed within the profile: nobody read" in trace.key_averages().table()
+    with light() as trace:
+        weft.ones(3).sum().item()
+    assert "not computed" not in trace.key_averages().table()
+
+
+def test_parents_are_blocks_and_passes():
+    step = network()
+    with light() as trace, record_function("block"):
+        step().item()
+    parents = {event.key: event.cpu_parent for event in trace.events() if event.is_operator}
+    assert parents["aten::linear"].key == "block"
+    assert parents["aten::grad of linear"].key == "backward"
+    assert not [p.key for e in trace.events() if e.is_operator and (p := e.cpu_parent) and p.key.startswith("[")]
+
+
+def test_sums_have_short_texts_and_tables_one_unit():
+    with light() as trace:
+        weft.ones(3).sum().item()
+    assert repr(trace.events().total_average()).startswith("<FunctionEventAvg key=Total ")
+    assert repr(trace.events()[0]).startswith("<FunctionEvent id=")
+    assert trace.events()[0].kernels == []
+    assert re.search(r"Self CPU time total: 0\.\d{3}s", trace.key_averages().table(time_unit="s"))
+    with pytest.raises(AttributeError, match="sort_by must be one of"):
+        trace.key_averages().table(sort_by="x")

@@ -157,7 +157,8 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 around = event  # of the parts of a captured function
     events += exchange_events(notes, shapes=shapes, memory=memory, flops=flops)
     events.sort(key=lambda event: event.start)
-    for event in events:
+    for number, event in enumerate(events):
+        event.id = number
         if event.cpu_parent is not None and not event.is_remote:  # those of other workers have their children already
             event.cpu_parent.cpu_children.append(event)
     return EventList(events, memory=memory, stack=stack)

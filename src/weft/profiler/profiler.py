@@ -219,14 +219,7 @@ class profile(ProfileFigures):
         """
         if not self.with_stack:
             raise ValueRangeError("export_stacks() requires with_stack=True")
-        if metric not in _METRICS:
-            raise ValueRangeError(f"metric should be one of: {_METRICS}, got {metric!r}")
-        sums: dict[str, float] = {}
-        for event in self.events():
-            if event.stack:
-                line = ";".join(frame.replace(" ", "_") for frame in (*reversed(event.stack), event.key))
-                sums[line] = sums.get(line, 0.0) + getattr(event, metric)
-        Path(path).write_text("".join(f"{line} {round(value)}\n" for line, value in sums.items() if round(value)))
+        self.events().export_stacks(path, metric)
 
     def add_metadata(self, key: str, value: str) -> None:
         """Add an entry to the traces that are written by `export_chrome_trace`."""
@@ -239,8 +232,6 @@ class profile(ProfileFigures):
 
 _KinetoProfile = profile
 """PyTorch's base of it, which has no schedule."""
-
-_METRICS = ("self_cpu_time_total", "self_cuda_time_total")
 
 
 def tensorboard_trace_handler(
