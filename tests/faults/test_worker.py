@@ -61,7 +61,9 @@ def test_a_stopped_worker_is_named_and_all_are_started_again(job, run):
     os.kill(workers(node)[1]["pid"], signal.SIGSTOP)
     assert [said["restarts"] for said in workers(node)] == [1, 1]
     assert node.end() == 0, node.stderr
-    assert re.search(r"DistBackendError: all_reduce.*, rank 0: Timed out waiting \S+ms for rank 1; see what holds it up", node.stderr)
+    assert re.search(
+        r"DistBackendError: all_reduce.*, rank 0: Timed out waiting \S+ms for rank 1; see what holds it up", node.stderr
+    )
 
 
 def test_without_restarts_the_stopped_worker_is_named(job, run):
