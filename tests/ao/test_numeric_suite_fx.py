@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import pytest
 
@@ -21,12 +20,7 @@ from weft.ao.quantization import (
 from weft.ao.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qat_fx
 from weft.nn import functional as F
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Please use quant_min and quant_max")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
 
 
 class Net(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import warnings
 
 import pytest
 
@@ -27,12 +26,7 @@ from weft.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx
 from weft.fx.proxy import TraceError
 from weft.nn import functional as F
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Please use quant_min and quant_max")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft._base.timeline import Phase
 from weft._profile.collector import Collector
-from weft._profile.remote import exchange_events
+from weft._profile.exchanges import exchange_events
 from weft._profile.shares import shares_of
 
 _CATEGORIES = {Phase.BLOCK: "user_annotation", Phase.COLLECTIVE: "communication", Phase.DATA: "user_annotation"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from math import prod
 from pathlib import Path
@@ -17,8 +17,8 @@ from weft._profile.chrome import write_json
 from weft._profile.collector import Collector, Computed, Operator
 from weft._profile.cover import Cover
 from weft._profile.event import FunctionEvent, FunctionEventAvg
-from weft._profile.nesting import nested
-from weft._profile.remote import exchange_events
+from weft._profile.exchanges import exchange_events
+from weft._profile.nesting import Nested, nested
 from weft._profile.shares import rest_of, shared, shares_of
 from weft._profile.table import Style, table
 from weft.errors import ValueRangeError
@@ -136,7 +136,13 @@ def _is_within(event: FunctionEvent, key: str) -> bool:
 def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
     """The events of a profile, in order of their start."""
     parents: dict[int, FunctionEvent] = {}  # those of operators, by the numbers of their recordings
-    events = [event for thread in {span.thread for span in notes.spans} for event in _spans(notes, thread, parents)]
+    spans, on_cpu = notes.all_spans(), all(map(_is_on_cpu, [operator.signature for operator in notes.operators]))
+    computed = Cover((start, end) for start, end, _ in notes.computed) if on_cpu else None
+    events = [
+        event
+        for thread in {span.thread for span in notes.spans}
+        for event in _spans(nested(spans, thread), notes.start_ns, computed, parents)
+    ]
     shares = shares_of(notes.computed)
     numbers = {operator.number for operator in notes.operators}
     events += [_rest(notes, program, rest) for program in notes.computed if (rest := rest_of(program, numbers))]
@@ -164,15 +170,14 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
     return EventList(events, memory=memory, stack=stack)
 
 
-def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> Iterable[FunctionEvent]:
+def _spans(
+    entries: Sequence[Nested], start_ns: int, computed: Cover | None, parents: dict[int, FunctionEvent]
+) -> Iterable[FunctionEvent]:
     """The spans of a thread as events. Adds the events around operators to `parents`.
 
-    The time of programs on the CPU, which the thread runs or waits for, is within the whole time of spans, and left out
-    of their own time: operators share it.
+    `computed` is when programs were, if all were on the CPU: their time, which the thread runs or waits for, is within
+    the whole time of spans, and left out of their own time: operators share it.
     """
-    computed = Cover((start, end) for start, end, _ in notes.computed)
-    on_cpu = all(o.aval.device is CPU for operator in notes.operators for o in operator.signature.outputs)
-    entries = nested(notes.all_spans(), thread)
     around: list[FunctionEvent | None] = []  # for each entry, its own event or the one around it
     named: list[FunctionEvent | None] = []  # the same without events of phases, such as [planning]
     for span, phase, own, outer in entries:
@@ -184,7 +189,7 @@ def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> 
             if block is not None:
                 parents[span.work.number] = block
             continue
-        if on_cpu and phase in _SHARED_OUT:
+        if computed is not None and phase in _SHARED_OUT:
             if parent is not None:  # which has what no program took
                 parent.self_cpu_time_total += 1e-3 * max(0, own - computed.within(span.start, span.end))
             continue
@@ -193,8 +198,8 @@ def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> 
         parent = block if is_named else parent
         event = around[-1] = FunctionEvent(
             span.name if is_named and phase is span.phase else f"[{phase}]",
-            thread,
-            1e-3 * (span.start - notes.start_ns),
+            span.thread,
+            1e-3 * (span.start - start_ns),
             0.0 if is_part else 1e-3 * (span.end - span.start),
             1e-3 * own,
             count=int(not is_part),
@@ -207,6 +212,10 @@ def _spans(notes: Collector, thread: int, parents: dict[int, FunctionEvent]) -> 
         yield event
 
 
+def _is_on_cpu(signature: Signature) -> bool:
+    return all(output.aval.device is CPU for output in signature.outputs)
+
+
 def _is_top(parent: FunctionEvent | None) -> bool:
     """Whether an event with this one around it is within nothing but a step."""
     return parent is None or (parent.cpu_parent is None and parent.key.startswith(_STEP))
@@ -215,7 +224,7 @@ def _is_top(parent: FunctionEvent | None) -> bool:
 def _rest(notes: Collector, program: Computed, rest: float) -> FunctionEvent:
     """The event of what a program took for operators that the profile has not noted, since they came before."""
     time = 1e-3 * rest
-    on_cpu = all(output.aval.device is CPU for signature, _ in program.applications for output in signature.outputs)
+    on_cpu = all(_is_on_cpu(signature) for signature, _ in program.applications)
     return FunctionEvent(
         "[computing]",
         notes.thread,
@@ -240,7 +249,7 @@ def _operator_events(
     begin = 1e-3 * (operator.at - notes.start_ns) - recording
 
     def event(signature: Signature, time: float, own: float, computed: float) -> FunctionEvent:
-        on_cpu = all(output.aval.device is CPU for output in signature.outputs)
+        on_cpu = _is_on_cpu(signature)
         return FunctionEvent(
             f"aten::{signature.name}",
             operator.thread,

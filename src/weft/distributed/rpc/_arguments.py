@@ -21,7 +21,13 @@ def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCE
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
-    to = worker(agent, to)
+    return start(agent, worker(agent, to), func, args, kwargs, timeout, mode)
+
+
+def start(
+    agent: Agent, to: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode
+) -> PendingCall:
+    """The same of arguments that were checked."""
     return agent.call(to, profiled(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 

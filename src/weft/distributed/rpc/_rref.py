@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._arguments import checked, seconds, worker
+from weft.distributed.rpc._arguments import checked, seconds, start, worker
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._contexts import Context, current_context
@@ -167,8 +167,7 @@ class RRef(Generic[T]):
     ) -> PendingCall:
         """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
-        agent = current_agent()
-        call = agent.call(self._owner, profiled(agent.me, self._owner, function, mode), args, kwargs, seconds(timeout))
+        call = start(current_agent(), self._owner, function, args, kwargs, timeout, mode)
         call.add_done_callback(lambda _, kept=self: None)
         return call
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from weft._tensor.tensor import Tensor
-from weft.errors import OutOfRangeError, PreconditionError
+from weft.errors import OutOfRangeError, PreconditionError, WeftError
 from weft.fx._names import home_of, qualified_name
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
@@ -46,11 +46,7 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
 
     Raises `RuntimeError` if there is a circle.
     """
-    order = breadth_first_order(gm.graph.nodes)
-    if unordered := _left_out(gm, order):
-        raise OutOfRangeError(f"Input graph has cycles, unable to add {unordered}")
-    reorder(gm, order)
-    return gm
+    return _sorted(gm, breadth_first_order(gm.graph.nodes), OutOfRangeError)
 
 
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
@@ -58,13 +54,12 @@ def stable_topological_sort(gm: GraphModule) -> GraphModule:
 
     Raises `AssertionError` if there is a circle.
     """
-    order = stable_order(gm.graph.nodes)
-    if unordered := _left_out(gm, order):
-        raise PreconditionError(f"Input graph has cycles, unable to add {unordered}")
+    return _sorted(gm, stable_order(gm.graph.nodes), PreconditionError)
+
+
+def _sorted(gm: GraphModule, order: NodeList, error: type[WeftError]) -> GraphModule:
+    ordered = set(order)
+    if unordered := [node for node in gm.graph.nodes if node not in ordered]:
+        raise error(f"Input graph has cycles, unable to add {unordered}")
     reorder(gm, order)
     return gm
-
-
-def _left_out(gm: GraphModule, order: NodeList) -> NodeList:
-    ordered = set(order)
-    return [node for node in gm.graph.nodes if node not in ordered]

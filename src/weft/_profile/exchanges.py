@@ -20,19 +20,21 @@ def exchange_events(
 
     Without `phases`, that is operators, blocks and calls, and not what they have planned, compiled and so on.
     """
-    for call in notes.exchanges:
-        end = notes.end_ns if call.end is None else call.end
-        start, duration = 1e-3 * (call.start - notes.start_ns), 1e-3 * (end - call.start)
-        own = FunctionEvent(call.name, call.thread, start, duration, 0.0, is_async=True, node_id=call.caller)
+    for exchange in notes.exchanges:
+        end = notes.end_ns if exchange.end is None else exchange.end
+        start, duration = 1e-3 * (exchange.start - notes.start_ns), 1e-3 * (end - exchange.start)
+        own = FunctionEvent(
+            exchange.name, exchange.thread, start, duration, 0.0, is_async=True, node_id=exchange.caller
+        )
         if shapes:
-            own.input_shapes = [list(shape) for shape in call.shapes]
+            own.input_shapes = [list(shape) for shape in exchange.shapes]
         yield own
-        events = _copies([event for event in call.events if phases or not event.key.startswith("[")])
-        first = start + _lead(call, duration)
+        events = _copies([event for event in exchange.events if phases or not event.key.startswith("[")])
+        first = start + _lead(exchange, duration)
         for event in events:
-            event.key = f"{call.name}{REMOTE_OPERATOR}{event.key}"
-            event.is_remote, event.is_top_level, event.thread = True, False, call.thread
-            event.node_id = event.node_id if event.node_id >= 0 else call.worker
+            event.key = f"{exchange.name}{REMOTE_OPERATOR}{event.key}"
+            event.is_remote, event.is_top_level, event.thread = True, False, exchange.thread
+            event.node_id = event.node_id if event.node_id >= 0 else exchange.worker
             event.start += first
             if not shapes:
                 event.input_shapes = []
@@ -43,12 +45,12 @@ def exchange_events(
         yield from events
 
 
-def _lead(call: Exchange, duration: float) -> float:
+def _lead(exchange: Exchange, duration: float) -> float:
     """Microseconds from the begin of a call to that of the other worker's notes, whose clock is another one.
 
     That is half of what the call has taken beyond them: request and answer are taken to need the same time.
     """
-    noted = max([event.start + event.cpu_time_total for event in call.events if not event.is_remote], default=0.0)
+    noted = max([event.start + event.cpu_time_total for event in exchange.events if not event.is_remote], default=0.0)
     return max(0.0, duration - noted) / 2
 
 
