@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 REPEATS = 9
+_PAIRS = 301
 _SETTLE = 0.4  # seconds in which the other side's worker threads stop spinning
 _SETTLE_OF_SEVERAL = 0.25  # the same, where there are many samples
 
@@ -89,6 +90,22 @@ def several(name: str, cases: Iterable[str], sides: Sequence[tuple[str, ...]]) -
             )
             for case in cases
         }
+
+
+def paired(name: str, ours: str, peer: str) -> tuple[Side, Side]:
+    """Measure two of several runs in one process, one right after the other, where a hundredth is to be seen.
+
+    The speed of a core swings by more than that, but seldom between neighbours: what is compared is each sample with
+    its neighbour. Ours are the peer's median times these ratios.
+    """
+    with _workers(name, [("weft",)]) as (worker,):
+        pairs = []
+        for number in range(_PAIRS):
+            order = (ours, peer) if number % 2 else (peer, ours)
+            seconds = {case: worker.sample(case, 0) for case in order}
+            pairs.append((seconds[ours], seconds[peer]))
+    plain = Side(f"weft {peer}", tuple([seconds for _, seconds in pairs]))
+    return Side(f"weft {ours}", tuple([plain.median * mine / its for mine, its in pairs])), plain
 
 
 def processes(commands: Sequence[tuple[str, list[str]]], repeats: int = REPEATS) -> list[Side]:

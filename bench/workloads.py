@@ -47,27 +47,35 @@ def rec_grad(torch: Any) -> Run:
     return lambda: a + b
 
 
-def watched_rec(torch: Any, *, sampled: bool = False) -> Run:
-    """`a + b` on 4×4, recorded; `sampled`: a callback sees 1 % of the operators."""
-    if sampled:
-        _sample(torch)
-    return rec_plain(torch)
+def watched_rec(torch: Any) -> dict[str, Run]:
+    """20,000 × `a + b` on 4×4, recorded, with a callback that sees 1 % of the operators, and without."""
+    return _watched(torch, rec_plain(torch), 20_000)
 
 
-def watched_mlp(torch: Any, *, sampled: bool = False) -> Run:
-    """The training step of `mlp`; `sampled`: a callback sees 1 % of the operators."""
-    if sampled:
-        _sample(torch)
-    return mlp(torch)
+def watched_mlp(torch: Any) -> dict[str, Run]:
+    """20 training steps of `mlp`, with a callback that sees 1 % of the operators, and without."""
+    return _watched(torch, mlp(torch), 20)
 
 
-def _sample(torch: Any) -> None:
+def _watched(torch: Any, step: Run, count: int) -> dict[str, Run]:
     counts: Counter[str] = Counter()
 
     def see(function: Any) -> None:
         counts[function.name] += 1
 
-    torch.monitor.add_global_callback(see, sampling_prob=0.01)
+    callback = torch.monitor.add_global_callback(see, sampling_prob=0.01)
+    callback.disable()
+
+    def plain() -> None:
+        for _ in range(count):
+            step()
+
+    def sampled() -> None:
+        callback.enable()
+        plain()
+        callback.disable()
+
+    return {"sampled": sampled, "plain": plain}
 
 
 def tape(torch: Any) -> Run:

@@ -187,6 +187,38 @@ def test_of_a_thread_and_of_all():
     assert every.names == ["ones", "sub", "ones", "mul"]
 
 
+def test_all_see_an_operator_whose_computation_the_first_of_them_causes():
+    x = weft.ones(2)
+    first, second = Seen(lambda f: f.inputs[0].tolist()), Seen()
+    with add_global_callback(first), add_global_callback(second):
+        weft.tanh(weft.sin(x))
+        weft.cos(x)
+    assert first.names == second.names == ["sin", "tanh", "cos"]
+
+
+def test_callbacks_of_a_thread_see_all_while_others_come_and_go():
+    x = weft.ones(2)
+    done = threading.Event()
+
+    def come_and_go():
+        while not done.is_set():
+            with add_global_callback(lambda function: None, sampling_prob=0.5):
+                pass
+
+    other = threading.Thread(target=come_and_go)
+    with add_thread_local_callback(Seen()) as handle:
+        other.start()
+        try:
+            for _ in range(3000):
+                y = weft.tanh(x)
+        finally:
+            done.set()
+            other.join()
+    assert handle._enter.names == ["tanh"] * 3000
+    assert ambient().pending._watches == ()
+    assert y.shape == (2,)
+
+
 def test_a_sample_has_its_share_wherever_lists_are_computed():
     counts, x = Seen(), weft.ones(4)
     with add_thread_local_callback(counts, sampling_prob=0.1) as handle:
@@ -311,4 +343,4 @@ def test_lists_that_end_are_forgotten():
     with add_global_callback(Seen()):
         weft.func.vmap(lambda x: x + 1)(weft.ones(3))
     gc.collect()
-    assert ambient().pending._schedule is None
+    assert ambient().pending._watches == ()

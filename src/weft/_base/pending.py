@@ -6,7 +6,6 @@ compares the length of its list with a limit, which is set to where the next ope
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,46 +15,26 @@ LEAST_LIMIT = 1024
 
 
 class Watcher(Protocol):
-    """Is shown operators: their first outputs, when they have been recorded."""
+    """Is shown operators: their first outputs, when they have been recorded.
 
-    def distance(self) -> int:
-        """How many operators on the next one is that it is shown: 1 if it is shown all."""
-        ...
+    distance  called for how many operators on the next one is that it is shown: 1 if it is shown all
+    """
+
+    distance: Callable[[], int]
 
     def show(self, value: Any) -> None:
         """Look at an operator; must not raise."""
         ...
 
 
-class _Schedule:
-    """Which operators of one list are shown, as positions in the list, and to whom; `next` is the first of them."""
+class _Watch:
+    """A watcher of one list, and the position of the operator that it is shown next."""
 
-    __slots__ = ("due", "next")
+    __slots__ = ("next", "watcher")
 
-    def __init__(self) -> None:
-        self.due: dict[Watcher, int] = {}
-        self.next = sys.maxsize
-
-    def set(self, watcher: Watcher, position: int) -> None:
-        self.due[watcher] = position
-        self.next = min(self.due.values())
-
-    def remove(self, watcher: Watcher) -> None:
-        self.due.pop(watcher, None)
-        self.next = min(self.due.values(), default=sys.maxsize)
-
-    def pass_by(self, position: int) -> list[Watcher]:
-        """Who is shown what is at a position; they are due again later."""
-        due, watchers = self.due, [watcher for watcher, at in self.due.items() if at == position]
-        for watcher in watchers:
-            due[watcher] = position + watcher.distance()
-        self.next = min(due.values())
-        return watchers
-
-    def move(self, by: int) -> None:
-        for watcher in self.due:
-            self.due[watcher] += by
-        self.next += by
+    def __init__(self, watcher: Watcher, next: int) -> None:
+        self.watcher = watcher
+        self.next = next
 
 
 class Pending(list[Any]):
@@ -75,7 +54,7 @@ class Pending(list[Any]):
 
     __slots__ = (
         "__weakref__",
-        "_schedule",
+        "_watches",
         "branch",
         "checks",
         "kept",
@@ -94,7 +73,7 @@ class Pending(list[Any]):
         self.branch = False
         self.marked = False
         self.when_computed: list[Callable[[], None]] = []
-        self._schedule: _Schedule | None = None
+        self._watches: tuple[_Watch, ...] = ()
         self.thread = threading.get_ident()
         if watched:
             _lists[id(self)] = self
@@ -115,20 +94,27 @@ class Pending(list[Any]):
 
     def moved(self, by: int) -> None:
         """Called when so many values have been added before what is recorded next, or (below zero) have been taken."""
-        if self._schedule is not None:
-            with _lock:
-                self._schedule.move(by)
-                self._set_limit()
+        if self._watches:
+            for watch in self._watches:
+                watch.next = max(0, watch.next + by)  # below 0: begun by another thread between the move and this call
+            self._set_limit()
 
     def show(self) -> None:
-        """Show what has been recorded to those who are due."""
-        schedule = self._schedule
-        if schedule is None:
-            return
-        while (position := schedule.next) < len(self):
-            with _lock:
-                watchers = schedule.pass_by(position)
+        """Show what has been recorded to those who are to see it."""
+        while (position := self.limit) < len(self):
+            watches, following = self._watches, self.room
+            watchers: list[Watcher] = []
+            for watch in watches:
+                if watch.next == position:
+                    watch.next = position + watch.watcher.distance()
+                    watchers.append(watch.watcher)
+                if watch.next < following:
+                    following = watch.next
+            self.limit = following
+            if watches is not self._watches:  # another thread has begun or ended a watch
                 self._set_limit()
+            if not watchers:  # it is the room that ends here
+                return
             value = self[position]
             if value.origin.index == 0:  # further outputs are no further operators
                 for watcher in watchers:
@@ -137,22 +123,17 @@ class Pending(list[Any]):
     def begin(self, watcher: Watcher) -> None:
         """Show what is recorded from now on to a watcher."""
         with _lock:
-            if self._schedule is None:
-                self._schedule = _Schedule()
-            self._schedule.set(watcher, len(self) - 1 + watcher.distance())
+            self._watches = (*self._watches, _Watch(watcher, len(self) - 1 + watcher.distance()))
             self._set_limit()
 
     def end(self, watcher: Watcher) -> None:
         """Show it nothing more."""
         with _lock:
-            if self._schedule is not None:
-                self._schedule.remove(watcher)
-                if not self._schedule.due:
-                    self._schedule = None
-                self._set_limit()
+            self._watches = tuple([watch for watch in self._watches if watch.watcher is not watcher])
+            self._set_limit()
 
     def _set_limit(self) -> None:
-        self.limit = self.room if self._schedule is None else min(self.room, self._schedule.next)
+        self.limit = min([self.room, *[watch.next for watch in self._watches]])
 
 
 class _Thread(threading.local):
@@ -162,7 +143,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 _everywhere: list[Watcher] = []
 _lists: WeakValueDictionary[int, Pending] = WeakValueDictionary()
-_lock = threading.RLock()
+_lock = threading.RLock()  # of those who begin and end
 
 
 def last_recorded(most: int = 6) -> list[str]:

@@ -120,6 +120,13 @@ def ambient() -> Ambient:
     return state
 
 
+replace_ambient = _ambient.set
+"""Set the whole record until `leave` is called with the result."""
+
+leave = _ambient.reset
+"""Undo one `enter` or `replace_ambient`, of which it takes the result."""
+
+
 class using:
     """Set fields of the ambient state within a block."""
 
@@ -155,16 +162,6 @@ def enter(**fields: Any) -> Token[Ambient | None]:
     }
     fields = {**kept, **fields}
     return _ambient.set((Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields))
-
-
-def replace_ambient(state: Ambient) -> Token[Ambient | None]:
-    """Set the whole record until `leave` is called with the result."""
-    return _ambient.set(state)
-
-
-def leave(token: Token[Ambient | None]) -> None:
-    """Undo one `enter`."""
-    _ambient.reset(token)
 
 
 def set_field(**fields: Any) -> None:

@@ -6,15 +6,17 @@ Operators are recorded, and computed later, many together. So what a callback se
 from __future__ import annotations
 
 import logging
-import math
-import random
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
+from contextvars import Token
 from enum import Enum
+from itertools import chain
 from types import FrameType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from weft._autograd.engine import is_running
 from weft._base.device import device
@@ -62,11 +64,11 @@ class RecordFunction:
 
     __slots__ = ("_frame", "_value", "debug_info", "name", "scope")
 
-    def __init__(self, name: str, scope: RecordScope, value: Value | None = None) -> None:
+    def __init__(self, name: str, scope: RecordScope, frame: FrameType, value: Value | None = None) -> None:
         self.name = name
         self.scope = scope
-        self.debug_info: Mapping[str, Any] = ambient().debug_info
-        self._frame: FrameType | None = None  # that has called the callback, while it runs
+        self.debug_info = ambient().debug_info
+        self._frame: FrameType | None = frame  # that calls the callback, while it runs
         self._value = value
 
     def __repr__(self) -> str:
@@ -144,7 +146,8 @@ class CallbackHandle:
         self._exit = exit
         self._forward, self._backward, self._blocks = [scope if scope in scopes else None for scope in RecordScope]
         self._probability = probability
-        self._mean = 0.0 if probability >= 1 else 1 / math.log1p(-probability)  # of the distances, about, and below 0
+        self._random = np.random.default_rng()  # of its own: the program's seeds give the program's numbers
+        self.distance = chain.from_iterable(self._distances()).__next__
         self._everywhere = everywhere
         self._logged: set[tuple[str, type]] = set()  # failures
         self._ends: tuple[Callable[[], None], ...] = ()
@@ -172,50 +175,63 @@ class CallbackHandle:
 
     # --- called by what records, and by blocks ---
 
-    def distance(self) -> int:
-        """How many operators on the next one is."""
-        if self._probability >= 1:
-            return 1
-        return 1 + int(math.log(1 - _random.random()) * self._mean)
+    def _distances(self) -> Iterator[list[int]]:
+        """How many operators on the next one is, each time, many of them at once."""
+        while True:
+            yield self._random.geometric(self._probability, 256).tolist()
 
     def show(self, value: Any) -> None:
         """Call it for an operator."""
         scope = self._backward if is_running() else self._forward
-        if scope is not None:
-            function = RecordFunction(value.origin.signature.name, scope, value)
-            with _Showing(function):
-                entered, context = self._entered(function)
-                if entered:
-                    self._exited(function, context)
-            function._value = None
+        if scope is None:
+            return
+        function = RecordFunction(value.origin.signature.name, scope, sys._getframe(), value)
+        token = _enter_unseen(function)
+        try:
+            context = self._enter(function)
+        except Exception as error:
+            self._log_failure(error, "beginning", function)
+        else:
+            if self._exit is not None:
+                self._exited(self._exit, function, context)
+        finally:
+            leave(token)
+            function._frame = function._value = None
 
     def _block(self, name: str) -> Callable[[], None] | None:
         """Call it at the beginning of a block; returns what is called at its end."""
-        if self._blocks is None or _random.random() >= self._probability:
+        if self._blocks is None or self._random.random() >= self._probability:
             return None
-        function = RecordFunction(name, self._blocks)
-        with _Showing(function):
-            entered, context = self._entered(function)
-
-        def end() -> None:
-            with _Showing(function):
-                self._exited(function, context)
-
-        return end if entered else None
-
-    def _entered(self, function: RecordFunction) -> tuple[bool, Any]:
+        function = RecordFunction(name, self._blocks, sys._getframe())
+        token = _enter_unseen(function)
         try:
-            return True, self._enter(function)
+            context = self._enter(function)
         except Exception as error:
             self._log_failure(error, "beginning", function)
-            return False, None
+            return None
+        finally:
+            leave(token)
+            function._frame = None
+        exit = self._exit
+        if exit is None:
+            return None
 
-    def _exited(self, function: RecordFunction, context: Any) -> None:
-        if self._exit is not None:
+        def end() -> None:
+            function._frame = sys._getframe()
+            token = _enter_unseen(function)
             try:
-                self._exit(function, context)
-            except Exception as error:
-                self._log_failure(error, "end", function)
+                self._exited(exit, function, context)
+            finally:
+                leave(token)
+                function._frame = None
+
+        return end
+
+    def _exited(self, exit: Exit, function: RecordFunction, context: Any) -> None:
+        try:
+            exit(function, context)
+        except Exception as error:
+            self._log_failure(error, "end", function)
 
     def _log_failure(self, error: Exception, moment: str, function: RecordFunction) -> None:
         """Log a failure, if it is the first of its kind: a callback fails for one operator as for the next."""
@@ -230,36 +246,19 @@ class CallbackHandle:
             )
 
 
-_random = random.Random()  # of its own: the program's seeds give the program's numbers
-
-
-class _Showing:
-    """A block in which callbacks look at `function`. What they record is shown to nobody, and is not the program's."""
-
-    __slots__ = ("_function", "_token")
-
-    def __init__(self, function: RecordFunction) -> None:
-        self._function = function
-
-    def __enter__(self) -> None:
-        state = _thread.state
-        state.debug_info = self._function.debug_info
-        self._function._frame = sys._getframe(1)
-        self._token = replace_ambient(state)
-
-    def __exit__(self, *_: object) -> None:
-        self._function._frame = None
-        leave(self._token)
-
-
 class _Thread(threading.local):
-    """The state of a thread in which callbacks run."""
-
     def __init__(self) -> None:
-        self.state = Ambient(Pending(watched=False), grad=False)
+        self.unseen = Ambient(Pending(watched=False), grad=False)
 
 
 _thread = _Thread()
+
+
+def _enter_unseen(function: RecordFunction) -> Token[Ambient | None]:
+    """Enter the state in which callbacks run: what they record is shown to nobody, and is not the program's."""
+    unseen = _thread.unseen
+    unseen.debug_info = function.debug_info
+    return replace_ambient(unseen)
 
 
 def add_global_callback(
