@@ -54,6 +54,6 @@ def test_it_prints_one_line_each(compilations):
         X.exp().tolist()
     found = compilations()
     head, line = str(found).split("\n")
-    assert head.startswith("1 compilations, ")
-    assert line.endswith(" s  1 operators  the first graph")
+    assert head.startswith("1 compilation, ")
+    assert line.endswith(" s  1 operator  the first graph")
     assert repr(found) == str(found)

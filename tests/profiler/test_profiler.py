@@ -132,7 +132,7 @@ def test_the_time_of_programs_counts_once():
 def test_options_are_checked():
     with pytest.raises(TypeError, match="unexpected keyword argument 'record_shape'"):
         profile(record_shape=True)
-    with pytest.raises(TypeError, match="activities must be of ProfilerActivity, got 'cpu'"):
+    with pytest.raises(AssertionError, match=r"activities must be of ProfilerActivity, got \['cpu'\]"):
         profile(activities=["cpu"])
 
 
@@ -342,14 +342,39 @@ def test_the_older_profile_has_the_same_figures(tmp_path):
     assert sum(trace.phases().values()) == pytest.approx(trace.phases().wall)
     trace.export_chrome_trace(str(tmp_path / "trace.json.gz"))
     assert json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
-    with old_profile(enabled=False) as off:
+    off = old_profile(enabled=False)
+    with off as entered:
         step().item()
+    assert entered is None
     with pytest.raises(RuntimeError, match="there are no figures yet"):
         off.key_averages()
     with pytest.raises(RuntimeError, match="make another one"), trace:
         pass
     with emit_nvtx(), emit_itt():
         step().item()
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_events_of_all_cycles_are_kept_if_asked_for(accumulates):
+    x, counts = weft.ones(2), []
+    rounds = schedule(wait=1, warmup=0, active=1, repeat=3)
+
+    def note(trace):
+        counts.append({event.key: event.count for event in trace.key_averages()}.get("aten::tanh"))
+
+    with profile(
+        activities=[ProfilerActivity.CPU], schedule=rounds, on_trace_ready=note, acc_events=accumulates
+    ) as trace:
+        for _ in range(7):
+            weft.tanh(x).tolist()
+            trace.step()
+    assert counts == ([1, 2, 3] if accumulates else [1, 1, 1])
+    events = trace.events()
+    steps = [event.key for event in events if event.key.startswith("ProfilerStep#")]
+    assert steps == (["ProfilerStep#1", "ProfilerStep#3", "ProfilerStep#5"] if accumulates else ["ProfilerStep#5"])
+    assert [event.id for event in events] == list(range(len(events)))
+    starts = [event.start for event in events]
+    assert starts == sorted(starts)
 
 
 def test_nothing_is_noted_afterwards():
@@ -365,8 +390,15 @@ def test_nothing_is_noted_afterwards():
 
 def test_what_is_not_there_is_an_error():
     trace = profile()
-    with pytest.raises(RuntimeError, match="there is no complete trace yet"):
-        trace.events()
+    for call in (trace.events, trace.key_averages, lambda: trace.export_chrome_trace("x")):
+        with pytest.raises(AssertionError, match="there is no complete trace yet"):
+            call()
+    with pytest.raises(AssertionError, match="must be started before it is stopped"):
+        trace.stop()
+    with pytest.raises(AssertionError, match=r"No valid profiler activities found.*got \[\]"):
+        profile(activities=[])
+    with pytest.raises(RuntimeError, match="Can't create directory: /proc/none"):
+        tensorboard_trace_handler("/proc/none")(trace)
     with pytest.raises(ValueError, match=r"export_stacks\(\) requires with_stack=True"):
         trace.export_stacks("x")
     gpu = [ProfilerActivity.CUDA]

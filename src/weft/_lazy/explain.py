@@ -50,7 +50,8 @@ class Compilation:
         cut = f" in {self.segments} segments, {self.programs} different" if self.segments > 1 else ""
         bodies = f", {self.native} of them native" if self.native else ""
         earned = f"; interpreted {_times(self.runs)} before" if self.runs else ""
-        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators{bodies}{cut}  {self.cause}{earned}"
+        size = f"{_count(self.operators, 'operator')}{bodies}{cut}"
+        return f"{self.site}  {self.seconds:.2f} s  {size}  {self.cause}{earned}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Interpretation:
 
     def __str__(self) -> str:
         why = f"{1e3 * self.spent:.1f} of {1e3 * self.price:.0f} ms spent" if self.each else "no slower than compiled"
-        return f"{self.site}  {self.operators} operators  interpreted {_times(self.runs)}, {why}"
+        return f"{self.site}  {_count(self.operators, 'operator')}  interpreted {_times(self.runs)}, {why}"
 
 
 class Explanation(list[Compilation]):
@@ -85,12 +86,12 @@ class Explanation(list[Compilation]):
 
     def __str__(self) -> str:
         total = sum(c.seconds for c in self)
-        lines = [f"{len(self)} compilations, {total:.2f} s", *map(str, self)]
+        lines = [f"{_count(len(self), 'compilation')}, {total:.2f} s", *map(str, self)]
         if self.interpreted:
             sites: dict[str, list[Interpretation]] = {}
             for graph in self.interpreted:
                 sites.setdefault(graph.site, []).append(graph)
-            lines.append(f"{len(self.interpreted)} graphs interpreted")
+            lines.append(f"{_count(len(self.interpreted), 'graph')} interpreted")
             lines += [str(max(graphs, key=_share)) + _further(len(graphs) - 1) for graphs in sites.values()]
         return "\n".join(lines)
 
@@ -103,7 +104,11 @@ def _share(graph: Interpretation) -> float:
 
 
 def _further(count: int) -> str:
-    return f"; and {count} further graph{'s' if count > 1 else ''}" if count else ""
+    return f"; and {_count(count, 'further graph')}" if count else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 _Steps = Sequence[tuple[Output, tuple[int, ...]]]
@@ -162,7 +167,7 @@ def _cause(site: str, steps: _Steps) -> str:
     if at == len(steps) == len(nearest):
         return f"other results are kept, or other buffers given away, than at {entry.site}"
     if at >= len(nearest) or at >= len(steps):
-        return f"{_operators(steps)[0]} operators where {entry.site} had {entry.operators}"
+        return f"{_count(_operators(steps)[0], 'operator')} where {entry.site} had {entry.operators}"
     return _difference(nearest[at], steps[at], entry.site)
 
 

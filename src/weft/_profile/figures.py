@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft._profile.collector import Collector
 from weft._profile.events import EventList, events_of
 from weft._profile.phases import Phases, phases_of
@@ -24,14 +26,27 @@ class ProfileFigures:
         """Seconds of what was profiled by what they went to; their sum is its time."""
         return phases_of(self.notes)
 
+    def _cycles(self) -> Sequence[Collector]:
+        """What was noted in each of the cycles that the events are of."""
+        return [self.notes]
+
     def _events(self) -> EventList:
-        return events_of(
-            self.notes,
-            shapes=self.record_shapes,
-            stack=self.with_stack,
-            memory=self.profile_memory,
-            flops=self.with_flops,
-        )
+        """The events of all cycles; their times count from the begin of the first."""
+        cycles = self._cycles()
+        events = EventList(memory=self.profile_memory, stack=self.with_stack)
+        for notes in cycles:
+            later = 1e-3 * (notes.start_ns - cycles[0].start_ns)
+            for event in events_of(
+                notes,
+                shapes=self.record_shapes,
+                stack=self.with_stack,
+                memory=self.profile_memory,
+                flops=self.with_flops,
+            ):
+                event.start += later
+                event.id = len(events)
+                events.append(event)
+        return events
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False

@@ -75,7 +75,8 @@ class profile(ProfileFigures):
     """A block whose time is told apart: `key_averages().table()` by operator, `phases()` by what Weft did.
 
     `RuntimeError` if its figures are asked for before the end of the block. `use_cuda` and `use_device` are accepted:
-    what programs take on any device is noted. The block ends when everything in it is computed.
+    what programs take on any device is noted. The block ends when everything in it is computed. With `enabled=False`,
+    nothing is noted, and the `with` statement gives None.
     """
 
     def __init__(
@@ -98,14 +99,15 @@ class profile(ProfileFigures):
         self._notes: Collector | None = None
         self._is_running = False
 
-    def __enter__(self) -> Self:
-        if self.enabled:
-            if self._is_running or self._notes is not None:
-                raise OptionError("autograd.profiler.profile: a profile can be entered once; make another one")
-            flush_pending()  # what was recorded before
-            self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
-            self._is_running = True
-            self._notes.start()
+    def __enter__(self) -> Self | None:
+        if not self.enabled:
+            return None
+        if self._is_running or self._notes is not None:
+            raise OptionError("autograd.profiler.profile: a profile can be entered once; make another one")
+        flush_pending()  # what was recorded before
+        self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
+        self._is_running = True
+        self._notes.start()
         return self
 
     def __exit__(self, *_: object) -> None:

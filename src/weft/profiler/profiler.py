@@ -19,7 +19,7 @@ from weft._profile.events import EventList
 from weft._profile.figures import ProfileFigures
 from weft._profile.xla_trace import XlaTrace
 from weft.autograd.profiler import record_function
-from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import PreconditionError, SettingError, ValueRangeError
 
 
 class ProfilerAction(Enum):
@@ -95,7 +95,8 @@ class profile(ProfileFigures):
     a schedule, that is at the end of the block. `phases()` tells what Weft did in that time, `key_averages()` which
     operators were recorded and computed, `export_chrome_trace` writes all of it. `record_shapes` adds the shapes of
     inputs, `profile_memory` the bytes of results, `with_stack` the user's lines, `with_modules` calls of modules,
-    `with_flops` floating-point operations.
+    `with_flops` floating-point operations. With `acc_events`, `events()` and `key_averages()` are those of all cycles
+    of the schedule until now, instead of those of the last one.
 
     With other activities than `ProfilerActivity.CPU`, as by default where there is a GPU, jax's profiler runs as well,
     and its events are in the trace. `RuntimeError` if it runs already. The other options are accepted and
@@ -120,12 +121,14 @@ class profile(ProfileFigures):
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
-        del acc_events, experimental_config, execution_trace_observer, custom_trace_id_callback
+        del experimental_config, execution_trace_observer, custom_trace_id_callback
         del post_processing_timeout_s
-        self.activities = set(activities) if activities else supported_activities()
-        for activity in self.activities:
-            if not isinstance(activity, ProfilerActivity):
-                raise ArgumentError(f"profile: activities must be of ProfilerActivity, got {activity!r}")
+        chosen = supported_activities() if activities is None else [*activities]
+        if not chosen or not all(isinstance(activity, ProfilerActivity) for activity in chosen):
+            raise PreconditionError(
+                f"No valid profiler activities found: activities must be of ProfilerActivity, got {chosen!r}"
+            )
+        self.activities = set(chosen)
         if use_cuda:
             self.activities.add(ProfilerActivity.CUDA)
         self.schedule = schedule or _default_schedule_fn
@@ -133,11 +136,13 @@ class profile(ProfileFigures):
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules
+        self.acc_events = acc_events
         self.step_num = 0
         self.current_action = self.schedule(0)
         self._notes: Collector | None = None  # of the current or the last steps
+        self._cycles_before: list[Collector] = []  # with `acc_events`
         self._xla = XlaTrace() if self.activities - {ProfilerActivity.CPU} else None
-        self._is_tracing = False
+        self._is_started = self._is_tracing = False
         self._metadata: dict[str, Any] = {}
         self._step_block = record_function("")
 
@@ -150,10 +155,13 @@ class profile(ProfileFigures):
 
     def start(self) -> None:
         """Begin with step 0."""
+        self._is_started = True
         self._begin_step()
 
     def stop(self) -> None:
-        """End the last step."""
+        """End the last step; `AssertionError` before `start`."""
+        if not self._is_started:
+            raise PreconditionError("profiler.profile: it must be started before it is stopped")
         self._end_step(is_last=True)
 
     def step(self) -> None:
@@ -169,6 +177,8 @@ class profile(ProfileFigures):
             flush_pending()  # what was recorded before
             if self._xla is not None:
                 self._xla.start()
+            if self.acc_events and self._notes is not None:
+                self._cycles_before.append(self._notes)
             self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
             self._notes.start()
             self._is_tracing = True
@@ -194,15 +204,18 @@ class profile(ProfileFigures):
 
     @property
     def notes(self) -> Collector:
-        """What was noted of the last steps."""
+        """What was noted of the last steps; `AssertionError` before they have ended."""
         if self._notes is None or self._is_tracing:
-            raise OptionError(
+            raise PreconditionError(
                 "profiler.profile: there is no complete trace yet; read it in on_trace_ready or after the block"
             )
         return self._notes
 
+    def _cycles(self) -> list[Collector]:
+        return [*self._cycles_before, self.notes]
+
     def events(self) -> EventList:
-        """The operators and blocks of time of the last steps."""
+        """The operators and blocks of time of the last steps, or with `acc_events` of all."""
         return self._events()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -240,11 +253,15 @@ def tensorboard_trace_handler(
     """For `on_trace_ready`: writes each trace to this folder, where TensorBoard's plugins read it.
 
     That is a Chrome trace, as PyTorch's plugin reads it, and what jax's profiler has noted, for the plugin `profile`.
+    `RuntimeError` if the folder cannot be made.
     """
 
     def write(prof: profile) -> None:
         folder = Path(dir_name)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(f"Can't create directory: {dir_name}: {error.strerror}") from error
         worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
         ending = ".pt.trace.json.gz" if use_gzip else ".pt.trace.json"
         prof.export_chrome_trace(folder / f"{worker}.{time.time_ns()}{ending}")
