@@ -41,7 +41,18 @@ def named(x):
 
 
 def wrong(x):
+    torch.ones(2).tanh().tolist()
     raise KeyError("k")
+
+
+@rpc.functions.async_execution
+def later_wrong(x):
+    return rpc.rpc_async("w2", wrong, (x,))
+
+
+@rpc.functions.async_execution
+def no_future(x):
+    return x
 
 
 @rpc.functions.async_execution
@@ -140,9 +151,25 @@ def anything_that_can_be_called_is_followed():
 
 @case
 def errors_are_those_of_the_function():
-    with profile() as notes, pytest.raises(KeyError, match="k"):
-        rpc.rpc_sync("w1", wrong, (1,))
-    assert events_of(notes)["rpc_sync#wrong(w0 -> w1)"].is_async
+    with profile() as notes:
+        with pytest.raises(KeyError, match="k"):
+            rpc.rpc_sync("w1", wrong, (1,))
+        with pytest.raises(KeyError, match="k"):
+            rpc.rpc_sync("w1", later_wrong, (1,))
+        reference = rpc.remote("w1", wrong, (1,))
+        with pytest.raises(KeyError, match="k"):
+            reference.to_here()
+        with pytest.raises(RuntimeError, match=r"must return a torch\.futures.Future"):
+            rpc.rpc_sync("w1", no_future, (1,))
+        after = rpc.rpc_async("w1", torch.neg, (torch.ones(1),))
+        after.wait()
+    events = events_of(notes)
+    assert f"rpc_sync#wrong(w0 -> w1){REMOTE}aten::tanh" in events
+    assert f"rpc_remote#wrong(w0 -> w1){REMOTE}aten::tanh" in events
+    nested = f"rpc_sync#later_wrong(w0 -> w1){REMOTE}rpc_async#wrong(w1 -> w2){REMOTE}aten::tanh"
+    assert nested in events
+    failed = events["rpc_sync#wrong(w0 -> w1)"]
+    assert failed.time_range.end < events["rpc_async#aten::neg(w0 -> w1)"].time_range.start
     assert not rpc.rpc_sync("w1", listens)
 
 

@@ -55,7 +55,8 @@ def pack_error(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memory
     except Exception:
         kind = b""  # the type cannot be sent
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    return pack((kind, name, text), _ANYBODY)
+    with_events = getattr(error, "_with_events", None)  # of a function that is profiled
+    return pack((kind, name, text if with_events is None else with_events(text)), _ANYBODY)
 
 
 def _error_text(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
@@ -15,12 +16,15 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.internal import RPCExecMode, _build_rpc_profiling_key
 from weft.ops._table import TABLE
 
-_numbers = count(1)
+_numbers = count(secrets.randbits(63))  # an error can come to other workers than the caller
 _calls: WeakValueDictionary[int, Exchange] = WeakValueDictionary()  # profiles keep them
 
 
 class ProfiledResult:
-    """A result with the events that a profile has noted of its function; the caller unpickles the result alone."""
+    """A result, or the text of an error, with the events that a profile has noted of the function.
+
+    The caller unpickles the result or text alone.
+    """
 
     def __init__(self, value: Any, number: int, events: list[Any]) -> None:
         self.value, self.number, self.events = value, number, events

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial, update_wrapper
 from threading import get_ident
 from typing import Any
@@ -35,26 +36,37 @@ class ProfiledFunction:
             function = function.bound(current_agent())
         notes, thread = profile(record_shapes=True, profile_memory=True, with_flops=True), get_ident()
 
-        def result_of(read: Callable[[], Any]) -> ProfiledResult:
+        def with_events(value: Any) -> ProfiledResult:
+            events = [event for event in notes.function_events if event.thread == thread]
+            return ProfiledResult(value, self._number, events)
+
+        @contextmanager
+        def noting_errors() -> Generator[None]:
             try:
-                value = read()
-            finally:
+                yield
+            except BaseException as error:
                 notes.__exit__()
-            return ProfiledResult(value, self._number, [e for e in notes.function_events if e.thread == thread])
+                error._with_events = with_events  # pyright: ignore[reportAttributeAccessIssue]  # for `pack_error`
+                raise
+
+        def result_of(done: Future[Any]) -> ProfiledResult:
+            with noting_errors():
+                value = done.value()
+            notes.__exit__()
+            return with_events(value)
 
         notes.__enter__()
-        try:
+        with noting_errors():
             result = function(*args, **kwargs)
             flush_pending()
-        except BaseException:
-            notes.__exit__()
-            raise
-        if not is_asynchronous(function) or not isinstance(result, Future):
-            return result_of(lambda: result)
-        self._wrapped_async_rpc_function = function  # how `call_function` knows that the result comes later
-        later: Future[Any] = Future()
-        result.add_done_callback(lambda done: later._settle(partial(result_of, done.value)))
-        return later
+        if is_asynchronous(function):
+            self._wrapped_async_rpc_function = function  # how `call_function` knows that the result comes later
+        if is_asynchronous(function) and isinstance(result, Future):
+            later: Future[Any] = Future()
+            result.add_done_callback(lambda done: later._settle(partial(result_of, done)))
+            return later
+        notes.__exit__()
+        return with_events(result)
 
 
 _ProfiledFunction = ProfiledFunction
