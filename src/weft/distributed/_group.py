@@ -274,19 +274,21 @@ class ProcessGroup(GroupCollectives):
             lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
         )
 
-    def _recorded(self, operation: str, tensors: Sequence[Tensor], call: Callable[..., R]) -> Callable[..., R]:
-        """`call`, of which the flight recorder keeps when it was called, when it has run, and how it has ended."""
-        recorder = Flight.recorder
-        if recorder is None:
-            return call
-        types = [tensor._read().aval for tensor in tensors]
-        return recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
+    def _followed(self, operation: str, tensors: Sequence[Tensor], call: Callable[..., R]) -> Callable[..., R]:
+        """`call`, of which the flight recorder keeps when it was called, when it has run, and how it has ended.
+
+        Profiles are told the same.
+        """
+        if Flight.recorder is not None:
+            types = [tensor._read().aval for tensor in tensors]
+            call = Flight.recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
+        if Listeners.of_exchanges:
+            call = exchanging(f"{self.name()}:{operation}", [tensor.shape for tensor in tensors], call)
+        return call
 
     @ends_at_user
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
-        wait = self._recorded(operation, (), wait)
-        if Listeners.of_exchanges:
-            wait = exchanging(f"{self.name()}:{operation}", (), wait)
+        wait = self._followed(operation, (), wait)
         with waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
             self._executor.run(wait)
         if self._unwaited:
@@ -324,10 +326,7 @@ class ProcessGroup(GroupCollectives):
         note_collective(operation, inputs)
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
-        if Flight.recorder is not None:
-            call = self._recorded(operation, inputs or results, call)
-        if Listeners.of_exchanges:
-            call = exchanging(f"{self.name()}:{operation}", [x.shape for x in inputs], call)
+        call = self._followed(operation, inputs or results, call)
         arrays = self._arrays_of(inputs)
         if not async_op:
             outputs = self._waited(operation, lambda: call(*arrays), arrays)
@@ -432,6 +431,7 @@ class ProcessGroup(GroupCollectives):
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]
     ) -> MessageWork:
+        """The work of a message that the flight recorder and profiles follow, as `_followed` does for collectives."""
         if Flight.recorder is not None and not message.done:
             types, site = [tensor._read().aval], user_site()
             wait = Flight.recorder.message(text, self.group_name, self.ranks, types, site, message.wait)
