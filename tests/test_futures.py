@@ -141,6 +141,44 @@ def test_an_error_that_was_raised_does_not_keep_the_frames_that_it_has_passed():
         gc.enable()
 
 
+@pytest.mark.parametrize("handles", [False, True], ids=["plain", "while handling another error"])
+def test_an_error_that_is_passed_on_does_not_keep_the_frames_of_who_completes_the_future(handles):
+    def complete():
+        held = Held()
+        if not handles:
+            future.set_exception(ValueError("no"))
+            return weakref.ref(held)
+        try:
+            raise OSError
+        except OSError:
+            future.set_exception(ValueError("no"))
+        return weakref.ref(held)
+
+    future = Future()
+    following = future.then(lambda done: done.value()).then(lambda done: done.wait())
+    collected = collect_all([future])
+    gc.disable()
+    try:
+        assert complete()() is None
+    finally:
+        gc.enable()
+    for one in (following, collected):
+        with pytest.raises(ValueError, match=r"^no$"):
+            one.wait()
+
+
+def test_an_error_of_a_callback_tells_its_line():
+    def callback(done):
+        raise ValueError(done.value())
+
+    future = Future()
+    following = future.then(callback)
+    future.set_result("no")
+    with pytest.raises(ValueError, match="no") as caught:
+        following.wait()
+    assert "callback" in [entry.name for entry in caught.traceback]
+
+
 class Coded(RuntimeError):
     """An exception whose text is not its argument."""
 

@@ -147,10 +147,14 @@ class Future(Generic[T]):
         try:
             result = function()
         except BaseException as error:
-            self.set_exception(error)
-            del self  # the error's traceback keeps this frame, and the future keeps the error
+            failure = error
         else:
             self.set_result(result)
+            return
+        try:  # not above, where what callbacks raise would get the failure as its context
+            self.set_exception(_alone(failure))
+        finally:
+            del self, failure  # the error's traceback keeps this frame, and the future keeps the error
 
     def _call(self, callback: Callable[[Future[T]], Any]) -> None:
         """Run a callback. Its exceptions are logged, since they do not concern those who wait."""
@@ -158,6 +162,20 @@ class Future(Generic[T]):
             callback(self)
         except Exception:
             _log.exception("the callback %r of a future failed", callback)
+
+
+def _alone(error: BaseException) -> BaseException:
+    """An error that was raised; if it is only passed on from a future, then without its way.
+
+    The frames of a traceback keep those that have called them, whatever these do, and all that they refer to: here the
+    frames of the thread that completes the future. What a function itself has raised tells where by its traceback.
+    """
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is not None and innermost.tb_frame.f_code is Future.value.__code__:
+        error.__traceback__ = error.__context__ = None
+    return error
 
 
 def _copy(error: BaseException) -> BaseException:

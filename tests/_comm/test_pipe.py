@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from contextlib import suppress
 
@@ -20,12 +21,14 @@ class Keeper:
     def __init__(self):
         self.frames = []
         self.losses = 0
+        self.handled = []  # the exceptions that are being handled when a pipe is lost
 
     def received(self, pipe, kind, number, body, buffers):
         self.frames.append((kind, number, bytes(body), [bytes(one) for one in buffers]))
 
     def lost(self, pipe):
         self.losses += 1
+        self.handled.append(sys.exception())
 
 
 class Pair:
@@ -155,3 +158,13 @@ def test_the_end_of_a_peer_is_told_once():
         pair.pipes[1].close("again")
         assert (pair.pipes[1].close_reason, pair.far.losses, pair.near.losses) == ("it has closed the connection", 1, 1)
         assert pair.far.frames == [(1, 2, b"last", [])]
+
+
+def test_nothing_is_being_handled_when_the_loss_of_the_peer_is_told():
+    """Errors of calls would have it as their context, and with it all frames of the thread that reads."""
+    with Pair() as pair:
+        near, far = pair.pipes
+        far.close("it leaves")
+        while near.close_reason is None:
+            near.read(wait=True)
+        assert pair.near.handled == [None]

@@ -197,12 +197,14 @@ class Pipe:
             data = self._receive()
             if data is not None:
                 self._dispatch(data)
+            return True
         except BlockingIOError:
             return False
         except DistNetworkError as error:
-            self.close(str(error))
+            why = str(error)
         except OSError as error:
-            self.close(_CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}")
+            why = _CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}"
+        self.close(why)  # not above, where the errors of calls would get this one as their context, with all its frames
         return True
 
     def wake(self) -> None:

@@ -234,12 +234,14 @@ class Agent:
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """Handle a received frame."""
         if kind & LONG_FLAGS or kind == _CHUNK:
+            frame = wrong = None
             try:
                 frame = self.payloads.receive(pipe, kind, number, body, buffers)
             except DistNetworkError as error:
-                pipe.close(str(error))
-                return
-            if frame is not None:
+                wrong = str(error)
+            if wrong is not None:
+                pipe.close(wrong)
+            elif frame is not None:
                 self._dispatch(frame.pipe, frame.kind, frame.number, frame.body, frame.buffers)
                 if frame.pipe is not pipe:
                     frame.pipe.wake()
@@ -273,10 +275,13 @@ class Agent:
         self._control(name, Frame.NOTE).function(self, *args)
 
     def _try(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
+        wrong = None
         try:
             follow()
         except Exception as error:  # a note has no answer that could report it
-            pipe.close(f"it sent a note that cannot be followed: {error!r}")
+            wrong = f"it sent a note that cannot be followed: {error!r}"
+        if wrong is not None:
+            pipe.close(wrong)
         return pipe.close_reason is None
 
     def _serve(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
