@@ -155,9 +155,9 @@ class Agent:
             capture.needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
-        except RpcError as error:  # the future's own, which may be an error of the other worker
+        except RpcError as error:
             failed = PendingCall(self.calls, None, seconds)
-            failed.set_exception(error)
+            failed.set_exception(type(error)(*error.args))  # the future keeps it, but not the frames that it has passed
             return failed
         receiver, context = self.devices.receiver_of_call(to), current_context()
         if context is not None:
