@@ -73,7 +73,7 @@ class Collector:
         self.exchanges: list[Exchange] = []
         self.thread = 0
         self.start_ns = self.end_ns = 0
-        self.recording_ns = 0.0  # to record one small operator while the profile runs
+        self.recording_ns = 0  # to record one small operator while the profile runs
         self._with_stacks, self._with_modules = stacks, modules
         self._modules: list[tuple[str, int]] = []
         self._undo: list[Callable[[], object]] = []
@@ -127,10 +127,9 @@ class Collector:
 
     def all_spans(self) -> list[Span]:
         """The spans, and one for the recording of each operator, which is its `work`."""
-        duration = round(self.recording_ns)
         return [
             *self.spans,
-            *[Span(Phase.RECORDING, "", o.thread, o.at - duration, o.at, o) for o in self.operators],
+            *[Span(Phase.RECORDING, "", o.thread, o.at - self.recording_ns, o.at, o) for o in self.operators],
         ]
 
     def distance(self) -> int:
@@ -146,7 +145,7 @@ class Collector:
             self.operators.append(Operator(value.origin.signature, value.time, thread, begin, stack, names))
         self.spans.append(Span(Phase.PROFILING, "note", thread, begin, perf_counter_ns()))
 
-    def _cost_of_recording(self) -> float:
+    def _cost_of_recording(self) -> int:
         """Nanoseconds of recording one operator, the notes of the profile not counted."""
         pending = Pending(watched=False)
         pending.begin(self)  # and no other profile
@@ -160,7 +159,7 @@ class Collector:
                 times.append((perf_counter_ns() - begin - noted) / _OPERATORS)
         self.spans.clear()
         self.operators.clear()
-        return min(times)
+        return round(min(times))
 
     def _note_modules(self) -> None:
         handles = [
