@@ -63,6 +63,14 @@ def test_sequences_take_names(factory):
     assert getattr(weft, factory)(0, 1, 3, names=("N",)).names == ("N",)
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct")
+def test_a_copy_of_a_tensor_keeps_its_names(x):
+    assert weft.tensor(x).names == weft.tensor(x, names=("N", "C")).names == ("N", "C")
+    assert weft.tensor(x.rename(None), names=("A", "B")).names == ("A", "B")
+    with pytest.raises(RuntimeError, match=r"^Name mismatch: "):
+        weft.tensor(x, names=("A", "C"))
+
+
 @pytest.mark.parametrize("factory", ["empty_like", "zeros_like", "ones_like", "rand_like", "randn_like"])
 def test_what_is_made_like_a_tensor_has_its_names(x, factory):
     assert getattr(weft, factory)(x).names == ("N", "C")
@@ -110,6 +118,9 @@ def test_names_are_a_tuple_of_one_entry_for_each_dim(x):
         (lambda x: x.rename("A", None), ("A", None)),
         (lambda x: x.rename("A", ...), ("A", "C")),
         (lambda x: x.rename(..., "B"), ("N", "B")),
+        (lambda x: x.rename("A", "..."), ("A", "C")),
+        (lambda x: x.rename("..."), ("N", "C")),
+        (lambda x: x.rename("A", "...", "B"), ("A", "B")),
         (lambda x: x.rename(N="A"), ("A", "C")),
         (lambda x: x.rename(N="C", C="N"), ("C", "N")),
         (lambda x: x.rename(N=None), (None, "C")),
@@ -118,6 +129,7 @@ def test_names_are_a_tuple_of_one_entry_for_each_dim(x):
         (lambda x: x.rename(None).refine_names("A", None), ("A", None)),
         (lambda x: x.rename(N=None).refine_names("A", ...), ("A", "C")),
         (lambda x: x.rename(C=None).refine_names(..., "B"), ("N", "B")),
+        (lambda x: x.rename(C=None).refine_names("...", "B"), ("N", "B")),
     ],
 )
 def test_renamed_tensors_are_views_with_other_names(x, change, names):
@@ -157,6 +169,13 @@ def test_tensors_with_and_without_names_are_renamed_in_any_order(x):
         (lambda x: x.rename("A"), r"^Number of names \(1\) and number of dimensions in tensor \(2\) do not match\. "),
         (lambda x: x.rename(N="C"), r"^Cannot construct a tensor with duplicate names\. Got names: \['C', 'C'\]\.$"),
         (lambda x: x.rename(..., "A", ...), r"^rename: More than one Ellipsis \('\.\.\.'\) found in names "),
+        (lambda x: x.rename("...", "A", ...), r"^rename: More than one Ellipsis \('\.\.\.'\) found in names "),
+        (lambda x: x.rename("A", ..., "B", "D"), r"^Number of names \(3\) and number of dimensions in tensor \(2\) "),
+        (
+            lambda x: x.refine_names("N", "C", "H"),
+            r"^refine_names: cannot coerce Tensor\['N', 'C'\] to Tensor\['N', 'C', 'H'\] because they have a different "
+            r"number of dims \(2 and 3\)$",
+        ),
         (
             lambda x: x.refine_names("A", "C"),
             r"^refine_names: cannot coerce Tensor\['N', 'C'\] to Tensor\['A', 'C'\] because 'N' is different from "
@@ -184,6 +203,8 @@ def test_what_cannot_be_renamed(x, change, text):
         ((..., "N"), (3, 2), ("C", "N")),
         (("C", "H", "N"), (3, 1, 2), ("C", "H", "N")),
         (("H", ...), (1, 2, 3), ("H", "N", "C")),
+        (("H", "...", "N"), (1, 3, 2), ("H", "C", "N")),
+        (("N", ..., "H", "C"), (2, 1, 3), ("N", "H", "C")),
     ],
 )
 def test_align_to(x, order, shape, names):
@@ -191,6 +212,12 @@ def test_align_to(x, order, shape, names):
     assert (aligned.shape, aligned.names) == (shape, names)
     aligned.zero_()  # it is a view
     assert x.sum().item() == 0
+
+
+def test_dims_without_names_stay_in_order_when_others_are_aligned():
+    x = _numbered((2, 3, 4, 5), None, "C", None, "W")
+    aligned = x.align_to("W", ..., "H")
+    assert (aligned.shape, aligned.names) == ((5, 2, 3, 4, 1), ("W", None, "C", None, "H"))
 
 
 def test_aligned_tensors_broadcast_by_name(x):
@@ -211,6 +238,8 @@ def test_aligned_tensors_broadcast_by_name(x):
             r"^align_to: All input dims must be named\. Found unnamed dim at index 0 of Tensor\[None, None\]$",
         ),
         (lambda x: x.align_to(..., "N", ...), r"^align_to: More than one Ellipsis "),
+        (lambda x: x.align_to(..., None), r"^align_to: the desired order of dimensions cannot contain a None name"),
+        (lambda x: x.align_to(..., "N", "N"), r"^Cannot construct a tensor with duplicate names\. Got names: "),
     ],
 )
 def test_what_cannot_be_aligned(x, align, text):
@@ -219,6 +248,13 @@ def test_what_cannot_be_aligned(x, align, text):
 
 
 # --- dims that are joined and split ---
+
+
+def test_the_dim_of_diagonals_takes_a_name():
+    x = _numbered((2, 3, 3), "N", "H", "W")
+    diagonals = x.diagonal(outdim="D", dim1="H", dim2="W", offset=1)
+    assert (diagonals.shape, diagonals.names) == ((2, 2), ("N", "D"))
+    assert weft.diagonal(x, 0, 1, 2).names == ("N", None)
 
 
 def test_flatten_by_name():
@@ -252,6 +288,12 @@ def test_unflatten_by_name():
             lambda x: x.unflatten("H", (("A", 3), ("B", 2))),
             r"^unflatten: Provided sizes \[3, 2\] don't multiply up to the size of dim 2 \('H': 4\) in Tensor\['N', ",
         ),
+        (
+            lambda x: x.unflatten("H", (("A", 3), ("B", -1))),
+            r"^unflatten: Provided sizes \[3, -1\] don't multiply up to the size of dim 2 \('H': 4\) in Tensor\['N', ",
+        ),
+        (lambda x: x.unflatten("H", {}), r"^unflatten: sizes must be non-empty"),
+        (lambda x: x.unflatten("H", None), r"^unflatten: sizes must be non-empty"),
         (lambda x: x.unflatten("Q", (("A", 3),)), r"^Name 'Q' not found in Tensor\['N', 'C', 'H'\]\.$"),
     ],
 )
@@ -386,7 +428,10 @@ def test_subscripts(x):
 
 
 def test_resize_keeps_the_shape_of_a_tensor_with_names(x):
-    assert x.resize_(2, 3).names == x.resize_as_(weft.zeros(2, 3)).names == ("N", "C")
+    assert x.resize_(2, 3).names == x.resize_as_(weft.zeros_like(x)).names == ("N", "C")
+    assert weft.zeros(1).resize_as_(x).names == ("N", "C")
+    with pytest.raises(RuntimeError, match=r"^Name mismatch: .* computed output names \[None, None\]\. "):
+        x.resize_as_(weft.zeros(2, 3))
     with pytest.raises(RuntimeError, match=r"^Cannot resize named tensor with resize_ or resize_as_ \(tried to "):
         _numbered((2, 3), "N", "C").resize_(6)
 

@@ -43,7 +43,7 @@ from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import own
+from weft._tensor.view import check_names, own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError, WeftError
 
 
@@ -148,7 +148,11 @@ def tensor(
 
 
 def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
-    return new if names is None else set_names(new, checked_names(names, new.ndim))
+    if names is None:
+        return new
+    checked = checked_names(names, new.ndim)
+    check_names(new._read().aval.names, checked)  # of a copy of a tensor
+    return set_names(new, checked)
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:

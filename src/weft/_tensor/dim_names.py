@@ -41,8 +41,11 @@ def position(tensor: TensorBase, name: str | None) -> int:
     return names.index(name)
 
 
-def checked_names(names: Sequence[Any], ndim: int) -> Names:
-    """Names for the dims of a tensor; `RuntimeError` for some that are no names, come twice, or are too few or many."""
+def checked_names(names: Sequence[Any], ndim: int | None = None) -> Names:
+    """Names for the dims of a tensor; `RuntimeError` for some that are no names or come twice.
+
+    With `ndim`, also for too few or too many.
+    """
     if isinstance(names, str):
         raise ArgumentError(f"names must be a tuple or a list of names, such as ({names!r},), not the str {names!r}")
     for name in names:
@@ -53,7 +56,7 @@ def checked_names(names: Sequence[Any], ndim: int) -> Names:
                 "Invalid name: a valid identifier contains only digits, alphabetical characters, and/or underscore and "
                 f"starts with a non-digit. got: '{name}'."
             )
-    if len(names) != ndim:
+    if ndim is not None and len(names) != ndim:
         raise DimNameError(
             f"Number of names ({len(names)}) and number of dimensions in tensor ({ndim}) do not match. Attempted to "
             f"create a tensor with names {list(names)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import ambient
-from weft._tensor.dim_names import take_names
+from weft._tensor.dim_names import names_of, take_names
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_cast, check_names, check_overlap, write
@@ -39,6 +39,7 @@ def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()
             f"match the required output shape {list(result.shape)}.",
             stacklevel=3,
         )
+    check_names(out._read().aval.names, names_of(result))
     return replace(out, result)
 
 

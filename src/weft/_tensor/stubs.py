@@ -51,6 +51,7 @@ _ANNOTATIONS = {
         name: name for name in ("int", "float", "bool", "str", "bytes", "tuple", "list", "dict", "Callable", "Sequence")
     },
     "Tensors": "tuple[Tensor, ...]",
+    "Dim": "int | str",
     "device": "Device",
     "layout": "Layout",
     "memory_format": "MemoryFormat",

@@ -18,7 +18,7 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
-from weft._tensor.dim_names import label_of, take_names
+from weft._tensor.dim_names import label_of, names_of, take_names
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -216,7 +216,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
     """Change the tensor's sizes to those of another one, in place."""
-    check_names(input._read().aval.names, the_template._read().aval.names)
+    check_names(input._read().aval.names, names_of(the_template))
     resized = resize_(input, the_template.shape, memory_format=memory_format)
     return take_names(resized, the_template._read().aval.names)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
-from weft._tensor.arguments import AnyDims, without_names
+from weft._tensor.arguments import AnyDims, Dim, without_names
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
 from weft._tensor.tensor import Tensor
@@ -23,14 +23,24 @@ def has_names(input: Tensor) -> bool:
 # --- other names ---
 
 
-def _with_rest(names: Sequence[Any], rest: Sequence[str | None], function: str) -> list[Any]:
-    """Names in which `...` stands for `rest`."""
+def _split_at_rest(names: Sequence[Any], function: str) -> tuple[list[Any], list[Any]] | None:
+    """The names before and after `...`, which may be written as a string, too; None where there is none."""
+    names = [... if name == "..." else name for name in names]
     if names.count(...) > 1:
-        raise DimNameError(f"{function}: More than one Ellipsis ('...') found in names {list(names)}. Please use one.")
+        raise DimNameError(f"{function}: More than one Ellipsis ('...') found in names {names}. Please use one.")
     if ... not in names:
-        return list(names)
-    at = list(names).index(...)
-    return [*names[:at], *rest, *names[at + 1 :]]
+        return None
+    at = names.index(...)
+    return names[:at], names[at + 1 :]
+
+
+def _with_old(names: Sequence[Any], old: Names, function: str) -> Sequence[Any]:
+    """Names in which `...` stands for the old ones at its place."""
+    parts = _split_at_rest(names, function)
+    if parts is None:
+        return names
+    before, after = parts
+    return [*before, *old[len(before) : max(len(before), len(old) - len(after))], *after]
 
 
 def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], function: str) -> Names:
@@ -50,10 +60,7 @@ def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], 
         return checked_names([pairs.get(name, name) if name is not None else None for name in old], len(old))
     if names == (None,):
         return (None,) * len(old)
-    if ... in names:
-        at = names.index(...)
-        names = tuple(_with_rest(names, old[at : len(old) - (len(names) - at - 1)], function))
-    return checked_names(names, len(old))
+    return checked_names(_with_old(names, old, function), len(old))
 
 
 @composite(function=False)
@@ -72,10 +79,12 @@ def rename_(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
 def refine_names(input: Tensor, *names: Any) -> Tensor:
     """A view in which dims without a name get one; `...` stands for dims that stay as they are."""
     old = names_of(input)
-    if ... in names:
-        at = names.index(...)
-        names = tuple(_with_rest(names, old[at : len(old) - (len(names) - at - 1)], "refine_names"))
-    new = checked_names(names, len(old))
+    new = checked_names(_with_old(names, old, "refine_names"))
+    if len(new) != len(old):
+        raise DimNameError(
+            f"refine_names: cannot coerce {label_of(input)} to Tensor{list(new)} because they have a different number "
+            f"of dims ({len(old)} and {len(new)})"
+        )
     for at, (a, b) in enumerate(zip(old, new, strict=True)):
         if a is not None and a != b:
             why = f"is more specific than None at index {at}" if b is None else f"is different from {b!r} at index {at}"
@@ -90,25 +99,43 @@ def refine_names(input: Tensor, *names: Any) -> Tensor:
 
 @composite(function=False)
 def align_to(input: Tensor, *names: Any) -> Tensor:
-    """A view whose dims are in this order: new names are dims of size one, `...` all that are not mentioned."""
+    """A view whose dims are in this order: new names are dims of size one, `...` all that are not mentioned.
+
+    Only `...` can stand for dims without a name.
+    """
     old = names_of(input)
-    for at, name in enumerate(old):
-        if name is None:
-            raise DimNameError(
-                f"align_to: All input dims must be named. Found unnamed dim at index {at} of {label_of(input)}"
-            )
-    wanted = _with_rest(names, [name for name in old if name not in names], "align_to")
-    new = checked_names(wanted, len(wanted))
-    for name in old:
-        if name not in new:
-            raise DimNameError(
-                f"align_to: Cannot find dim {name!r} from {label_of(input)} in desired alignment {list(new)}."
-            )
-    result = op.permute(input, tuple(old.index(name) for name in new if name in old))
-    for at, name in enumerate(new):
-        if name not in old:
+    parts = _split_at_rest(names, "align_to")
+    before, after = (list(names), []) if parts is None else parts
+    if None in before + after:
+        raise DimNameError(f"align_to: the desired order of dimensions cannot contain a None name, got {list(names)}")
+    wanted = checked_names(before + after)
+    rest = [dim for dim, name in enumerate(old) if name not in wanted]
+    if parts is None and rest:
+        _refuse_missing(input, rest[0] if None not in old else old.index(None), wanted)
+    first, last = _dims_of(before, old), _dims_of(after, old)
+    order = [*first, *rest, *last]
+    result = op.permute(input, tuple(dim for dim in order if dim is not None))
+    for at, dim in enumerate(order):
+        if dim is None:
             result = op.unsqueeze(result, at)
-    return rename(result, *new)
+    return rename(result, *before, *[old[dim] for dim in rest], *after)
+
+
+def _dims_of(names: Sequence[str], old: Names) -> list[int | None]:
+    """The dim that has each name, or None."""
+    return [old.index(name) if name in old else None for name in names]
+
+
+def _refuse_missing(input: Tensor, dim: int, wanted: Names) -> NoReturn:
+    """Raise for a dim that is not among the wanted ones."""
+    name = names_of(input)[dim]
+    if name is None:
+        raise DimNameError(
+            f"align_to: All input dims must be named. Found unnamed dim at index {dim} of {label_of(input)}"
+        )
+    raise DimNameError(
+        f"align_to: Cannot find dim {name!r} from {label_of(input)} in desired alignment {list(wanted)}."
+    )
 
 
 @composite(function=False)
@@ -118,6 +145,13 @@ def align_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 # --- dims that become one, or one that becomes several ---
+
+
+@composite(over=True)
+def diagonal(input: Tensor, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1, *, outdim: str | None = None) -> Tensor:
+    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim, whose name is `outdim`."""
+    result = op.diagonal(input, offset, dim1, dim2)
+    return result if outdim is None else rename(result, ..., outdim)
 
 
 @composite(over=True)
@@ -160,13 +194,17 @@ def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
 def unflatten(input: Tensor, dim: AnyDims, sizes: Any) -> Tensor:
     """One dim becomes several, of which one size may be -1; of a dim with a name, pairs of names and sizes."""
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else sizes
+    if (isinstance(sizes, Mapping) and not sizes) or (sizes is None and has_names(input)):
+        raise ShapeError("unflatten: sizes must be non-empty, such as (('C', 2), ('H', 3)) or (2, 3)")
     if not (isinstance(pairs, (list, tuple)) and pairs and isinstance(pairs[0], (list, tuple))):
         return op.unflatten(input, dim, sizes)
     names, sizes = [name for name, _ in pairs], tuple(size for _, size in pairs)
     at, old = wrap_dim(dim, input.ndim), names_of(input)
-    if -1 not in sizes and prod(sizes) != input.shape[at]:
+    product = prod(size for size in sizes if size != -1)
+    size = input.shape[at]
+    if product != size and (-1 not in sizes or (product and size % product)):
         raise ShapeError(
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {at} ('{old[at]}': "
-            f"{input.shape[at]}) in {label_of(input)}"
+            f"{size}) in {label_of(input)}"
         )
     return rename(op.unflatten(input, at, sizes), *old[:at], *names, *old[at + 1 :])

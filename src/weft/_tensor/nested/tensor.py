@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft._base.size import Size
+from weft._tensor.arguments import integer
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.display import place_in_graph
@@ -64,11 +65,11 @@ class NestedTensor(ComposedTensor):
 
     # --- components ---------------------------------------------------------------------------------------------
 
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self, dim: int | str = 0) -> tuple[Tensor, ...]:
         """The components, with gradients. Waits for the offsets."""
         form = self._form
         assert isinstance(form, Nested), "only such have this class"
-        if wrap_dim(dim, len(form.shape)):
+        if wrap_dim(integer(dim, "dim", "unbind"), len(form.shape)):
             raise LayoutError(
                 f"unbind(): NestedTensor can only be unbound along dimension 0, got dimension {dim} instead."
             )
