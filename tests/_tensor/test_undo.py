@@ -118,6 +118,13 @@ def test_what_the_step_held_is_freed():
         gc.enable()
 
 
+def test_an_error_that_is_kept_keeps_no_results_of_what_has_failed():
+    with pytest.raises(torch.OutOfMemoryError) as failure:
+        large(N).item()
+    torch.cpu.synchronize()  # which waits for all arrays
+    assert "out of memory" in str(failure.value)
+
+
 def test_the_error_names_what_is_large_and_its_line():
     memory.record_history(device="cpu")
     try:

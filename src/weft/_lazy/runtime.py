@@ -117,6 +117,8 @@ def raise_if_exhausted(error: BaseException, target: device, values: Sequence[Va
     if not is_exhaustion(error):
         return
     traceback.clear_frames(error.__traceback__)  # which keep arrays of what has failed
+    if not config.FULL_TRACEBACKS:
+        error.__traceback__ = None  # nor do frames keep any that still run
     allocator = "DefaultCPUAllocator: can't allocate memory: " if target.type == "cpu" else ""
     text = str(error).partition("\n")[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
     advice = "compute less at a time, or `del` tensors that are no longer needed"
