@@ -252,6 +252,133 @@ def test_users_modules_become_their_own_quantized_forms():
     assert ConvertCustomConfig.from_dict(quantized.to_dict()).to_dict() == quantized.to_dict()
 
 
+class DynamicCustom(QuantizedCustom):
+    """The quantized form whose inputs are put on the grid of their own range."""
+
+    @classmethod
+    def from_observed(cls, module):
+        result = cls()
+        module.linear.qconfig = module.qconfig
+        result.linear = weft.ao.nn.quantized.dynamic.Linear.from_float(module.linear)
+        return result
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_users_modules_can_be_quantized_dynamically(is_known):
+    x = weft.randn(16, 3)
+    model = nn.Sequential(nn.Linear(3, 3), Custom()).eval()
+    prepare, convert = PrepareCustomConfig(), ConvertCustomConfig()
+    if is_known:
+        prepare.set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.DYNAMIC)
+    else:
+        prepare.set_non_traceable_module_classes([Custom])
+    prepared = prepare_fx(model, QConfigMapping().set_global(default_dynamic_qconfig), (x,), prepare)
+    assert [node.name for node in prepared.graph.nodes] == [
+        "input_1",
+        "activation_post_process_0",
+        "_0",
+        "_1",
+        "output",
+    ]
+    convert.set_observed_to_quantized_mapping(ObservedCustom if is_known else Custom, DynamicCustom, QuantType.DYNAMIC)
+    converted = convert_fx(prepared, convert)
+    assert type(converted.get_submodule("1")) is DynamicCustom
+    assert (converted(x) - model(x)).abs().max() < 0.1
+
+
+class Outer(nn.Module):
+    """A layer before a part that is prepared by itself, and one after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.part, self.after = nn.Linear(3, 3), Custom(), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.after(self.part(self.before(x)))
+
+
+@pytest.mark.parametrize("is_qat", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [([], []), ([0], []), ([], [0]), ([0], [0])])
+def test_standalone_modules_are_prepared_by_themselves(inputs, outputs, is_qat):
+    x = weft.randn(16, 3)
+    interface = PrepareCustomConfig().set_input_quantized_indexes(inputs).set_output_quantized_indexes(outputs)
+    config = PrepareCustomConfig().set_standalone_module_name("part", None, (x,), interface, None)
+    model = Outer()
+    if is_qat:
+        prepared = prepare_qat_fx(copy.deepcopy(model).train(), get_default_qat_qconfig_mapping(), (x,), config)
+    else:
+        prepared = prepare_fx(copy.deepcopy(model).eval(), get_default_qconfig_mapping(), (x,), config)
+
+    def calls_of(graph_module, name):
+        return sum(name in node.name for node in graph_module.graph.nodes)
+
+    assert calls_of(prepared, "activation_post_process") == (3 if outputs else 4)
+    assert calls_of(prepared.part, "activation_post_process") == (1 if inputs else 2)
+    prepared(x)
+    converted = convert_fx(prepared.eval())
+    assert calls_of(converted, "quantize_per_tensor") == (1 if outputs else 2)
+    assert calls_of(converted.part, "quantize_per_tensor") == (0 if inputs else 1)
+    assert type(converted.part.linear) is weft.ao.nn.quantized.Linear
+    assert (converted(x) - model(x)).abs().max() < 0.1
+
+
+def test_standalone_modules_can_be_named_by_their_type_and_in_dicts():
+    x = weft.randn(16, 3)
+    config = PrepareCustomConfig().set_standalone_module_class(
+        Custom, QConfigMapping().set_global(default_dynamic_qconfig), (x,), None, None
+    )
+    (entry,) = config.to_dict()["standalone_module_class"]
+    assert entry[1][""] is default_dynamic_qconfig
+    again = PrepareCustomConfig.from_dict(config.to_dict())
+    assert again.to_dict() == config.to_dict()
+    prepared = prepare_fx(Outer().eval(), get_default_qconfig_mapping(), (x,), again)
+    prepared(x)
+    assert type(convert_fx(prepared).part.linear) is weft.ao.nn.quantized.dynamic.Linear
+
+
+def test_configurations_show_what_is_set():
+    assert (repr(PrepareCustomConfig()), PrepareCustomConfig().to_dict()) == ("PrepareCustomConfig({})", {})
+    assert repr(ConvertCustomConfig().set_preserved_attributes(["a"])) == (
+        "ConvertCustomConfig({'preserved_attributes': ['a']})"
+    )
+
+
+def test_results_in_dicts_can_stay_quantized_tensors():
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return {"y": [self.linear(x)]}
+
+    x = weft.randn(4, 3)
+    prepared = prepare_fx(Named().eval(), get_default_qconfig_mapping(), (x,), {"output_quantized_idxs": [0]})
+    prepared(x)
+    assert convert_fx(prepared)(x)["y"][0].is_quantized
+
+
+def test_a_size_times_a_tensor_moves_the_grid():
+    class Scaled(nn.Module):
+        def forward(self, x):
+            return F.hardswish(x).size(0) * F.relu(x)
+
+    x = weft.randn(4, 3)
+    prepared = prepare_fx(Scaled().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
+    prepared(x)
+    assert (convert_fx(prepared)(x) - 4 * F.relu(x)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("function", [F.sigmoid, weft.sigmoid, F.tanh, weft.tanh, F.hardsigmoid])
+def test_functions_with_a_known_range_have_a_fixed_grid(function):
+    class Bounded(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    prepared = prepare_fx(Bounded().eval(), get_default_qconfig_mapping(), (weft.randn(3),))
+    assert type(prepared.activation_post_process_1) is weft.ao.quantization.FixedQParamsObserver
+
+
 def test_training_with_rounding_of_weights_for_dynamic_products():
     mapping = QConfigMapping().set_global(weft.ao.quantization.default_dynamic_qat_qconfig)
     x = weft.randn(8, 4)
@@ -295,15 +422,12 @@ def test_what_graph_mode_refuses():
         prepare_fx(model, mapping, (), default_qconfig)  # pyright: ignore[reportArgumentType]
     with pytest.raises(NotImplementedError, match="models are quantized for get_native_backend_config"):
         prepare_fx(model, mapping, (), backend_config=BackendConfig("tensorrt"))
-    with pytest.raises(NotImplementedError, match="no key 'standalone_module_name'; there are"):
-        prepare_fx(model, mapping, (), {"standalone_module_name": []})
+    with pytest.raises(NotImplementedError, match="no key 'standalone_modules'; there are"):
+        prepare_fx(model, mapping, (), {"standalone_modules": []})
     with pytest.raises(
         ValueError, match="a kind of quantization is one of dynamic, static, qat, weight_only, but got 'fast'"
     ):
         PrepareCustomConfig.from_dict({"float_to_observed_custom_module_class": {"fast": {}}})
-    dynamic = PrepareCustomConfig().set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.DYNAMIC)
-    with pytest.raises(NotImplementedError, match=r"users' modules are quantized statically, but got {<QuantType.DYN"):
-        prepare_fx(model, mapping, (), dynamic)
     with pytest.raises(AssertionError, match="Fusion only for eval!"):
         fuse_fx(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).train())
     with pytest.raises(TypeError, match="graph mode quantizes modules, but got a function"):
@@ -317,10 +441,6 @@ def test_what_graph_mode_refuses():
         convert_fx(prepared, qconfig_mapping=mapping)
     with pytest.raises(NotImplementedError, match="the original ones are in the prepared model, which stays as it is"):
         convert_fx(prepared, keep_original_weights=True)
-    with pytest.raises(NotImplementedError, match=r"'head': there are no standalone modules.*set_non_traceable_modu"):
-        PrepareCustomConfig().set_standalone_module_name("head", None, (), None, None)
-    with pytest.raises(NotImplementedError, match=r"Custom: there are no standalone modules"):
-        PrepareCustomConfig().set_standalone_module_class(Custom, None, (), None, None)
     with pytest.raises(NotImplementedError, match="there are no reference modules"):
         convert_to_reference_fx(prepared)
     prepared.graph.erase_node(prepared.graph.find_nodes(op="output")[0])

@@ -16,7 +16,6 @@ from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.quant_type import QuantType
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.quantized import functional as qF
 from weft.ao.nn.quantized._arithmetic import quantized_weight
@@ -27,16 +26,20 @@ from weft.ao.nn.quantized.modules.functional_modules import add_scalar, mul_scal
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig
 from weft.ao.quantization.fx.names import grid_names, numbered
 from weft.ao.quantization.fx.operations import (
+    CUSTOM,
     Mode,
     Operation,
     Results,
+    is_tensor,
+    mode_of,
     name_of,
     operation_of,
     relu_after,
     scalar_form,
     type_of_weights,
+    users_forms,
 )
-from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer
+from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer, plan_of_part
 from weft.ao.quantization.quantization_mappings import (
     get_default_dynamic_quant_module_mappings,
     get_embedding_qat_module_mappings,
@@ -85,7 +88,8 @@ class _Conversion:
     def __init__(self, model: GraphModule, plan: Plan, custom: ConvertCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.grids = grid_names(model, plan)
-        self.custom = custom.observed_to_quantized_mapping.get(QuantType.STATIC, {})
+        self.custom = custom
+        self.users = {kind for kinds in custom.observed_to_quantized_mapping.values() for kind in kinds}
         self.graph = Graph()
         self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
         self.attributes: dict[str, Any] = {}
@@ -166,7 +170,9 @@ class _Conversion:
 
     def _output(self, node: Node) -> None:
         results = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
-        kept = {results[at] for at in self.plan.outputs}
+        kept: set[Node] = set()
+        for at in self.plan.outputs:
+            map_arg(results[at], kept.add)
         self.graph.node_copy(node, lambda x: self._quantized(x) if x in kept else self._floats(x))
 
     def _on_floats(self, node: Node) -> None:
@@ -198,8 +204,11 @@ class _Conversion:
             self.values[node] = _Value(observer=node, source=value.floats)
 
     def _call(self, node: Node) -> None:
-        mode = self.plan.modes.get(node.name)
-        own = operation_of(node, self.model, self.custom) if mode else None
+        if part := plan_of_part(node, self.model):
+            self._part(node, part)
+            return
+        mode = self.plan.modes.get(node.name) or self._mode_of_users(node)
+        own = operation_of(node, self.model, self.users) if mode else None
         if own is None:
             self._on_floats(node)
         elif own.results is Results.NONE:
@@ -213,12 +222,28 @@ class _Conversion:
         elif own.on_integers:
             self._on_integers(node)
         elif form := scalar_form(node):
-            first, second = node.args if isinstance(node.args[0], Node) else reversed(node.args)
+            first, second = sorted(node.args, key=lambda arg: not is_tensor(arg))
             scalar = map_arg(second, self._floats)
             new = self.graph.call_function(_SCALAR[form], (self._quantized(first), scalar))
             self.values[node] = _Value(quantized=new)
         else:
             self._on_floats(node)
+
+    def _part(self, node: Node, part: Plan) -> None:
+        """A call of a standalone module."""
+        path = str(node.target)
+        module: Any = self.model.get_submodule(path)
+        if path not in self.attributes:
+            self.attributes[path] = convert(module, self.custom)
+        taken = {arg for at, arg in enumerate(node.args) if at in part.inputs}
+        new = self.graph.node_copy(node, lambda x: self._quantized(x) if x in taken else self._floats(x))
+        self.values[node] = _Value(quantized=new) if part.outputs else _Value(floats=new)
+
+    def _mode_of_users(self, node: Node) -> Mode | None:
+        """How a user's module is quantized that needs no observers, so that `prepare_fx` knows nothing of it."""
+        own = operation_of(node, self.model, self.users) if node.op == "call_module" else None
+        mode = mode_of(self.plan.qconfigs.get(node.name), CUSTOM) if own is CUSTOM else None
+        return None if mode is Mode.STATIC else mode
 
     def _module(self, node: Node, mode: Mode | None) -> None:
         """A call of a layer that becomes a quantized one."""
@@ -229,7 +254,8 @@ class _Conversion:
         qconfig = self.plan.qconfigs[node.name]
         has_weight = issubclass(mappings.get(kind, Module), WeightedQuantizedModule)
         is_refused = mode is Mode.STATIC and has_weight and type_of_weights(qconfig) is not qint8
-        if kind not in self.custom and (kind not in mappings or is_refused):
+        users = users_forms(self.custom.observed_to_quantized_mapping, mode).get(kind)
+        if users is None and (kind not in mappings or is_refused):
             self._on_floats(node)
             return
         observer = output_observer(relu_after(node, self.model) or node)
@@ -239,8 +265,8 @@ class _Conversion:
             module = copy.deepcopy(module)
             module.activation_post_process = self._observer(observer)
         module.qconfig = qconfig
-        custom = self.custom.get(kind)
-        result: Module = custom.from_observed(module) if custom else mappings[kind].from_float(module)
+        form: Any = users or mappings[kind]
+        result: Module = form.from_observed(module) if users else form.from_float(module)
         if path in self.attributes:  # called before, with results on another grid
             path = self._new_name(path)
         self.attributes[path] = result

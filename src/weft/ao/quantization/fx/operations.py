@@ -15,6 +15,7 @@ from weft import nn
 from weft._base.dtype import DType, float16, float32, qint8, quint8
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
+from weft.ao._observing.quant_type import QuantType
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
@@ -40,6 +41,14 @@ class Mode(Enum):
     STATIC = "static"
     DYNAMIC = "dynamic"
     WEIGHTS = "weights"
+
+
+_QUANT_TYPES = {Mode.STATIC: QuantType.STATIC, Mode.DYNAMIC: QuantType.DYNAMIC, Mode.WEIGHTS: QuantType.WEIGHT_ONLY}
+
+
+def users_forms(by_type: dict[QuantType, dict[type, type]], mode: Mode | None) -> dict[type, type]:
+    """What users' modules become if they are quantized in a mode."""
+    return by_type.get(_QUANT_TYPES[mode], {}) if mode is not None else {}
 
 
 class Results(Enum):
@@ -79,7 +88,8 @@ _NONE = Operation(Results.NONE, on_integers=True)
 _LINEAR = Operation(modes=frozenset({Mode.STATIC, Mode.DYNAMIC}))
 _RECURRENT = Operation(modes=frozenset({Mode.DYNAMIC}))
 _TABLE = Operation(modes=frozenset({Mode.WEIGHTS}))
-_CUSTOM = Operation(types=(quint8, qint8))
+CUSTOM = Operation(modes=frozenset(Mode), types=(quint8, qint8))
+"""Of users' own modules."""
 
 _KEEP_GRID = (
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -201,7 +211,7 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
     if node.op == "call_module":
         kind = type_before_parametrizations(root.get_submodule(node.target))
-        return _CUSTOM if kind in custom else _MODULES.get(kind)
+        return CUSTOM if kind in custom else _MODULES.get(kind)
     if node.op == "call_method":
         return _METHODS.get(node.target)
     if node.op != "call_function":
@@ -246,8 +256,13 @@ def relu_after(node: Any, root: Module, end: Node | None = None) -> Node | None:
 def scalar_form(node: Node) -> str:
     """ "add" or "mul" for a sum or product of one tensor and a number; "" for other nodes."""
     form = _TO_SCALARS.get(name_of(node), "")
-    tensors = sum(isinstance(arg, Node) and has_tensor(arg) for arg in node.args)
+    tensors = sum(map(is_tensor, node.args))
     return form if tensors == 1 and len(node.args) == 2 and not node.kwargs else ""
+
+
+def is_tensor(arg: Any) -> bool:
+    """Whether an argument of a node is another one with a tensor."""
+    return isinstance(arg, Node) and has_tensor(arg)
 
 
 def has_tensor(node: Node) -> bool:
