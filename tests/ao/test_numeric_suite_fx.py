@@ -142,3 +142,107 @@ def test_a_relu_after_folded_normalisation_belongs_to_the_layer():
     assert list(results) == ["_2", "_3"]
     suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
     assert min(kinds["node_output"]["b"][0]["sqnr"][0] for kinds in results.values()) > 25
+
+
+def prepared_and_converted(model: nn.Module, *inputs: weft.Tensor, mapping: QConfigMapping | None = None):
+    prepared = prepare_fx(model.eval(), mapping or get_default_qconfig_mapping(), inputs)
+    prepared(*inputs)
+    return prepared, convert_fx(prepared)
+
+
+def test_quantized_operations_can_be_the_shadows():
+    weft.manual_seed(0)
+    x = weft.randn(4, 1, 5, 5)
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.Conv2d(1, 1, 1), nn.ReLU())
+    prepared, quantized = prepared_and_converted(model, x)
+    shadows = suite.add_shadow_loggers("int8", quantized, "float", prepared, suite.OutputLogger)
+    assert weft.equal(shadows(x), prepared(x))
+    results = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "float")
+    suite.extend_logger_results_with_comparison(results, "float", "int8", compute_sqnr, "sqnr")
+    ratios = [records["node_output"]["int8"][0]["sqnr"][0].item() for records in results.values()]
+    assert len(ratios) == 3
+    assert min(ratios) > 20
+    assert shadows._2_input_scale_0 == quantized.get_submodule("0").scale
+    assert shadows._0_input_zero_point_0 == getattr(quantized, "0_input_zero_point_0")
+
+
+def test_quantized_operations_can_shadow_quantized_ones():
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(weft.randn(3, 3))
+
+        def forward(self, x):
+            return F.linear(x, self.weight)
+
+    x = weft.randn(4, 3)
+    _, quantized = prepared_and_converted(Functional(), x)
+    shadows = suite.add_shadow_loggers("a", quantized, "b", copy.deepcopy(quantized), suite.OutputLogger)
+    shadows(x)
+    (records,) = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "b").values()
+    a, b = (records["node_output"][name][0]["values"][0] for name in "ab")
+    assert weft.equal(a.int_repr(), b.int_repr())
+
+
+def test_modules_functions_and_methods_match_each_other():
+    class Modules(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.pool, self.sigmoid = nn.LeakyReLU(), nn.MaxPool2d(2), nn.Sigmoid()
+
+        def forward(self, x):
+            return self.sigmoid(self.pool(self.act(x)))
+
+    class Functions(nn.Module):
+        def forward(self, x):
+            return F.max_pool2d(F.leaky_relu(x), 2).sigmoid()
+
+    x = weft.randn(1, 1, 4, 4)
+    a, b = suite.add_loggers("a", Modules(), "b", Functions(), suite.OutputLogger)
+    assert weft.equal(a(x), b(x))
+    assert list(suite.extract_logger_info(a, b, suite.OutputLogger, "a")) == ["act", "pool", "sigmoid"]
+
+
+def test_functions_that_are_quantized_dynamically_match():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(weft.randn(3, 3))
+
+        def forward(self, x):
+            return F.linear(F.relu(F.linear(x, self.weight)), self.weight)
+
+    x = weft.randn(4, 3)
+    prepared, quantized = prepared_and_converted(
+        Twice(), x, mapping=QConfigMapping().set_global(default_dynamic_qconfig)
+    )
+    results = suite.extract_weights("a", prepared, "b", quantized)
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    assert [records["weight"]["b"][0]["sqnr"][0] > 25 for records in results.values()] == [True, True]
+
+
+def test_inputs_of_sums_with_numbers_are_compared():
+    class Sums(nn.Module):
+        def forward(self, x):
+            return 2 * (1 + x)
+
+    x = weft.randn(4, 3)
+    prepared, quantized = prepared_and_converted(Sums(), x)
+    a, b = suite.add_loggers("a", prepared, "b", quantized, suite.OutputLogger, should_log_inputs=True)
+    a(x)
+    b(x)
+    results = suite.extract_logger_info(a, b, suite.OutputLogger, "a")
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    assert [records["node_input"]["b"][0]["sqnr"][0] > 25 for records in results.values()] == [True, True]
+
+
+def test_results_of_training_are_rounded():
+    x = weft.randn(4, 3)
+    prepared = prepare_qat_fx(nn.Sequential(nn.Linear(3, 3)).train(), get_default_qat_qconfig_mapping(), (x,))
+    prepared(x)
+    prepared.apply(weft.ao.quantization.disable_observer)
+    a, b = suite.add_loggers("a", prepared, "b", convert_fx(prepared.eval()), suite.OutputLogger)
+    assert weft.equal(a(x), prepared(x))
+    b(x)
+    (records,) = suite.extract_logger_info(a, b, suite.OutputLogger, "b").values()
+    assert weft.equal(records["node_output"]["a"][0]["values"][0], prepared(x))

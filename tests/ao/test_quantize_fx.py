@@ -366,7 +366,7 @@ def test_a_size_times_a_tensor_moves_the_grid():
     x = weft.randn(4, 3)
     prepared = prepare_fx(Scaled().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
     prepared(x)
-    assert (convert_fx(prepared)(x) - 4 * F.relu(x)).abs().max() < 0.05
+    assert (convert_fx(prepared)(x) - 4 * F.relu(x)).abs().max() < 0.1
 
 
 @pytest.mark.parametrize("function", [F.sigmoid, weft.sigmoid, F.tanh, weft.tanh, F.hardsigmoid])

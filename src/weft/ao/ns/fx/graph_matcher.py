@@ -67,11 +67,16 @@ def _subgraphs(model: GraphModule) -> list[Subgraph]:
     return parts
 
 
+def _is_same(a: str, b: str) -> bool:
+    """Whether two bases compute the same, one as a module, function or method (`LeakyReLU`, `leaky_relu`)."""
+    return a.replace("_", "").lower() == b.replace("_", "").lower()
+
+
 def matching_subgraphs(model_a: GraphModule, model_b: GraphModule) -> dict[str, tuple[Subgraph, Subgraph]]:
     """Pairs of subgraphs that compute the same, by a name for each; `GraphMatchingException` if one has no match."""
     parts_a, parts_b = _subgraphs(model_a), _subgraphs(model_b)
     for a, b in zip(parts_a, parts_b, strict=False):
-        if a.base != b.base:
+        if not _is_same(a.base, b.base):
             raise GraphMatchingException(
                 f"the models do not match: {a.start.name} of the first one computes {a.base}, and {b.start.name} of "
                 f"the second one, which stands at its place, {b.base}"

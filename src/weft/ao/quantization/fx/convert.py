@@ -235,8 +235,8 @@ class _Conversion:
         module: Any = self.model.get_submodule(path)
         if path not in self.attributes:
             self.attributes[path] = convert(module, self.custom)
-        taken = {arg for at, arg in enumerate(node.args) if at in part.inputs}
-        new = self.graph.node_copy(node, lambda x: self._quantized(x) if x in taken else self._floats(x))
+        quantized = {arg for at, arg in enumerate(node.args) if at in part.inputs}
+        new = self.graph.node_copy(node, lambda x: self._quantized(x) if x in quantized else self._floats(x))
         self.values[node] = _Value(quantized=new) if part.outputs else _Value(floats=new)
 
     def _mode_of_users(self, node: Node) -> Mode | None:

@@ -198,9 +198,15 @@ for _kind, _quantized in (
     _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 
+_ON_INTEGERS = set(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS.values())
+
 _QUANTIZED_BEFORE_RELU = {
     mapping[kind]
-    for mapping in (DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, DEFAULT_QAT_MODULE_MAPPINGS)
+    for mapping in (
+        DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+        DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
+        DEFAULT_QAT_MODULE_MAPPINGS,
+    )
     for kind in _LAYERS_BEFORE_RELU
     if kind in mapping
 }
@@ -224,6 +230,13 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     if name == "torch.relu":  # by itself, PyTorch leaves it on floats
         return _SHARED if relu_after(node.args[0], root) is node else None
     return _FUNCTIONS.get(name) if has_tensor(node) else None
+
+
+def takes_integers(node: Node, root: Module) -> bool:
+    """Whether a node of a converted model calls something that takes quantized tensors only."""
+    if node.op == "call_module":
+        return type(root.get_submodule(str(node.target))) in _ON_INTEGERS
+    return name_of(node) in _QUANTIZED_FORMS
 
 
 def _is_before_relu(node: Node, root: Module) -> bool:
