@@ -437,8 +437,8 @@ def test_what_graph_mode_refuses():
     prepared = prepare_fx(model, mapping, (), backend_config=get_native_backend_config())
     with pytest.raises(AssertionError, match="the model has been prepared before"):
         prepare_fx(prepared, mapping, ())
-    with pytest.raises(NotImplementedError, match=r"convert_fx\(qconfig_mapping=...\): give the QConfigMapping to"):
-        convert_fx(prepared, qconfig_mapping=mapping)
+    with pytest.raises(AssertionError, match=r"each QConfig must be that of prepare_fx, or None, but _0 has QConfig\("):
+        convert_fx(prepared, qconfig_mapping=QConfigMapping().set_global(default_dynamic_qconfig))
     with pytest.raises(NotImplementedError, match="the original ones are in the prepared model, which stays as it is"):
         convert_fx(prepared, keep_original_weights=True)
     with pytest.raises(NotImplementedError, match="there are no reference modules"):
@@ -550,3 +550,37 @@ def test_a_layer_that_is_called_twice_before_a_relu(is_qat):
         prepared = prepare_fx(copy.deepcopy(model).eval(), get_default_qconfig_mapping(), (x,))
     prepared(x)
     assert (convert_fx(prepared.eval())(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+@pytest.mark.parametrize("is_qat", [False, True])
+def test_parts_can_be_left_on_floats_after_calibration(is_qat):
+    x = weft.randn(16, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4))
+    mapping = get_default_qat_qconfig_mapping() if is_qat else get_default_qconfig_mapping()
+    prepared = prepare_qat_fx(model.train(), mapping, (x,)) if is_qat else prepare_fx(model.eval(), mapping, (x,))
+    prepared(x)
+    prepared.eval()
+    partly = convert_fx(prepared, qconfig_mapping=copy.deepcopy(mapping).set_module_name("2", None))
+    names = [node.name for node in partly.graph.nodes if node.op != "get_attr"]
+    assert names == ["input_1", "quantize_per_tensor", "_0", "dequantize", "_2", "quantize_per_tensor_1", "_3",
+                     "dequantize_1", "output"]  # fmt: skip
+    assert "3_input_scale_0" in partly.state_dict()
+    assert type(partly.get_submodule("2")) is nn.Linear
+    none = convert_fx(prepared, qconfig_mapping=copy.deepcopy(mapping).set_module_name("", None))
+    assert [node.name for node in none.graph.nodes] == ["input_1", "_0", "_2", "_3", "output"]
+    assert weft.allclose(none(x), model(x), atol=1e-6)
+    assert [node.name for node in convert_fx(prepared).graph.nodes].count("dequantize") == 1
+
+
+@pytest.mark.parametrize(
+    ("mapping", "count"),
+    [
+        (QConfigMapping().set_object_type(nn.intrinsic.LinearReLU, default_qconfig), 2),
+        (QConfigMapping().set_global(default_qconfig).set_object_type(nn.intrinsic.LinearReLU, None), 2),
+        (QConfigMapping().set_object_type(nn.Linear, default_qconfig), 3),
+    ],
+)
+def test_fused_layers_go_by_their_own_type_or_by_the_first_one(mapping, count):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    prepared = prepare_fx(model, mapping, ())
+    assert sum("activation_post_process" in node.name for node in prepared.graph.nodes) == count

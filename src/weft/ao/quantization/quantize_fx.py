@@ -156,7 +156,8 @@ def convert_fx(
 ) -> GraphModule:
     """The quantized model that a prepared one has become, on the grids that were observed.
 
-    It takes and returns floats, unless a `PrepareCustomConfig` said otherwise. The prepared model stays as it is.
+    It takes and returns floats, unless a `PrepareCustomConfig` said otherwise. The prepared model stays as it is. A
+    `qconfig_mapping` can be that of `prepare_fx` with None for parts that are to stay on floats.
     """
     del _remove_qconfig
     require_native(backend_config)
@@ -166,17 +167,13 @@ def convert_fx(
         )
     if KEY not in graph_module.meta:
         raise PreconditionError("incoming model must be produced by prepare_fx")
-    if qconfig_mapping:
-        raise UnsupportedError(
-            "convert_fx(qconfig_mapping=...): give the QConfigMapping to prepare_fx, and leave it out"
-        )
     if keep_original_weights:
         raise UnsupportedError(
             "convert_fx(keep_original_weights=True): the converted model has quantized weights only; the original ones "
             "are in the prepared model, which stays as it is"
         )
     config: ConvertCustomConfig = config_of(convert_custom_config or {}, ConvertCustomConfig)
-    result = convert(graph_module, config)
+    result = convert(graph_module, config, _mapping(qconfig_mapping) if qconfig_mapping else None)
     kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
     return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
 

@@ -9,13 +9,14 @@ those of `ao.nn.quantized` do, and their results are put on the grid that was ob
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
+from weft.ao._observing.qconfig import qconfig_equals
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.quantized import functional as qF
 from weft.ao.nn.quantized._arithmetic import quantized_weight
@@ -40,6 +41,8 @@ from weft.ao.quantization.fx.operations import (
     users_forms,
 )
 from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer, plan_of_part
+from weft.ao.quantization.fx.qconfigs import qconfigs_of
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.ao.quantization.quantization_mappings import (
     get_default_dynamic_quant_module_mappings,
     get_embedding_qat_module_mappings,
@@ -198,7 +201,8 @@ class _Conversion:
         if not isinstance(source, Node):
             raise PreconditionError(f"convert_fx: the observer {node.name} has no input; prepare the model anew")
         value = self.values[source]
-        if value.has_grid or node not in self.grids:
+        is_needed = any(self.plan.qconfigs.get(x.name) is not None for x in (source, *node.users))
+        if value.has_grid or node not in self.grids or not is_needed:
             self.values[node] = value
         else:
             self.values[node] = _Value(observer=node, source=value.floats)
@@ -340,7 +344,22 @@ def _writes(node: Node) -> bool:
     return node.op in ("call_function", "call_method") and node.is_impure()
 
 
-def convert(model: GraphModule, custom: ConvertCustomConfig) -> GraphModule:
-    """The quantized form of a prepared model."""
-    plan: Plan = model.meta[KEY]
-    return _Conversion(model, plan.of(model.graph), custom).run()
+def _narrowed(plan: Plan, model: GraphModule, mapping: QConfigMapping) -> Plan:
+    """The plan without what a mapping leaves on floats. `AssertionError` where it asks for something else."""
+    scopes = {name: (path, None) for name, path in plan.scopes.items()}
+    nodes = [node for node in model.graph.nodes if node.name in plan.qconfigs]
+    qconfigs = qconfigs_of(nodes, model, mapping, scopes)
+    for name, qconfig in qconfigs.items():
+        if qconfig is not None and not qconfig_equals(qconfig, plan.qconfigs[name]):
+            raise PreconditionError(
+                f"convert_fx(qconfig_mapping=...): each QConfig must be that of prepare_fx, or None, but {name} has "
+                f"{qconfig} now, and was prepared with {plan.qconfigs[name]}"
+            )
+    modes = {name: mode for name, mode in plan.modes.items() if qconfigs[name] is not None}
+    return replace(plan, modes=modes, qconfigs=qconfigs)
+
+
+def convert(model: GraphModule, custom: ConvertCustomConfig, mapping: QConfigMapping | None = None) -> GraphModule:
+    """The quantized form of a prepared model. What has None in a mapping stays on floats."""
+    plan: Plan = model.meta[KEY].of(model.graph)
+    return _Conversion(model, _narrowed(plan, model, mapping) if mapping else plan, custom).run()

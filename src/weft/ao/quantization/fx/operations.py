@@ -24,6 +24,7 @@ from weft.ao.quantization.quantization_mappings import (
     DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
     DEFAULT_QAT_MODULE_MAPPINGS,
     DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+    get_embedding_qat_module_mappings,
 )
 from weft.fx.node import Node, _get_qualified_name
 from weft.nn._module import Module
@@ -184,9 +185,18 @@ def base_of(node: Node, root: Module) -> str:
     return name.rpartition(".")[2] if name in _FUNCTIONS or name == "torch.relu" else ""
 
 
+def first_kind(kind: type) -> type:
+    """The type of a float layer, also of one in training with rounding, or of the first of those that are fused."""
+    kind = _FLOAT_KINDS.get(kind, kind)
+    return (getattr(kind, "_PARTS", ()) or (kind,))[0]
+
+
 def _float_base(kind: type) -> str:
     """The name of a float layer, or of the first of those that are fused."""
-    return (getattr(kind, "_PARTS", ()) or (kind,))[0].__name__
+    return first_kind(kind).__name__
+
+
+_FLOAT_KINDS = {quantized: kind for kind, quantized in get_embedding_qat_module_mappings().items()}
 
 
 _BASE_NAMES = {_float_base(kind) for kind in _MODULES}
