@@ -10,10 +10,13 @@ import weft
 from weft import nn
 from weft.ao.ns import _numeric_suite_fx as suite
 from weft.ao.ns.fx.graph_matcher import GraphMatchingException
+from weft.ao.ns.fx.qconfig_multi_mapping import QConfigMultiMapping
 from weft.ao.ns.fx.utils import compute_sqnr
 from weft.ao.quantization import (
     QConfigMapping,
     default_dynamic_qconfig,
+    default_per_channel_qconfig,
+    default_qconfig,
     get_default_qat_qconfig_mapping,
     get_default_qconfig_mapping,
 )
@@ -246,3 +249,45 @@ def test_results_of_training_are_rounded():
     b(x)
     (records,) = suite.extract_logger_info(a, b, suite.OutputLogger, "b").values()
     assert weft.equal(records["node_output"]["a"][0]["values"][0], prepared(x))
+
+
+def test_each_operation_can_have_a_shadow_for_each_qconfig(capsys):
+    weft.manual_seed(0)
+    model, x = Net().eval(), weft.randn(4, 2, 5, 5)
+    configs = QConfigMultiMapping().set_global([default_qconfig, default_dynamic_qconfig])
+    configs.set_module_name("fc", [default_qconfig])
+    prepared = suite.prepare_n_shadows_model(model, (x,), configs, None)
+    assert [name for name, _ in prepared.named_children() if name.startswith("shadow_wrapper")] == [
+        *("shadow_wrapper_0_1", "shadow_wrapper_0_2", "shadow_wrapper_1_1", "shadow_wrapper_1_2"),
+        *("shadow_wrapper_2_1", "shadow_wrapper_3_1", "shadow_wrapper_3_2"),
+    ]
+    assert weft.equal(prepared(x), model(x))
+    quantized = suite.convert_n_shadows_model(prepared)
+    suite.loggers_set_enabled(quantized, True)
+    assert weft.equal(quantized(x), model(x))
+    results = suite.extract_results_n_shadows_model(quantized)
+    records = results["model"]["node_output"]
+    (own,), (static,) = records["subgraph_2_0"], records["subgraph_2_1"]
+    assert (own["ref_node_name"], own["prev_node_name"], own["fqn"]) == ("fc", "fc", "fc")
+    assert weft.equal(static["comparisons"][0], compute_sqnr(static["values"][0], own["values"][0]))
+    assert static["comparisons"][0] > 20
+    assert static["qconfig_str"] == str(default_qconfig)
+    suite.print_comparisons_n_shadows_model(results)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["node_name", "node_type", "fqn", "0", "1"]
+    assert [line.split()[0] for line in lines[2:]] == ["conv", "add", "fc", "mul"]
+
+
+def test_lists_of_qconfigs_are_filled_up():
+    configs = QConfigMultiMapping().set_object_type(nn.Linear, [default_qconfig, default_dynamic_qconfig])
+    configs.set_module_name("a", [default_qconfig, None, default_qconfig])
+    configs.set_module_name_regex("b", [default_qconfig, default_dynamic_qconfig, default_per_channel_qconfig])
+    held = [
+        [mapping.object_type_qconfigs[nn.Linear], mapping.module_name_qconfigs["a"]]
+        for mapping in configs.qconfig_mappings_list
+    ]
+    assert held == [[default_qconfig, default_qconfig], [default_dynamic_qconfig, None], [None, None]]
+    mappings = [QConfigMapping().set_module_name("a", None), QConfigMapping().set_global(default_qconfig)]
+    again = QConfigMultiMapping.from_list_qconfig_mapping(mappings)
+    assert [x.module_name_qconfigs for x in again.qconfig_mappings_list] == [{"a": None}, {"a": None}]
+    assert repr(again).startswith("QConfigMultiMapping [\nQConfigMapping (\n global_qconfig")

@@ -20,7 +20,7 @@ from weft.ao.quantization import (
     get_default_qat_qconfig_mapping,
     get_default_qconfig_mapping,
 )
-from weft.ao.quantization.backend_config import BackendConfig, get_native_backend_config
+from weft.ao.quantization.backend_config import BackendConfig, get_fbgemm_backend_config, get_native_backend_config
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
 from weft.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, fuse_fx, prepare_fx, prepare_qat_fx
 from weft.fx.proxy import TraceError
@@ -434,6 +434,7 @@ def test_what_graph_mode_refuses():
         prepare_fx(lambda x: x, mapping, ())  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="a QConfigMapping has QConfigs or None, but _0 got a int"):
         prepare_fx(model, {"": 3}, ())
+    prepare_fx(model, mapping, (), backend_config=get_fbgemm_backend_config())
     prepared = prepare_fx(model, mapping, (), backend_config=get_native_backend_config())
     with pytest.raises(AssertionError, match="the model has been prepared before"):
         prepare_fx(prepared, mapping, ())

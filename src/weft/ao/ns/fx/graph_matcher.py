@@ -50,7 +50,8 @@ def _used(model: GraphModule) -> set[Node]:
     return used
 
 
-def _subgraphs(model: GraphModule) -> list[Subgraph]:
+def subgraphs(model: GraphModule) -> list[Subgraph]:
+    """The operations of a model that graph mode knows, as far as its output depends on them."""
     used, covered = _used(model), set[Node]()
     fused = chains(model)
     parts: list[Subgraph] = []
@@ -74,7 +75,7 @@ def _is_same(a: str, b: str) -> bool:
 
 def matching_subgraphs(model_a: GraphModule, model_b: GraphModule) -> dict[str, tuple[Subgraph, Subgraph]]:
     """Pairs of subgraphs that compute the same, by a name for each; `GraphMatchingException` if one has no match."""
-    parts_a, parts_b = _subgraphs(model_a), _subgraphs(model_b)
+    parts_a, parts_b = subgraphs(model_a), subgraphs(model_b)
     for a, b in zip(parts_a, parts_b, strict=False):
         if not _is_same(a.base, b.base):
             raise GraphMatchingException(
