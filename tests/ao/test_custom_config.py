@@ -234,9 +234,12 @@ def test_results_in_dicts_can_stay_quantized_tensors():
             self.linear = nn.Linear(3, 3)
 
         def forward(self, x):
-            return {"y": [self.linear(x)]}
+            y = self.linear(x)
+            return {"y": [y], "z": y.exp()}
 
     x = weft.randn(4, 3)
     prepared = prepare_fx(Named().eval(), get_default_qconfig_mapping(), (x,), {"output_quantized_idxs": [0]})
     prepared(x)
-    assert convert_fx(prepared)(x)["y"][0].is_quantized
+    result = convert_fx(prepared)(x)
+    assert result["y"][0].is_quantized
+    assert not result["z"].is_quantized  # nothing has observed it

@@ -117,13 +117,12 @@ _FIXED: tuple[tuple[Any, Any], ...] = (
             "hardsigmoid_",
             Sigmoid,
             op.sigmoid,
-            F.sigmoid,
             "sigmoid",
             "sigmoid_",
             Softmax,
         ),
     ),
-    (default_fixed_qparams_range_neg1to1_observer, (Tanh, op.tanh, F.tanh, "tanh", "tanh_")),
+    (default_fixed_qparams_range_neg1to1_observer, (Tanh, op.tanh, "tanh", "tanh_")),
 )
 """Observers with a fixed grid, and what has results in its range."""
 

@@ -176,7 +176,11 @@ class _Conversion:
         kept: set[Node] = set()
         for at in self.plan.outputs:
             map_arg(results[at], kept.add)
-        self.graph.node_copy(node, lambda x: self._quantized(x) if x in kept else self._floats(x))
+
+        def result(x: Node) -> Node:
+            return self._quantized(x) if x in kept and self.values[x].has_grid else self._floats(x)
+
+        self.graph.node_copy(node, result)
 
     def _on_floats(self, node: Node) -> None:
         """Copy a node that computes with numbers; its results are put on a grid by whoever needs that."""

@@ -12,11 +12,16 @@ from weft.ao.quantization.fx.operations import first_kind
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import ArgumentError
 from weft.fx.node import Node
+from weft.nn import functional as F
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
 Scope = tuple[str, Any]
 """The path and the type of the module in whose `forward` a node was made."""
+
+
+_AS_METHODS = {F.sigmoid: "sigmoid", F.tanh: "tanh"}
+"""Functions that are looked up by the names of methods, as which they are traced in PyTorch."""
 
 
 def _by_path(mapping: QConfigMapping, path: str, otherwise: Any) -> Any:
@@ -61,6 +66,7 @@ def qconfigs_of(
             qconfig = _by_place(mapping, target, path, mapping.global_qconfig)
             path = path.rpartition(".")[0]
         elif node.op in ("call_function", "call_method"):
+            target = _AS_METHODS.get(target, target)
             own = mapping.object_type_qconfigs.get(target, mapping.global_qconfig)
             qconfig = _by_place(mapping, kind, path, own)
         elif node.op == "get_attr":
