@@ -206,6 +206,30 @@ def test_modules_functions_and_methods_match_each_other():
     assert list(suite.extract_logger_info(a, b, suite.OutputLogger, "a")) == ["act", "pool", "sigmoid"]
 
 
+def test_recurrent_layers_have_shadows_with_the_same_states():
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(3, 4)
+
+        def forward(self, x, h, c):
+            return self.rnn(x, (h, c))
+
+    weft.manual_seed(0)
+    model = Recurrent().eval()
+    inputs = weft.randn(5, 2, 3), weft.randn(1, 2, 4), weft.randn(1, 2, 4)
+    _, quantized = prepared_and_converted(
+        copy.deepcopy(model), *inputs, mapping=QConfigMapping().set_global(default_dynamic_qconfig)
+    )
+    shadows = suite.add_shadow_loggers("a", model, "b", quantized, suite.OutputLogger)
+    shadows(*inputs)
+    (records,) = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "b").values()
+    y, (h, c) = records["node_output"]["a"][0]["values"][0]
+    expected, (h_expected, c_expected) = model(*inputs)
+    assert all(map(weft.equal, (y, h, c), (expected, h_expected, c_expected)))
+    assert compute_sqnr(y, records["node_output"]["b"][0]["values"][0][0]) > 20
+
+
 def test_functions_that_are_quantized_dynamically_match():
     class Twice(nn.Module):
         def __init__(self) -> None:

@@ -11,6 +11,9 @@ from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 from weft.nn._activation import ReLU
 
+RECURRENT = ("LSTM", "GRU")
+"""Layers that take states besides their input, and whose results are tuples."""
+
 
 class GraphMatchingException(WeftError):
     """Two graphs do not compute the same in the same order."""

@@ -11,7 +11,7 @@ from weft._base.dtype import quint8
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.form import is_quantized
 from weft._tensor.tensor import Tensor
-from weft.ao.ns.fx.graph_matcher import Subgraph
+from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph
 from weft.ao.quantization.fx.names import numbered
 from weft.ao.quantization.fx.operations import (
     Results,
@@ -174,12 +174,12 @@ class _Shadows:
     def add(self, part_a: Subgraph, part_b: Subgraph) -> tuple[Node, Node, Node, Node] | None:
         """The inputs and results of both.
 
-        None where they have more than one input, whose shadow would be unclear, or where the shadow takes integers on
-        a grid that is not known.
+        None where they have more than one input, whose shadow would be unclear, unless the others are states, or where
+        the shadow takes integers on a grid that is not known.
         """
         start, end = self.nodes[part_b.start.name], self.nodes[part_b.end.name]
         own, other = list(tensor_inputs(start)), list(tensor_inputs(part_a.start))
-        if len(own) != 1 or len(other) != 1:
+        if len(own) != len(other) or not (len(own) == 1 or part_a.base in RECURRENT):
             return None
         grid = _grid(other[0][2], self.a)
         if grid is None and takes_integers(part_a.start, self.a):
@@ -187,7 +187,7 @@ class _Shadows:
         before = end.next
         with self.b.graph.inserting_before(before):
             source = self._input(own[0][2], grid, start.name)
-            inputs = {other[0][2]: source}
+            inputs = {one: state for (*_, one), (*_, state) in zip(other, own, strict=True)} | {other[0][2]: source}
             result = source
             for node in part_a.nodes:
                 result = self._copy(node, inputs, start.name)

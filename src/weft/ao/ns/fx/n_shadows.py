@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft._tensor.codegen import op
-from weft.ao.ns.fx.graph_matcher import Subgraph, subgraphs
+from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph, subgraphs
 from weft.ao.ns.fx.graph_passes import fqn_of, type_text
 from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
@@ -22,9 +22,6 @@ MakeLogger = Callable[..., Any]
 
 _WRAPPER = "shadow_wrapper_"
 """How the names of prepared operations begin."""
-
-_RECURRENT = ("LSTM", "GRU")
-"""Layers whose results are no tensors."""
 
 
 def _alone(part: Subgraph, model: GraphModule) -> tuple[GraphModule, list[Node]]:
@@ -90,7 +87,7 @@ def add_n_shadows(
     for at, part in enumerate(subgraphs(model)):
         qconfigs = {number: by_name[part.start.name] for number, by_name in enumerate(by_mapping, start=1)}
         qconfigs = {number: qconfig for number, qconfig in qconfigs.items() if qconfig is not None}
-        if qconfigs and part.base not in _RECURRENT:
+        if qconfigs and part.base not in RECURRENT:
             shadows.add(at, part, qconfigs)
     model.recompile()
 
