@@ -12,6 +12,7 @@ from weft.ao import quantization as tq
 from weft.ao.nn.quantized import FloatFunctional, QFunctional
 from weft.ao.ns import _numeric_suite as suite
 from weft.ao.ns import _numeric_suite_fx as graphs
+from weft.ao.ns.fx.qconfig_multi_mapping import QConfigMultiMapping
 from weft.ao.ns.fx.utils import compute_cosine_similarity, compute_normalized_l2_error, compute_sqnr
 from weft.errors import PreconditionError, UnsupportedError
 
@@ -98,6 +99,6 @@ def test_loggers_of_graphs():
     compared(x, y)
     assert (len(logger.stats), len(compared.stats), len(compared.comparisons)) == (1, 1, 2)
     with pytest.raises(
-        UnsupportedError, match=r"_numeric_suite_fx\.prepare_n_shadows_model: there is one shadow at a time"
+        UnsupportedError, match=r"prepare_n_shadows_model\(custom_prepare_fn=...\): shadows are those of quantize_fx"
     ):
-        graphs.prepare_n_shadows_model(nn.Linear(1, 1), (), None, None)
+        graphs.prepare_n_shadows_model(nn.Linear(1, 1), (), QConfigMultiMapping(), None, custom_prepare_fn=print)

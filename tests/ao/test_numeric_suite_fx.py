@@ -10,10 +10,13 @@ import weft
 from weft import nn
 from weft.ao.ns import _numeric_suite_fx as suite
 from weft.ao.ns.fx.graph_matcher import GraphMatchingException
+from weft.ao.ns.fx.qconfig_multi_mapping import QConfigMultiMapping
 from weft.ao.ns.fx.utils import compute_sqnr
 from weft.ao.quantization import (
     QConfigMapping,
     default_dynamic_qconfig,
+    default_per_channel_qconfig,
+    default_qconfig,
     get_default_qat_qconfig_mapping,
     get_default_qconfig_mapping,
 )
@@ -142,3 +145,173 @@ def test_a_relu_after_folded_normalisation_belongs_to_the_layer():
     assert list(results) == ["_2", "_3"]
     suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
     assert min(kinds["node_output"]["b"][0]["sqnr"][0] for kinds in results.values()) > 25
+
+
+def prepared_and_converted(model: nn.Module, *inputs: weft.Tensor, mapping: QConfigMapping | None = None):
+    prepared = prepare_fx(model.eval(), mapping or get_default_qconfig_mapping(), inputs)
+    prepared(*inputs)
+    return prepared, convert_fx(prepared)
+
+
+def test_quantized_operations_can_be_the_shadows():
+    weft.manual_seed(0)
+    x = weft.randn(4, 1, 5, 5)
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.Conv2d(1, 1, 1), nn.ReLU())
+    prepared, quantized = prepared_and_converted(model, x)
+    shadows = suite.add_shadow_loggers("int8", quantized, "float", prepared, suite.OutputLogger)
+    assert weft.equal(shadows(x), prepared(x))
+    results = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "float")
+    suite.extend_logger_results_with_comparison(results, "float", "int8", compute_sqnr, "sqnr")
+    ratios = [records["node_output"]["int8"][0]["sqnr"][0].item() for records in results.values()]
+    assert len(ratios) == 3
+    assert min(ratios) > 20
+    assert shadows._2_input_scale_0 == quantized.get_submodule("0").scale
+    assert shadows._0_input_zero_point_0 == getattr(quantized, "0_input_zero_point_0")
+
+
+def test_quantized_operations_can_shadow_quantized_ones():
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(weft.randn(3, 3))
+
+        def forward(self, x):
+            return F.linear(x, self.weight)
+
+    x = weft.randn(4, 3)
+    _, quantized = prepared_and_converted(Functional(), x)
+    shadows = suite.add_shadow_loggers("a", quantized, "b", copy.deepcopy(quantized), suite.OutputLogger)
+    shadows(x)
+    (records,) = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "b").values()
+    a, b = (records["node_output"][name][0]["values"][0] for name in "ab")
+    assert weft.equal(a.int_repr(), b.int_repr())
+
+
+def test_modules_functions_and_methods_match_each_other():
+    class Modules(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.pool, self.sigmoid = nn.LeakyReLU(), nn.MaxPool2d(2), nn.Sigmoid()
+
+        def forward(self, x):
+            return self.sigmoid(self.pool(self.act(x)))
+
+    class Functions(nn.Module):
+        def forward(self, x):
+            return F.max_pool2d(F.leaky_relu(x), 2).sigmoid()
+
+    x = weft.randn(1, 1, 4, 4)
+    a, b = suite.add_loggers("a", Modules(), "b", Functions(), suite.OutputLogger)
+    assert weft.equal(a(x), b(x))
+    assert list(suite.extract_logger_info(a, b, suite.OutputLogger, "a")) == ["act", "pool", "sigmoid"]
+
+
+def test_recurrent_layers_have_shadows_with_the_same_states():
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(3, 4)
+
+        def forward(self, x, h, c):
+            return self.rnn(x, (h, c))
+
+    weft.manual_seed(0)
+    model = Recurrent().eval()
+    inputs = weft.randn(5, 2, 3), weft.randn(1, 2, 4), weft.randn(1, 2, 4)
+    _, quantized = prepared_and_converted(
+        copy.deepcopy(model), *inputs, mapping=QConfigMapping().set_global(default_dynamic_qconfig)
+    )
+    shadows = suite.add_shadow_loggers("a", model, "b", quantized, suite.OutputLogger)
+    shadows(*inputs)
+    (records,) = suite.extract_shadow_logger_info(shadows, suite.OutputLogger, "b").values()
+    y, (h, c) = records["node_output"]["a"][0]["values"][0]
+    expected, (h_expected, c_expected) = model(*inputs)
+    assert all(map(weft.equal, (y, h, c), (expected, h_expected, c_expected)))
+    assert compute_sqnr(y, records["node_output"]["b"][0]["values"][0][0]) > 20
+
+
+def test_functions_that_are_quantized_dynamically_match():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(weft.randn(3, 3))
+
+        def forward(self, x):
+            return F.linear(F.relu(F.linear(x, self.weight)), self.weight)
+
+    x = weft.randn(4, 3)
+    prepared, quantized = prepared_and_converted(
+        Twice(), x, mapping=QConfigMapping().set_global(default_dynamic_qconfig)
+    )
+    results = suite.extract_weights("a", prepared, "b", quantized)
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    assert [records["weight"]["b"][0]["sqnr"][0] > 25 for records in results.values()] == [True, True]
+
+
+def test_inputs_of_sums_with_numbers_are_compared():
+    class Sums(nn.Module):
+        def forward(self, x):
+            return 2 * (1 + x)
+
+    x = weft.randn(4, 3)
+    prepared, quantized = prepared_and_converted(Sums(), x)
+    a, b = suite.add_loggers("a", prepared, "b", quantized, suite.OutputLogger, should_log_inputs=True)
+    a(x)
+    b(x)
+    results = suite.extract_logger_info(a, b, suite.OutputLogger, "a")
+    suite.extend_logger_results_with_comparison(results, "a", "b", compute_sqnr, "sqnr")
+    assert [records["node_input"]["b"][0]["sqnr"][0] > 25 for records in results.values()] == [True, True]
+
+
+def test_results_of_training_are_rounded():
+    x = weft.randn(4, 3)
+    prepared = prepare_qat_fx(nn.Sequential(nn.Linear(3, 3)).train(), get_default_qat_qconfig_mapping(), (x,))
+    prepared(x)
+    prepared.apply(weft.ao.quantization.disable_observer)
+    a, b = suite.add_loggers("a", prepared, "b", convert_fx(prepared.eval()), suite.OutputLogger)
+    assert weft.equal(a(x), prepared(x))
+    b(x)
+    (records,) = suite.extract_logger_info(a, b, suite.OutputLogger, "b").values()
+    assert weft.equal(records["node_output"]["a"][0]["values"][0], prepared(x))
+
+
+def test_each_operation_can_have_a_shadow_for_each_qconfig(capsys):
+    weft.manual_seed(0)
+    model, x = Net().eval(), weft.randn(4, 2, 5, 5)
+    configs = QConfigMultiMapping().set_global([default_qconfig, default_dynamic_qconfig])
+    configs.set_module_name("fc", [default_qconfig])
+    prepared = suite.prepare_n_shadows_model(model, (x,), configs, None)
+    assert [name for name, _ in prepared.named_children() if name.startswith("shadow_wrapper")] == [
+        *("shadow_wrapper_0_1", "shadow_wrapper_0_2", "shadow_wrapper_1_1", "shadow_wrapper_1_2"),
+        *("shadow_wrapper_2_1", "shadow_wrapper_3_1", "shadow_wrapper_3_2"),
+    ]
+    assert weft.equal(prepared(x), model(x))
+    quantized = suite.convert_n_shadows_model(prepared)
+    suite.loggers_set_enabled(quantized, True)
+    assert weft.equal(quantized(x), model(x))
+    results = suite.extract_results_n_shadows_model(quantized)
+    records = results["model"]["node_output"]
+    (own,), (static,) = records["subgraph_2_0"], records["subgraph_2_1"]
+    assert (own["ref_node_name"], own["prev_node_name"], own["fqn"]) == ("fc", "fc", "fc")
+    assert weft.equal(static["comparisons"][0], compute_sqnr(static["values"][0], own["values"][0]))
+    assert static["comparisons"][0] > 20
+    assert static["qconfig_str"] == str(default_qconfig)
+    suite.print_comparisons_n_shadows_model(results)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["node_name", "node_type", "fqn", "0", "1"]
+    assert [line.split()[0] for line in lines[2:]] == ["conv", "add", "fc", "mul"]
+
+
+def test_lists_of_qconfigs_are_filled_up():
+    configs = QConfigMultiMapping().set_object_type(nn.Linear, [default_qconfig, default_dynamic_qconfig])
+    configs.set_module_name("a", [default_qconfig, None, default_qconfig])
+    configs.set_module_name_regex("b", [default_qconfig, default_dynamic_qconfig, default_per_channel_qconfig])
+    held = [
+        [mapping.object_type_qconfigs[nn.Linear], mapping.module_name_qconfigs["a"]]
+        for mapping in configs.qconfig_mappings_list
+    ]
+    assert held == [[default_qconfig, default_qconfig], [default_dynamic_qconfig, None], [None, None]]
+    mappings = [QConfigMapping().set_module_name("a", None), QConfigMapping().set_global(default_qconfig)]
+    again = QConfigMultiMapping.from_list_qconfig_mapping(mappings)
+    assert [x.module_name_qconfigs for x in again.qconfig_mappings_list] == [{"a": None}, {"a": None}]
+    assert repr(again).startswith("QConfigMultiMapping [\nQConfigMapping (\n global_qconfig")

@@ -13,17 +13,15 @@ from weft.ao.quantization import (
     PerChannelMinMaxObserver,
     QConfig,
     QConfigMapping,
-    QuantType,
     default_dynamic_qconfig,
     default_qconfig,
     float_qparams_weight_only_qconfig,
     get_default_qat_qconfig_mapping,
     get_default_qconfig_mapping,
 )
-from weft.ao.quantization.backend_config import BackendConfig, get_native_backend_config
-from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, PrepareCustomConfig
+from weft.ao.quantization.backend_config import BackendConfig, get_fbgemm_backend_config, get_native_backend_config
+from weft.ao.quantization.fx.custom_config import PrepareCustomConfig
 from weft.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, fuse_fx, prepare_fx, prepare_qat_fx
-from weft.fx.proxy import TraceError
 from weft.nn import functional as F
 
 pytestmark = pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max")
@@ -138,118 +136,25 @@ def test_sizes_are_not_observed():
     assert convert_fx(prepared)(x).shape == (8, 3)
 
 
-class Branch(nn.Module):
-    """A program that cannot be traced."""
+def test_a_size_times_a_tensor_moves_the_grid():
+    class Scaled(nn.Module):
+        def forward(self, x):
+            return F.hardswish(x).size(0) * F.relu(x)
 
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
-class Holder(nn.Module):
-    """A model with such a part."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.branch, self.after = nn.Linear(4, 4), Branch(), nn.Linear(4, 4)
-        self.note = "kept"
-
-    def forward(self, x):
-        return self.after(self.branch(self.before(x)))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        PrepareCustomConfig().set_non_traceable_module_names(["branch"]),
-        PrepareCustomConfig().set_non_traceable_module_classes([Branch]),
-        {"non_traceable_module_class": [Branch]},
-    ],
-    ids=["name", "class", "dict"],
-)
-def test_parts_that_cannot_be_traced_stay_on_floats(config):
-    x = weft.randn(16, 4)
-    model = Holder().eval()
-    with pytest.raises(TraceError, match="is not known while a program is traced"):
-        prepare_fx(model, get_default_qconfig_mapping(), (x,))
-    prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,), config)
+    x = weft.randn(4, 3)
+    prepared = prepare_fx(Scaled().eval(), get_default_qconfig_mapping("qnnpack"), (x,))
     prepared(x)
-    quantized = convert_fx(prepared)
-    assert quantized.branch is model.branch
-    assert (quantized(x) - model(x)).norm() < 0.05 * model(x).norm()
+    assert (convert_fx(prepared)(x) - 4 * F.relu(x)).abs().max() < 0.1
 
 
-def test_attributes_are_preserved():
-    config = PrepareCustomConfig().set_preserved_attributes(["note"])
-    config.set_non_traceable_module_names(["branch"])
-    prepared = prepare_fx(Holder().eval(), get_default_qconfig_mapping(), (), config)
-    prepared(weft.randn(4, 4))
-    assert (prepared.note, convert_fx(prepared).note) == ("kept", "kept")
-    with pytest.raises(AttributeError, match="preserved_attributes: Holder has no attribute 'notes'"):
-        prepare_fx(
-            Holder(), QConfigMapping(), (), {"preserved_attributes": ["notes"], "non_traceable_module_name": ["branch"]}
-        )
+@pytest.mark.parametrize("function", [F.sigmoid, weft.sigmoid, F.tanh, weft.tanh, F.hardsigmoid])
+def test_functions_with_a_known_range_have_a_fixed_grid(function):
+    class Bounded(nn.Module):
+        def forward(self, x):
+            return function(x)
 
-
-def test_inputs_and_results_can_be_quantized_tensors():
-    x = weft.randn(4, 4)
-    config = PrepareCustomConfig().set_input_quantized_indexes([0]).set_output_quantized_indexes([0])
-    prepared = prepare_fx(nn.Sequential(nn.Linear(4, 4)).eval(), get_default_qconfig_mapping(), (x,), config)
-    assert len([name for name, _ in prepared.named_modules() if name.startswith("activation_post_process")]) == 1
-    prepared(x)
-    y = convert_fx(prepared)(weft.quantize_per_tensor(x, 0.05, 60, weft.quint8))
-    assert y.is_quantized
-    assert y.q_scale() == pytest.approx(prepared.activation_post_process_0.calculate_qparams()[0].item())
-
-
-class Custom(nn.Module):
-    """A user's layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
-    def forward(self, x):
-        return self.linear(x)
-
-
-class ObservedCustom(Custom):
-    """The observed form."""
-
-    @classmethod
-    def from_float(cls, module):
-        result = cls()
-        result.linear = module.linear
-        return result
-
-
-class QuantizedCustom(nn.Module):
-    """The quantized form."""
-
-    @classmethod
-    def from_observed(cls, module):
-        result = cls()
-        module.linear.qconfig = module.qconfig
-        module.linear.activation_post_process = module.activation_post_process
-        result.linear = weft.ao.nn.quantized.Linear.from_float(module.linear)
-        return result
-
-    def forward(self, x):
-        return self.linear(x)
-
-
-def test_users_modules_become_their_own_quantized_forms():
-    x = weft.randn(16, 3)
-    model = nn.Sequential(Custom(), nn.ReLU()).eval()
-    observed = PrepareCustomConfig().set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.STATIC)
-    prepared = prepare_fx(model, get_default_qconfig_mapping(), (x,), observed)
-    assert type(prepared.get_submodule("0")) is ObservedCustom
-    prepared(x)
-    quantized = ConvertCustomConfig().set_observed_to_quantized_mapping(ObservedCustom, QuantizedCustom)
-    converted = convert_fx(prepared, quantized)
-    assert type(converted.get_submodule("0")) is QuantizedCustom
-    assert (converted(x) - model(x)).abs().max() < 0.1
-    assert PrepareCustomConfig.from_dict(observed.to_dict()).to_dict() == observed.to_dict()
-    assert ConvertCustomConfig.from_dict(quantized.to_dict()).to_dict() == quantized.to_dict()
+    prepared = prepare_fx(Bounded().eval(), get_default_qconfig_mapping(), (weft.randn(3),))
+    assert type(prepared.activation_post_process_1) is weft.ao.quantization.FixedQParamsObserver
 
 
 def test_training_with_rounding_of_weights_for_dynamic_products():
@@ -295,32 +200,26 @@ def test_what_graph_mode_refuses():
         prepare_fx(model, mapping, (), default_qconfig)  # pyright: ignore[reportArgumentType]
     with pytest.raises(NotImplementedError, match="models are quantized for get_native_backend_config"):
         prepare_fx(model, mapping, (), backend_config=BackendConfig("tensorrt"))
-    with pytest.raises(NotImplementedError, match="no key 'standalone_module_name'; there are"):
-        prepare_fx(model, mapping, (), {"standalone_module_name": []})
+    with pytest.raises(NotImplementedError, match="no key 'standalone_modules'; there are"):
+        prepare_fx(model, mapping, (), {"standalone_modules": []})
     with pytest.raises(
         ValueError, match="a kind of quantization is one of dynamic, static, qat, weight_only, but got 'fast'"
     ):
         PrepareCustomConfig.from_dict({"float_to_observed_custom_module_class": {"fast": {}}})
-    dynamic = PrepareCustomConfig().set_float_to_observed_mapping(Custom, ObservedCustom, QuantType.DYNAMIC)
-    with pytest.raises(NotImplementedError, match=r"users' modules are quantized statically, but got {<QuantType.DYN"):
-        prepare_fx(model, mapping, (), dynamic)
     with pytest.raises(AssertionError, match="Fusion only for eval!"):
         fuse_fx(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).train())
     with pytest.raises(TypeError, match="graph mode quantizes modules, but got a function"):
         prepare_fx(lambda x: x, mapping, ())  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="a QConfigMapping has QConfigs or None, but _0 got a int"):
         prepare_fx(model, {"": 3}, ())
+    prepare_fx(model, mapping, (), backend_config=get_fbgemm_backend_config())
     prepared = prepare_fx(model, mapping, (), backend_config=get_native_backend_config())
     with pytest.raises(AssertionError, match="the model has been prepared before"):
         prepare_fx(prepared, mapping, ())
-    with pytest.raises(NotImplementedError, match=r"convert_fx\(qconfig_mapping=...\): give the QConfigMapping to"):
-        convert_fx(prepared, qconfig_mapping=mapping)
+    with pytest.raises(AssertionError, match=r"each QConfig must be that of prepare_fx, or None, but _0 has QConfig\("):
+        convert_fx(prepared, qconfig_mapping=QConfigMapping().set_global(default_dynamic_qconfig))
     with pytest.raises(NotImplementedError, match="the original ones are in the prepared model, which stays as it is"):
         convert_fx(prepared, keep_original_weights=True)
-    with pytest.raises(NotImplementedError, match=r"'head': there are no standalone modules.*set_non_traceable_modu"):
-        PrepareCustomConfig().set_standalone_module_name("head", None, (), None, None)
-    with pytest.raises(NotImplementedError, match=r"Custom: there are no standalone modules"):
-        PrepareCustomConfig().set_standalone_module_class(Custom, None, (), None, None)
     with pytest.raises(NotImplementedError, match="there are no reference modules"):
         convert_to_reference_fx(prepared)
     prepared.graph.erase_node(prepared.graph.find_nodes(op="output")[0])
@@ -430,3 +329,37 @@ def test_a_layer_that_is_called_twice_before_a_relu(is_qat):
         prepared = prepare_fx(copy.deepcopy(model).eval(), get_default_qconfig_mapping(), (x,))
     prepared(x)
     assert (convert_fx(prepared.eval())(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+@pytest.mark.parametrize("is_qat", [False, True])
+def test_parts_can_be_left_on_floats_after_calibration(is_qat):
+    x = weft.randn(16, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4))
+    mapping = get_default_qat_qconfig_mapping() if is_qat else get_default_qconfig_mapping()
+    prepared = prepare_qat_fx(model.train(), mapping, (x,)) if is_qat else prepare_fx(model.eval(), mapping, (x,))
+    prepared(x)
+    prepared.eval()
+    partly = convert_fx(prepared, qconfig_mapping=copy.deepcopy(mapping).set_module_name("2", None))
+    names = [node.name for node in partly.graph.nodes if node.op != "get_attr"]
+    assert names == ["input_1", "quantize_per_tensor", "_0", "dequantize", "_2", "quantize_per_tensor_1", "_3",
+                     "dequantize_1", "output"]  # fmt: skip
+    assert "3_input_scale_0" in partly.state_dict()
+    assert type(partly.get_submodule("2")) is nn.Linear
+    none = convert_fx(prepared, qconfig_mapping=copy.deepcopy(mapping).set_module_name("", None))
+    assert [node.name for node in none.graph.nodes] == ["input_1", "_0", "_2", "_3", "output"]
+    assert weft.allclose(none(x), model(x), atol=1e-6)
+    assert [node.name for node in convert_fx(prepared).graph.nodes].count("dequantize") == 1
+
+
+@pytest.mark.parametrize(
+    ("mapping", "count"),
+    [
+        (QConfigMapping().set_object_type(nn.intrinsic.LinearReLU, default_qconfig), 2),
+        (QConfigMapping().set_global(default_qconfig).set_object_type(nn.intrinsic.LinearReLU, None), 2),
+        (QConfigMapping().set_object_type(nn.Linear, default_qconfig), 3),
+    ],
+)
+def test_fused_layers_go_by_their_own_type_or_by_the_first_one(mapping, count):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    prepared = prepare_fx(model, mapping, ())
+    assert sum("activation_post_process" in node.name for node in prepared.graph.nodes) == count

@@ -7,12 +7,15 @@ returned; the second one that `convert_fx` has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from weft._tensor.tensor import Tensor
-from weft.ao.ns.fx import graph_passes
+from weft.ao.ns.fx import graph_passes, n_shadows
 from weft.ao.ns.fx.graph_matcher import matching_subgraphs
+from weft.ao.ns.fx.qconfig_multi_mapping import QConfigMultiMapping
+from weft.ao.ns.fx.utils import compute_sqnr
 from weft.ao.ns.fx.weight_utils import weights_of
+from weft.ao.quantization.backend_config.native import BackendConfig, require_native
 from weft.ao.quantization.fx.tracer import QuantizationTracer
 from weft.errors import PreconditionError, UnsupportedError
 from weft.fx.graph_module import GraphModule
@@ -66,17 +69,17 @@ class OutputLogger(Module):
 
 
 class OutputComparisonLogger(OutputLogger):
-    """Records how far results depart from a reference, by `comparison_fn`."""
+    """Records how far results depart from a reference, by `comparison_fn`: their SQNR, unless it is set."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.comparison_fn: Callable[[Any, Any], Any] | None = None
-        self.comparison_fn_name = ""
+        self.comparison_fn: Callable[[Any, Any], Any] = compute_sqnr
+        self.comparison_fn_name = "sqnr"
         self.comparisons: list[Any] = []
 
     def forward(self, x: Any, *more: Any) -> Any:
         """Record `comparison_fn(x, x_ref)` and, if asked to, `x`; return `x`."""
-        if self.enabled and self.comparison_fn is not None:
+        if self.enabled:
             if self.save_activations:
                 self.stats.append(x.detach())
             self.comparisons.append(self.comparison_fn(x, *more))
@@ -299,18 +302,62 @@ def extract_shadow_logger_info(
     return _by_layer(results, model_name_to_use_for_layer_names)
 
 
-def _of_many_shadows(name: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise UnsupportedError(
-            f"ao.ns._numeric_suite_fx.{name}: there is one shadow at a time; use add_shadow_loggers for each QConfig"
-        )
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Raises `NotImplementedError`: there is one shadow at a time."
-    return refuse
+# --- several shadows ----------------------------------------------------------------------------------------------
 
 
-prepare_n_shadows_model = _of_many_shadows("prepare_n_shadows_model")
-convert_n_shadows_model = _of_many_shadows("convert_n_shadows_model")
-extract_results_n_shadows_model = _of_many_shadows("extract_results_n_shadows_model")
-print_comparisons_n_shadows_model = _of_many_shadows("print_comparisons_n_shadows_model")
+def prepare_n_shadows_model(
+    model: Module,
+    example_inputs: Any,
+    qconfig_multi_mapping: QConfigMultiMapping,
+    backend_config: BackendConfig | None,
+    custom_prepare_fn: Any = None,
+    custom_prepare_kwargs: Any = None,
+    custom_tracer: Any = None,
+) -> GraphModule:
+    """A model with the same results, in which each operation has a shadow for each of its `QConfig`s, on its inputs.
+
+    Run it on some data, `convert_n_shadows_model`, let the loggers record by `loggers_set_enabled`, run it again, and
+    `extract_results_n_shadows_model`: one pass tells how far each `QConfig` departs in each operation.
+    `example_inputs` is not needed here.
+    """
+    del example_inputs, custom_prepare_kwargs
+    require_native(backend_config)
+    _require_defaults_of("prepare_n_shadows_model", custom_prepare_fn=custom_prepare_fn)
+    tracer = custom_tracer or NSTracer((), ())
+    result = GraphModule(model, tracer.trace(model))
+    scopes: dict[str, Any] = dict(tracer.node_name_to_scope)
+    mappings = qconfig_multi_mapping.qconfig_mappings_list
+    n_shadows.add_n_shadows(result, scopes, mappings, OutputLogger, OutputComparisonLogger)
+    return result.train(model.training)
+
+
+def convert_n_shadows_model(
+    model: GraphModule, custom_convert_fn: Any = None, custom_convert_kwargs: Any = None
+) -> GraphModule:
+    """Convert the shadows of a model of `prepare_n_shadows_model`, in place, and return it."""
+    del custom_convert_kwargs
+    _require_defaults_of("convert_n_shadows_model", custom_convert_fn=custom_convert_fn)
+    n_shadows.convert_n_shadows(model)
+    return model
+
+
+def _require_defaults_of(function: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(f"{function}({name}=...): shadows are those of quantize_fx; leave it out")
+
+
+def extract_results_n_shadows_model(model: Module) -> Results:
+    """What the loggers of a model of `prepare_n_shadows_model` have recorded.
+
+    `results["model"]["node_output"]["subgraph_2_0"]` is of the third operation itself, and `"subgraph_2_1"` of its
+    first shadow, with `"comparisons"`: the SQNR in each run.
+    """
+    results: Results = {}
+    _collect(model, OutputLogger, results)
+    return results
+
+
+def print_comparisons_n_shadows_model(results: Results) -> None:
+    """Print the mean SQNR of each shadow, by operation, from `extract_results_n_shadows_model`."""
+    print(n_shadows.summary(results.get("model", {}).get("node_output", {})))

@@ -28,7 +28,7 @@ from weft.nn._activation import Hardsigmoid, PReLU, Sigmoid, Softmax, Tanh
 from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from weft.nn._norm import LayerNorm
 
-_STYLES = {
+STYLES = {
     "object_type": "object_type_qconfigs",
     "module_name_regex": "module_name_regex_qconfigs",
     "module_name": "module_name_qconfigs",
@@ -81,7 +81,7 @@ class QConfigMapping:
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} (", " global_qconfig", f"  {self.global_qconfig}"]
-        for name in _STYLES.values():
+        for name in STYLES.values():
             held = getattr(self, name)
             lines.append(f" {name}")
             lines += [f"  {key}: {qconfig}" for key, qconfig in held.items()] or [f"  {held}"]
@@ -90,7 +90,7 @@ class QConfigMapping:
     def to_dict(self) -> dict[str, Any]:
         """The mapping as a dict: `""` has the global one, other keys have lists of tuples."""
         result: dict[str, Any] = {"": self.global_qconfig}
-        for key, name in _STYLES.items():
+        for key, name in STYLES.items():
             held = getattr(self, name).items()
             result[key] = [(*at, qconfig) if isinstance(at, tuple) else (at, qconfig) for at, qconfig in held]
         return result
@@ -101,7 +101,7 @@ class QConfigMapping:
         mapping = cls()
         if "" in qconfig_dict:
             mapping.set_global(qconfig_dict[""])
-        for key in _STYLES:
+        for key in STYLES:
             for entry in qconfig_dict.get(key, []):
                 getattr(mapping, f"set_{key}")(*entry)
         return mapping

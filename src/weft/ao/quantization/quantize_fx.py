@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from weft.ao._observing.quant_type import QuantType
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
 from weft.ao.quantization.backend_config.native import BackendConfig, require_native
 from weft.ao.quantization.fx.convert import convert
-from weft.ao.quantization.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig
+from weft.ao.quantization.fx.custom_config import (
+    ConvertCustomConfig,
+    FuseCustomConfig,
+    PrepareCustomConfig,
+    StandaloneModuleConfigEntry,
+    config_of,
+)
 from weft.ao.quantization.fx.fuse import fuse
 from weft.ao.quantization.fx.prepare import KEY, prepare
 from weft.ao.quantization.fx.qconfigs import Scope
@@ -36,17 +41,6 @@ def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -
     return model
 
 
-def _config(entry: Any, kind: Any) -> Any:
-    """A configuration, or what a dict says of it."""
-    if entry is None:
-        return kind()
-    if isinstance(entry, Mapping):
-        return kind.from_dict(dict(entry))
-    if not isinstance(entry, kind):
-        raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")
-    return entry
-
-
 def _mapping(entry: Any) -> QConfigMapping:
     """The mapping, or what a dict says of it; `AssertionError` for anything else."""
     if not isinstance(entry, QConfigMapping | Mapping):
@@ -54,7 +48,7 @@ def _mapping(entry: Any) -> QConfigMapping:
             f"qconfig_mapping must be a QConfigMapping, but got {type(entry).__name__}: pass "
             "get_default_qconfig_mapping(), or QConfigMapping().set_global(qconfig)"
         )
-    return _config(entry, QConfigMapping)
+    return config_of(entry, QConfigMapping)
 
 
 def _require_float(model: Any) -> None:
@@ -88,15 +82,21 @@ def _prepare(
     require_native(backend_config)
     _require_float(model)
     mapping = _mapping(qconfig_mapping)
-    custom: PrepareCustomConfig = _config(custom_config, PrepareCustomConfig)
-    if others := set(custom.float_to_observed_mapping) - {QuantType.STATIC}:
-        raise UnsupportedError(f"float_to_observed_mapping: users' modules are quantized statically, but got {others}")
-    classes = [*custom.non_traceable_module_classes, *custom.float_to_observed_mapping.get(QuantType.STATIC, ())]
-    tracer = QuantizationTracer(custom.non_traceable_module_names, classes)
+    custom: PrepareCustomConfig = config_of(custom_config or {}, PrepareCustomConfig)
+    names = [*custom.non_traceable_module_names, *custom.standalone_module_names]
+    users = [kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds]
+    tracer = QuantizationTracer(
+        names, [*custom.non_traceable_module_classes, *custom.standalone_module_classes, *users]
+    )
     graph_module = _traced(model, tracer)
     scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)
     fuse(graph_module, is_qat=is_qat)
-    prepare(graph_module, mapping, scopes, custom, is_qat=is_qat)
+
+    def prepare_part(module: Module, entry: StandaloneModuleConfigEntry, qconfig: Any) -> GraphModule:
+        own = entry.qconfig_mapping or QConfigMapping().set_global(qconfig)
+        return _prepare(module, own, entry.prepare_custom_config, entry.backend_config or backend_config, is_qat=is_qat)
+
+    prepare(graph_module, mapping, scopes, custom, prepare_part, is_qat=is_qat)
     return _with_attributes(graph_module, model, custom.preserved_attributes)
 
 
@@ -108,7 +108,7 @@ def fuse_fx(
     """The graph of a model in evaluation mode, in which normalisation is folded in, and layers and ReLUs are one."""
     require_native(backend_config)
     _require_float(model)
-    config: FuseCustomConfig = _config(fuse_custom_config, FuseCustomConfig)
+    config: FuseCustomConfig = config_of(fuse_custom_config or {}, FuseCustomConfig)
     graph_module = _traced(model, QuantizationTracer((), ()))
     fuse(graph_module, is_qat=False)
     return _with_attributes(graph_module, model, config.preserved_attributes)
@@ -156,7 +156,8 @@ def convert_fx(
 ) -> GraphModule:
     """The quantized model that a prepared one has become, on the grids that were observed.
 
-    It takes and returns floats, unless a `PrepareCustomConfig` said otherwise. The prepared model stays as it is.
+    It takes and returns floats, unless a `PrepareCustomConfig` said otherwise. The prepared model stays as it is. A
+    `qconfig_mapping` can be that of `prepare_fx` with None for parts that are to stay on floats.
     """
     del _remove_qconfig
     require_native(backend_config)
@@ -166,17 +167,13 @@ def convert_fx(
         )
     if KEY not in graph_module.meta:
         raise PreconditionError("incoming model must be produced by prepare_fx")
-    if qconfig_mapping:
-        raise UnsupportedError(
-            "convert_fx(qconfig_mapping=...): give the QConfigMapping to prepare_fx, and leave it out"
-        )
     if keep_original_weights:
         raise UnsupportedError(
             "convert_fx(keep_original_weights=True): the converted model has quantized weights only; the original ones "
             "are in the prepared model, which stays as it is"
         )
-    config: ConvertCustomConfig = _config(convert_custom_config, ConvertCustomConfig)
-    result = convert(graph_module, config)
+    config: ConvertCustomConfig = config_of(convert_custom_config or {}, ConvertCustomConfig)
+    result = convert(graph_module, config, _mapping(qconfig_mapping) if qconfig_mapping else None)
     kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
     return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
 

@@ -11,6 +11,9 @@ from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 from weft.nn._activation import ReLU
 
+RECURRENT = ("LSTM", "GRU")
+"""Layers that take states besides their input, and whose results are tuples."""
+
 
 class GraphMatchingException(WeftError):
     """Two graphs do not compute the same in the same order."""
@@ -50,7 +53,8 @@ def _used(model: GraphModule) -> set[Node]:
     return used
 
 
-def _subgraphs(model: GraphModule) -> list[Subgraph]:
+def subgraphs(model: GraphModule) -> list[Subgraph]:
+    """The operations of a model that graph mode knows, as far as its output depends on them."""
     used, covered = _used(model), set[Node]()
     fused = chains(model)
     parts: list[Subgraph] = []
@@ -67,11 +71,16 @@ def _subgraphs(model: GraphModule) -> list[Subgraph]:
     return parts
 
 
+def _is_same(a: str, b: str) -> bool:
+    """Whether two bases compute the same, one as a module, function or method (`LeakyReLU`, `leaky_relu`)."""
+    return a.replace("_", "").lower() == b.replace("_", "").lower()
+
+
 def matching_subgraphs(model_a: GraphModule, model_b: GraphModule) -> dict[str, tuple[Subgraph, Subgraph]]:
     """Pairs of subgraphs that compute the same, by a name for each; `GraphMatchingException` if one has no match."""
-    parts_a, parts_b = _subgraphs(model_a), _subgraphs(model_b)
+    parts_a, parts_b = subgraphs(model_a), subgraphs(model_b)
     for a, b in zip(parts_a, parts_b, strict=False):
-        if a.base != b.base:
+        if not _is_same(a.base, b.base):
             raise GraphMatchingException(
                 f"the models do not match: {a.start.name} of the first one computes {a.base}, and {b.start.name} of "
                 f"the second one, which stands at its place, {b.base}"

@@ -6,10 +6,21 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from weft import quantize_per_tensor
+from weft._base.dtype import quint8
+from weft._tensor.convert import tensor
 from weft._tensor.quantized.form import is_quantized
 from weft._tensor.tensor import Tensor
-from weft.ao.ns.fx.graph_matcher import Subgraph
-from weft.ao.quantization.fx.operations import has_tensor, name_of
+from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph
+from weft.ao.quantization.fx.names import numbered
+from weft.ao.quantization.fx.operations import (
+    Results,
+    has_tensor,
+    name_of,
+    operation_of,
+    scalar_form,
+    takes_integers,
+)
 from weft.ao.quantization.fx.prepare import is_observer
 from weft.fx._names import public_name, target_text
 from weft.fx._paths import assign_at, attribute_at
@@ -43,11 +54,15 @@ def with_own_graph(model: GraphModule) -> GraphModule:
 
 
 def tensor_inputs(node: Node) -> Iterator[tuple[int, int, Node]]:
-    """The inputs of a node, without weights: the place of the argument, the place in it, and the node."""
+    """The inputs of a node, without weights: the place of the argument, the place in it, and the node.
+
+    Of a sum or product of a tensor and a number, which are either way round, the tensor counts as the first one.
+    """
+    is_scalar = bool(scalar_form(node))
     for at, arg in enumerate((*node.args, *node.kwargs.values())):
         for within, part in enumerate(arg if isinstance(arg, list | tuple) else (arg,)):
             if isinstance(part, Node) and has_tensor(part) and behind_observer(part).op != "get_attr":
-                yield at, within, part
+                yield 0 if is_scalar else at, within, part
 
 
 def behind_observer(node: Node) -> Node:
@@ -58,7 +73,7 @@ def behind_observer(node: Node) -> Node:
 
 def _result(end: Node) -> Node:
     """The node with the results of a subgraph: those on their grid, where they are put on one afterwards."""
-    return next((user for user in end.users if name_of(user) == "torch.quantize_per_tensor"), end)
+    return next((user for user in end.users if is_observer(user) or name_of(user) == "torch.quantize_per_tensor"), end)
 
 
 def _add_logger(model: GraphModule, named: Node, value: Node, suffix: str, logger: Any) -> None:
@@ -98,6 +113,33 @@ def numbers_of(x: Any) -> Any:
     return x.dequantize() if isinstance(x, Tensor) and is_quantized(x) else x
 
 
+@as_one_node
+def on_grid(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    """Numbers on a grid of unsigned integers; a quantized tensor as it is."""
+    return x if is_quantized(x) else quantize_per_tensor(x, scale.item(), int(zero_point.item()), quint8)
+
+
+def _grid(node: Node, model: GraphModule) -> tuple[Any, Any] | None:
+    """The scale and zero point of a value of a converted model; None if it has floats, or a grid that is not known."""
+    while True:
+        arguments: tuple[Any, ...] = ()
+        own = operation_of(node, model)
+        if node.op == "call_module" and takes_integers(node, model):
+            module: Any = model.get_submodule(str(node.target))
+            arguments = (getattr(module, "scale", None), getattr(module, "zero_point", None))
+        elif name_of(node) == "torch.quantize_per_tensor":
+            arguments = node.args[1:3]
+        elif "zero_point" in node.kwargs:
+            arguments = (node.kwargs["scale"], node.kwargs["zero_point"])
+        elif own is not None and own.results is Results.SHARED and node.all_input_nodes:
+            node = node.all_input_nodes[0]
+            continue
+        if not arguments or None in arguments:
+            return None
+        scale, zero_point = (attribute_at(model, x.target) if isinstance(x, Node) else x for x in arguments)
+        return scale, zero_point
+
+
 class _Shadows:
     """Puts subgraphs of the model `a` beside those of `b`, on the same inputs."""
 
@@ -130,20 +172,38 @@ class _Shadows:
         return self.b.graph.create_node(node.op, target, args, kwargs, name=f"{name}_shadow_copy")
 
     def add(self, part_a: Subgraph, part_b: Subgraph) -> tuple[Node, Node, Node, Node] | None:
-        """The inputs and results of both; None where they have more than one input, whose shadow would be unclear."""
+        """The inputs and results of both.
+
+        None where they have more than one input, whose shadow would be unclear, unless the others are states, or where
+        the shadow takes integers on a grid that is not known.
+        """
         start, end = self.nodes[part_b.start.name], self.nodes[part_b.end.name]
         own, other = list(tensor_inputs(start)), list(tensor_inputs(part_a.start))
-        if len(own) != 1 or len(other) != 1:
+        if len(own) != len(other) or not (len(own) == 1 or part_a.base in RECURRENT):
+            return None
+        grid = _grid(other[0][2], self.a)
+        if grid is None and takes_integers(part_a.start, self.a):
             return None
         before = end.next
         with self.b.graph.inserting_before(before):
-            numbers = self.b.graph.call_function(numbers_of, (own[0][2],))
-            inputs = {other[0][2]: numbers}
-            result = numbers
+            source = self._input(own[0][2], grid, start.name)
+            inputs = {one: state for (*_, one), (*_, state) in zip(other, own, strict=True)} | {other[0][2]: source}
+            result = source
             for node in part_a.nodes:
                 result = self._copy(node, inputs, start.name)
                 inputs = {node: result}
-        return own[0][2], end, numbers, result
+        return own[0][2], end, source, result
+
+    def _input(self, value: Node, grid: tuple[Any, Any] | None, name: str) -> Node:
+        """A value of `b` as a shadow takes it."""
+        if grid is None:
+            return self.b.graph.call_function(numbers_of, (value,))
+        attributes = []
+        for kind, number in zip(("scale", "zero_point"), grid, strict=True):
+            path = numbered(f"{name}_input_{kind}", dir(self.b))
+            setattr(self.b, path, number if isinstance(number, Tensor) else tensor(number))
+            attributes.append(self.b.graph.get_attr(path))
+        return self.b.graph.call_function(on_grid, (value, *attributes))
 
 
 def add_shadows(

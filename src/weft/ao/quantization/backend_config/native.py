@@ -20,9 +20,14 @@ def get_native_backend_config() -> BackendConfig:
     return BackendConfig("native")
 
 
+def get_fbgemm_backend_config() -> BackendConfig:
+    """The operators that PyTorch's kernels for x86 compute with integers, which are those of the native target."""
+    return BackendConfig("fbgemm")
+
+
 def require_native(backend_config: Any) -> None:
-    """`NotImplementedError` for targets other than the native one, which is also the default."""
-    if backend_config is not None and backend_config != get_native_backend_config():
+    """`NotImplementedError` for targets other than the native one, which is also the default, and FBGEMM's."""
+    if backend_config not in (None, get_native_backend_config(), get_fbgemm_backend_config()):
         raise UnsupportedError(
             f"backend_config: models are quantized for get_native_backend_config(), but got "
             f"{backend_config!r}; leave it out"

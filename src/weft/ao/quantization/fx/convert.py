@@ -9,14 +9,14 @@ those of `ao.nn.quantized` do, and their results are put on the grid that was ob
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.quant_type import QuantType
+from weft.ao._observing.qconfig import qconfig_equals
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.quantized import functional as qF
 from weft.ao.nn.quantized._arithmetic import quantized_weight
@@ -27,16 +27,22 @@ from weft.ao.nn.quantized.modules.functional_modules import add_scalar, mul_scal
 from weft.ao.quantization.fx.custom_config import ConvertCustomConfig
 from weft.ao.quantization.fx.names import grid_names, numbered
 from weft.ao.quantization.fx.operations import (
+    CUSTOM,
     Mode,
     Operation,
     Results,
+    is_tensor,
+    mode_of,
     name_of,
     operation_of,
     relu_after,
     scalar_form,
     type_of_weights,
+    users_forms,
 )
-from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer
+from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer, plan_of_part
+from weft.ao.quantization.fx.qconfigs import qconfigs_of
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.ao.quantization.quantization_mappings import (
     get_default_dynamic_quant_module_mappings,
     get_embedding_qat_module_mappings,
@@ -85,7 +91,8 @@ class _Conversion:
     def __init__(self, model: GraphModule, plan: Plan, custom: ConvertCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.grids = grid_names(model, plan)
-        self.custom = custom.observed_to_quantized_mapping.get(QuantType.STATIC, {})
+        self.custom = custom
+        self.users = {kind for kinds in custom.observed_to_quantized_mapping.values() for kind in kinds}
         self.graph = Graph()
         self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
         self.attributes: dict[str, Any] = {}
@@ -166,8 +173,14 @@ class _Conversion:
 
     def _output(self, node: Node) -> None:
         results = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
-        kept = {results[at] for at in self.plan.outputs}
-        self.graph.node_copy(node, lambda x: self._quantized(x) if x in kept else self._floats(x))
+        kept: set[Node] = set()
+        for at in self.plan.outputs:
+            map_arg(results[at], kept.add)
+
+        def result(x: Node) -> Node:
+            return self._quantized(x) if x in kept and self.values[x].has_grid else self._floats(x)
+
+        self.graph.node_copy(node, result)
 
     def _on_floats(self, node: Node) -> None:
         """Copy a node that computes with numbers; its results are put on a grid by whoever needs that."""
@@ -192,14 +205,18 @@ class _Conversion:
         if not isinstance(source, Node):
             raise PreconditionError(f"convert_fx: the observer {node.name} has no input; prepare the model anew")
         value = self.values[source]
-        if value.has_grid or node not in self.grids:
+        is_needed = any(self.plan.qconfigs.get(x.name) is not None for x in (source, *node.users))
+        if value.has_grid or node not in self.grids or not is_needed:
             self.values[node] = value
         else:
             self.values[node] = _Value(observer=node, source=value.floats)
 
     def _call(self, node: Node) -> None:
-        mode = self.plan.modes.get(node.name)
-        own = operation_of(node, self.model, self.custom) if mode else None
+        if part := plan_of_part(node, self.model):
+            self._part(node, part)
+            return
+        mode = self.plan.modes.get(node.name) or self._mode_of_users(node)
+        own = operation_of(node, self.model, self.users) if mode else None
         if own is None:
             self._on_floats(node)
         elif own.results is Results.NONE:
@@ -213,12 +230,28 @@ class _Conversion:
         elif own.on_integers:
             self._on_integers(node)
         elif form := scalar_form(node):
-            first, second = node.args if isinstance(node.args[0], Node) else reversed(node.args)
+            first, second = sorted(node.args, key=lambda arg: not is_tensor(arg))
             scalar = map_arg(second, self._floats)
             new = self.graph.call_function(_SCALAR[form], (self._quantized(first), scalar))
             self.values[node] = _Value(quantized=new)
         else:
             self._on_floats(node)
+
+    def _part(self, node: Node, part: Plan) -> None:
+        """A call of a standalone module."""
+        path = str(node.target)
+        module: Any = self.model.get_submodule(path)
+        if path not in self.attributes:
+            self.attributes[path] = convert(module, self.custom)
+        quantized = {arg for at, arg in enumerate(node.args) if at in part.inputs}
+        new = self.graph.node_copy(node, lambda x: self._quantized(x) if x in quantized else self._floats(x))
+        self.values[node] = _Value(quantized=new) if part.outputs else _Value(floats=new)
+
+    def _mode_of_users(self, node: Node) -> Mode | None:
+        """How a user's module is quantized that needs no observers, so that `prepare_fx` knows nothing of it."""
+        own = operation_of(node, self.model, self.users) if node.op == "call_module" else None
+        mode = mode_of(self.plan.qconfigs.get(node.name), CUSTOM) if own is CUSTOM else None
+        return None if mode is Mode.STATIC else mode
 
     def _module(self, node: Node, mode: Mode | None) -> None:
         """A call of a layer that becomes a quantized one."""
@@ -229,7 +262,8 @@ class _Conversion:
         qconfig = self.plan.qconfigs[node.name]
         has_weight = issubclass(mappings.get(kind, Module), WeightedQuantizedModule)
         is_refused = mode is Mode.STATIC and has_weight and type_of_weights(qconfig) is not qint8
-        if kind not in self.custom and (kind not in mappings or is_refused):
+        users = users_forms(self.custom.observed_to_quantized_mapping, mode).get(kind)
+        if users is None and (kind not in mappings or is_refused):
             self._on_floats(node)
             return
         observer = output_observer(relu_after(node, self.model) or node)
@@ -239,8 +273,8 @@ class _Conversion:
             module = copy.deepcopy(module)
             module.activation_post_process = self._observer(observer)
         module.qconfig = qconfig
-        custom = self.custom.get(kind)
-        result: Module = custom.from_observed(module) if custom else mappings[kind].from_float(module)
+        form: Any = users or mappings[kind]
+        result: Module = form.from_observed(module) if users else form.from_float(module)
         if path in self.attributes:  # called before, with results on another grid
             path = self._new_name(path)
         self.attributes[path] = result
@@ -314,7 +348,22 @@ def _writes(node: Node) -> bool:
     return node.op in ("call_function", "call_method") and node.is_impure()
 
 
-def convert(model: GraphModule, custom: ConvertCustomConfig) -> GraphModule:
-    """The quantized form of a prepared model."""
-    plan: Plan = model.meta[KEY]
-    return _Conversion(model, plan.of(model.graph), custom).run()
+def _narrowed(plan: Plan, model: GraphModule, mapping: QConfigMapping) -> Plan:
+    """The plan without what a mapping leaves on floats. `AssertionError` where it asks for something else."""
+    scopes = {name: (path, None) for name, path in plan.scopes.items()}
+    nodes = [node for node in model.graph.nodes if node.name in plan.qconfigs]
+    qconfigs = qconfigs_of(nodes, model, mapping, scopes)
+    for name, qconfig in qconfigs.items():
+        if qconfig is not None and not qconfig_equals(qconfig, plan.qconfigs[name]):
+            raise PreconditionError(
+                f"convert_fx(qconfig_mapping=...): each QConfig must be that of prepare_fx, or None, but {name} has "
+                f"{qconfig} now, and was prepared with {plan.qconfigs[name]}"
+            )
+    modes = {name: mode for name, mode in plan.modes.items() if qconfigs[name] is not None}
+    return replace(plan, modes=modes, qconfigs=qconfigs)
+
+
+def convert(model: GraphModule, custom: ConvertCustomConfig, mapping: QConfigMapping | None = None) -> GraphModule:
+    """The quantized form of a prepared model. What has None in a mapping stays on floats."""
+    plan: Plan = model.meta[KEY].of(model.graph)
+    return _Conversion(model, _narrowed(plan, model, mapping) if mapping else plan, custom).run()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from weft.ao._observing.quant_type import QuantType
+from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import UnsupportedError, ValueRangeError
 
 _ByMode = dict[QuantType, dict[type, type]]
@@ -21,50 +23,121 @@ def _quant_type(name: Any) -> QuantType:
     return kinds[name]
 
 
-def _from_dict(config: Any, entries: Mapping[str, Any]) -> Any:
-    """Fill a configuration from a dict. Its keys are those of `to_dict`; `NotImplementedError` for others."""
-    keys = config.to_dict().keys()
-    for key, value in entries.items():
-        if key not in keys:
-            raise UnsupportedError(f"{type(config).__name__}: no key {key!r}; there are {', '.join(keys)}")
-        if key in ("float_to_observed_custom_module_class", "observed_to_quantized_custom_module_class"):
-            classes = {_quant_type(name): dict(pairs) for name, pairs in value.items()}
-            name = "float_to_observed_mapping" if key.startswith("float") else "observed_to_quantized_mapping"
-            setattr(config, name, classes)
-        else:
-            setattr(config, _ATTRIBUTES.get(key, key), list(value))
-    return config
+def config_of(entry: Any, kind: Any) -> Any:
+    """A configuration of a kind, or the one that a dict describes; `ValueError` for anything else."""
+    if isinstance(entry, Mapping):
+        return kind.from_dict(dict(entry))
+    if not isinstance(entry, kind):
+        raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")
+    return entry
 
 
-_ATTRIBUTES = {
-    "non_traceable_module_name": "non_traceable_module_names",
-    "non_traceable_module_class": "non_traceable_module_classes",
-    "input_quantized_idxs": "input_quantized_indexes",
-    "output_quantized_idxs": "output_quantized_indexes",
-}
+@dataclass
+class StandaloneModuleConfigEntry:
+    """How a standalone module is prepared; what is None is as in the whole model, or as if nothing was said."""
+
+    qconfig_mapping: QConfigMapping | None
+    example_inputs: tuple[Any, ...]
+    prepare_custom_config: PrepareCustomConfig | None
+    backend_config: Any
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """The entry as dicts have it."""
+        mapping, custom = self.qconfig_mapping, self.prepare_custom_config
+        return mapping and mapping.to_dict(), self.example_inputs, custom and custom.to_dict(), self.backend_config
 
 
-def _as_dict(classes: _ByMode) -> dict[str, dict[type, type]]:
-    return {kind.name.lower(): dict(pairs) for kind, pairs in classes.items()}
+class _CustomConfig:
+    """Lists and dicts that can be read from a dict, and written to one. `_KEYS` has the keys, by attribute."""
+
+    _KEYS: ClassVar[dict[str, str]]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({ {name: value for name, value in vars(self).items() if value} })"
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+        """The configuration that a dict as from `to_dict` describes. All keys are optional.
+
+        `NotImplementedError` for other keys.
+        """
+        config = cls()
+        attributes = {key: name for name, key in cls._KEYS.items()}
+        for key, value in config_dict.items():
+            if key not in attributes:
+                raise UnsupportedError(f"{cls.__name__}: no key {key!r}; there are {', '.join(attributes)}")
+            config._read(attributes[key], value)
+        return config
+
+    def _read(self, name: str, value: Any) -> None:
+        is_by_mode = name.endswith("_mapping")
+        read = {_quant_type(kind): dict(pairs) for kind, pairs in value.items()} if is_by_mode else list(value)
+        setattr(self, name, read)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as a dict, without what is empty."""
+        return {key: self._written(name) for name, key in self._KEYS.items() if getattr(self, name)}
+
+    def _written(self, name: str) -> Any:
+        value: Any = getattr(self, name)
+        return {kind.name.lower(): dict(pairs) for kind, pairs in value.items()} if name.endswith("_mapping") else value
 
 
-def _no_standalone(what: str, setter: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what}: there are no standalone modules. A part that can be traced needs nothing; for a QConfig of its own, "
-        f"use QConfigMapping().set_module_name(...); what cannot be traced stays on floats by {setter}"
-    )
-
-
-class PrepareCustomConfig:
+class PrepareCustomConfig(_CustomConfig):
     """For `prepare_fx` and `prepare_qat_fx`. Setters return the configuration, so that they can be chained."""
 
+    _KEYS: ClassVar[dict[str, str]] = {
+        "standalone_module_names": "standalone_module_name",
+        "standalone_module_classes": "standalone_module_class",
+        "float_to_observed_mapping": "float_to_observed_custom_module_class",
+        "non_traceable_module_names": "non_traceable_module_name",
+        "non_traceable_module_classes": "non_traceable_module_class",
+        "input_quantized_indexes": "input_quantized_idxs",
+        "output_quantized_indexes": "output_quantized_idxs",
+        "preserved_attributes": "preserved_attributes",
+    }
+
     def __init__(self) -> None:
+        self.standalone_module_names: dict[str, StandaloneModuleConfigEntry] = {}
+        self.standalone_module_classes: dict[type, StandaloneModuleConfigEntry] = {}
         self.float_to_observed_mapping: _ByMode = {}
         self.non_traceable_module_names: list[str] = []
         self.non_traceable_module_classes: list[type] = []
         self.input_quantized_indexes: list[int] = []
         self.output_quantized_indexes: list[int] = []
         self.preserved_attributes: list[str] = []
+
+    def set_standalone_module_name(
+        self,
+        module_name: str,
+        qconfig_mapping: QConfigMapping | None,
+        example_inputs: tuple[Any, ...],
+        prepare_custom_config: PrepareCustomConfig | None,
+        backend_config: Any,
+    ) -> PrepareCustomConfig:
+        """Prepare the module at a path by itself, as a graph module of its own in that of the model.
+
+        Without a `qconfig_mapping`, the `QConfig` of the module holds for all of it. Floats are passed between it and
+        the model, unless the indexes of quantized inputs and outputs in the `prepare_custom_config` say otherwise.
+        """
+        self.standalone_module_names[module_name] = StandaloneModuleConfigEntry(
+            qconfig_mapping, example_inputs, prepare_custom_config, backend_config
+        )
+        return self
+
+    def set_standalone_module_class(
+        self,
+        module_class: type,
+        qconfig_mapping: QConfigMapping | None,
+        example_inputs: tuple[Any, ...],
+        prepare_custom_config: PrepareCustomConfig | None,
+        backend_config: Any,
+    ) -> PrepareCustomConfig:
+        """Prepare all modules of a type by themselves; see `set_standalone_module_name`, which takes precedence."""
+        self.standalone_module_classes[module_class] = StandaloneModuleConfigEntry(
+            qconfig_mapping, example_inputs, prepare_custom_config, backend_config
+        )
+        return self
 
     def set_float_to_observed_mapping(
         self, float_class: type, observed_class: type, quant_type: QuantType = QuantType.STATIC
@@ -98,35 +171,32 @@ class PrepareCustomConfig:
         self.preserved_attributes = attributes
         return self
 
-    def set_standalone_module_name(self, module_name: str, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `NotImplementedError`: no part of a model is prepared by itself."""
-        del args, kwargs
-        raise _no_standalone(repr(module_name), "set_non_traceable_module_names")
+    def _read(self, name: str, value: Any) -> None:
+        if not name.startswith("standalone"):
+            super()._read(name, value)
+            return
+        entries = getattr(self, name)
+        for at, mapping, example_inputs, custom, backend in value:
+            entries[at] = StandaloneModuleConfigEntry(
+                None if mapping is None else config_of(mapping, QConfigMapping),
+                example_inputs,
+                None if custom is None else config_of(custom, PrepareCustomConfig),
+                backend,
+            )
 
-    def set_standalone_module_class(self, module_class: type, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `NotImplementedError`: no part of a model is prepared by itself."""
-        del args, kwargs
-        raise _no_standalone(module_class.__name__, "set_non_traceable_module_classes")
-
-    @classmethod
-    def from_dict(cls, prepare_custom_config_dict: dict[str, Any]) -> PrepareCustomConfig:
-        """The configuration that a dict as from `to_dict` describes; all keys are optional."""
-        return _from_dict(cls(), prepare_custom_config_dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as a dict."""
-        return {
-            "float_to_observed_custom_module_class": _as_dict(self.float_to_observed_mapping),
-            "non_traceable_module_name": self.non_traceable_module_names,
-            "non_traceable_module_class": self.non_traceable_module_classes,
-            "input_quantized_idxs": self.input_quantized_indexes,
-            "output_quantized_idxs": self.output_quantized_indexes,
-            "preserved_attributes": self.preserved_attributes,
-        }
+    def _written(self, name: str) -> Any:
+        if not name.startswith("standalone"):
+            return super()._written(name)
+        return [(at, *entry.to_tuple()) for at, entry in getattr(self, name).items()]
 
 
-class ConvertCustomConfig:
+class ConvertCustomConfig(_CustomConfig):
     """For `convert_fx`. Setters return the configuration, so that they can be chained."""
+
+    _KEYS: ClassVar[dict[str, str]] = {
+        "observed_to_quantized_mapping": "observed_to_quantized_custom_module_class",
+        "preserved_attributes": "preserved_attributes",
+    }
 
     def __init__(self) -> None:
         self.observed_to_quantized_mapping: _ByMode = {}
@@ -144,21 +214,11 @@ class ConvertCustomConfig:
         self.preserved_attributes = attributes
         return self
 
-    @classmethod
-    def from_dict(cls, convert_custom_config_dict: dict[str, Any]) -> ConvertCustomConfig:
-        """The configuration that a dict as from `to_dict` describes; all keys are optional."""
-        return _from_dict(cls(), convert_custom_config_dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as a dict."""
-        return {
-            "observed_to_quantized_custom_module_class": _as_dict(self.observed_to_quantized_mapping),
-            "preserved_attributes": self.preserved_attributes,
-        }
-
-
-class FuseCustomConfig:
+class FuseCustomConfig(_CustomConfig):
     """For `fuse_fx`."""
+
+    _KEYS: ClassVar[dict[str, str]] = {"preserved_attributes": "preserved_attributes"}
 
     def __init__(self) -> None:
         self.preserved_attributes: list[str] = []
@@ -167,12 +227,3 @@ class FuseCustomConfig:
         """Attributes of the model that the fused one has, too."""
         self.preserved_attributes = attributes
         return self
-
-    @classmethod
-    def from_dict(cls, fuse_custom_config_dict: dict[str, Any]) -> FuseCustomConfig:
-        """The configuration that a dict as from `to_dict` describes."""
-        return _from_dict(cls(), fuse_custom_config_dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as a dict."""
-        return {"preserved_attributes": self.preserved_attributes}

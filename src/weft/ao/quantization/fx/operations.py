@@ -15,6 +15,7 @@ from weft import nn
 from weft._base.dtype import DType, float16, float32, qint8, quint8
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
+from weft.ao._observing.quant_type import QuantType
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
@@ -23,6 +24,7 @@ from weft.ao.quantization.quantization_mappings import (
     DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
     DEFAULT_QAT_MODULE_MAPPINGS,
     DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+    get_embedding_qat_module_mappings,
 )
 from weft.fx.node import Node, _get_qualified_name
 from weft.nn._module import Module
@@ -40,6 +42,14 @@ class Mode(Enum):
     STATIC = "static"
     DYNAMIC = "dynamic"
     WEIGHTS = "weights"
+
+
+_QUANT_TYPES = {Mode.STATIC: QuantType.STATIC, Mode.DYNAMIC: QuantType.DYNAMIC, Mode.WEIGHTS: QuantType.WEIGHT_ONLY}
+
+
+def users_forms(by_type: dict[QuantType, dict[type, type]], mode: Mode | None) -> dict[type, type]:
+    """What users' modules become if they are quantized in a mode."""
+    return by_type.get(_QUANT_TYPES[mode], {}) if mode is not None else {}
 
 
 class Results(Enum):
@@ -79,7 +89,8 @@ _NONE = Operation(Results.NONE, on_integers=True)
 _LINEAR = Operation(modes=frozenset({Mode.STATIC, Mode.DYNAMIC}))
 _RECURRENT = Operation(modes=frozenset({Mode.DYNAMIC}))
 _TABLE = Operation(modes=frozenset({Mode.WEIGHTS}))
-_CUSTOM = Operation(types=(quint8, qint8))
+CUSTOM = Operation(modes=frozenset(Mode), types=(quint8, qint8))
+"""Of users' own modules."""
 
 _KEEP_GRID = (
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -174,9 +185,18 @@ def base_of(node: Node, root: Module) -> str:
     return name.rpartition(".")[2] if name in _FUNCTIONS or name == "torch.relu" else ""
 
 
+def first_kind(kind: type) -> type:
+    """The type of a float layer, also of one in training with rounding, or of the first of those that are fused."""
+    kind = _FLOAT_KINDS.get(kind, kind)
+    return (getattr(kind, "_PARTS", ()) or (kind,))[0]
+
+
 def _float_base(kind: type) -> str:
     """The name of a float layer, or of the first of those that are fused."""
-    return (getattr(kind, "_PARTS", ()) or (kind,))[0].__name__
+    return first_kind(kind).__name__
+
+
+_FLOAT_KINDS = {quantized: kind for kind, quantized in get_embedding_qat_module_mappings().items()}
 
 
 _BASE_NAMES = {_float_base(kind) for kind in _MODULES}
@@ -188,9 +208,15 @@ for _kind, _quantized in (
     _BASES.setdefault(_quantized, _BASES.get(_kind) or _float_base(_kind))
 
 
+_ON_INTEGERS = set(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS.values())
+
 _QUANTIZED_BEFORE_RELU = {
     mapping[kind]
-    for mapping in (DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, DEFAULT_QAT_MODULE_MAPPINGS)
+    for mapping in (
+        DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+        DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
+        DEFAULT_QAT_MODULE_MAPPINGS,
+    )
     for kind in _LAYERS_BEFORE_RELU
     if kind in mapping
 }
@@ -201,7 +227,7 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
     if node.op == "call_module":
         kind = type_before_parametrizations(root.get_submodule(node.target))
-        return _CUSTOM if kind in custom else _MODULES.get(kind)
+        return CUSTOM if kind in custom else _MODULES.get(kind)
     if node.op == "call_method":
         return _METHODS.get(node.target)
     if node.op != "call_function":
@@ -214,6 +240,13 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     if name == "torch.relu":  # by itself, PyTorch leaves it on floats
         return _SHARED if relu_after(node.args[0], root) is node else None
     return _FUNCTIONS.get(name) if has_tensor(node) else None
+
+
+def takes_integers(node: Node, root: Module) -> bool:
+    """Whether a node of a converted model calls something that takes quantized tensors only."""
+    if node.op == "call_module":
+        return type(root.get_submodule(str(node.target))) in _ON_INTEGERS
+    return name_of(node) in _QUANTIZED_FORMS
 
 
 def _is_before_relu(node: Node, root: Module) -> bool:
@@ -246,8 +279,13 @@ def relu_after(node: Any, root: Module, end: Node | None = None) -> Node | None:
 def scalar_form(node: Node) -> str:
     """ "add" or "mul" for a sum or product of one tensor and a number; "" for other nodes."""
     form = _TO_SCALARS.get(name_of(node), "")
-    tensors = sum(isinstance(arg, Node) and has_tensor(arg) for arg in node.args)
+    tensors = sum(map(is_tensor, node.args))
     return form if tensors == 1 and len(node.args) == 2 and not node.kwargs else ""
+
+
+def is_tensor(arg: Any) -> bool:
+    """Whether an argument of a node is another one with a tensor."""
+    return isinstance(arg, Node) and has_tensor(arg)
 
 
 def has_tensor(node: Node) -> bool:

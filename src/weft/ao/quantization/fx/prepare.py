@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft._base.layout import per_tensor_affine
 from weft.ao._observing.observer import ReuseInputObserver
 from weft.ao._observing.qconfig import _same
-from weft.ao._observing.quant_type import QuantType
 from weft.ao._observing.utils import is_per_channel
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
-from weft.ao.quantization.fx.custom_config import PrepareCustomConfig
+from weft.ao.quantization.fx.custom_config import PrepareCustomConfig, StandaloneModuleConfigEntry
 from weft.ao.quantization.fx.operations import (
+    CUSTOM,
     Mode,
     Operation,
     Results,
     has_tensor,
+    is_tensor,
     mode_of,
     operation_of,
     relu_after,
+    users_forms,
 )
 from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
@@ -38,6 +41,9 @@ KEY = "quantization"
 
 PREFIX = "activation_post_process_"
 """How the names of observers begin."""
+
+PreparePart = Callable[[Module, StandaloneModuleConfigEntry, Any], GraphModule]
+"""Prepares a standalone module, whose own `QConfig` is the last argument."""
 
 
 @dataclass
@@ -78,6 +84,12 @@ def calls_of(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if node.op in ("call_module", "call_function", "call_method")]
 
 
+def plan_of_part(node: Node, model: GraphModule) -> Plan | None:
+    """The plan of the standalone module that a node of a prepared model calls; None for other nodes."""
+    module = model.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return module.meta.get(KEY) if isinstance(module, GraphModule) else None
+
+
 def is_observer(node: Any) -> bool:
     """Whether a node calls an observer that `prepare_fx` has added."""
     return isinstance(node, Node) and node.op == "call_module" and str(node.target).startswith(PREFIX)
@@ -94,7 +106,9 @@ def _observers_before(node: Node) -> list[Node]:
     Where these have none, it is that of the first argument of what has computed them, and so on, as in PyTorch: parts
     (`x.chunk(2)[0]`) are on the grid of the whole.
     """
-    first: Any = next((arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, Node | list | tuple)), ())
+    first: Any = next(
+        (arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, list | tuple) or is_tensor(arg)), ()
+    )
     return [
         observer for arg in (first if isinstance(first, list | tuple) else (first,)) if (observer := _observer_of(arg))
     ]
@@ -102,7 +116,7 @@ def _observers_before(node: Node) -> list[Node]:
 
 def _observer_of(value: Any) -> Node | None:
     while isinstance(value, Node) and not is_observer(value):
-        value = next((arg for arg in value.args if isinstance(arg, Node)), None) if value.op != "placeholder" else None
+        value = next(filter(is_tensor, value.args), None) if value.op != "placeholder" else None
     return value if isinstance(value, Node) else None
 
 
@@ -114,9 +128,9 @@ def _before_relu(node: Node, model: GraphModule) -> Node | None:
 class _Preparation:
     def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
-        self.users = custom.float_to_observed_mapping.get(QuantType.STATIC, {}).keys()
+        self.users = {kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds}
         self.observers: dict[Node, list[tuple[Node, Any]]] = {}
-        self.quantized_inputs: set[Node] = set()
+        self.quantized: set[Node] = set()
         self.count = 0
 
     def _observe(self, value: Node, make: Any, module: Module | None = None) -> Node:
@@ -135,7 +149,7 @@ class _Preparation:
 
     def _observed_input(self, value: Node, make: Any) -> Node:
         """A value as an operation sees it: by an observer, unless it has one for such a grid already."""
-        if is_observer(value) or value in self.quantized_inputs or not has_tensor(value):
+        if is_observer(value) or value in self.quantized or not has_tensor(value):
             return value
         for node, other_make in self.observers.get(value, ()):
             if _same(other_make, make):
@@ -172,8 +186,11 @@ class _Preparation:
 
     def visit(self, node: Node) -> None:
         """Add the observers of one node."""
-        own = operation_of(node, self.model, self.users)
         qconfig: Any = self.plan.qconfigs.get(node.name)
+        if part := plan_of_part(node, self.model):
+            self._visit_part(node, part, qconfig)
+            return
+        own = operation_of(node, self.model, self.users)
         mode = own and mode_of(qconfig, own)
         if own is None or mode is None or self._is_after_refused(node):
             return
@@ -184,11 +201,26 @@ class _Preparation:
                 return
             before = _before_relu(node, self.model)
             first = operation_of(before, self.model) if before and before.name in self.plan.modes else None
-            if mode is not Mode.WEIGHTS and first is None and not is_reused:
+            has_inputs = mode is Mode.STATIC or (mode is Mode.DYNAMIC and own is not CUSTOM)
+            if has_inputs and first is None and not is_reused:
                 self._replace_inputs(node, own, mode, qconfig)
             if mode is Mode.STATIC and not self._is_before_relu(node):
                 self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode
+
+    def _visit_part(self, node: Node, part: Plan, qconfig: Any) -> None:
+        """Observe the inputs that a standalone module takes as quantized tensors; it observes its results itself."""
+        if qconfig is not None:
+            node.args = tuple(
+                [
+                    map_arg(arg, lambda value: self._observed_input(value, qconfig.activation))
+                    if at in part.inputs
+                    else arg
+                    for at, arg in enumerate(node.args)
+                ]
+            )
+        if part.outputs:
+            self.quantized.add(node)
 
     def _is_after_refused(self, node: Node) -> bool:
         """Whether a ReLU follows something that its `QConfig` leaves on floats: then it stays there as well."""
@@ -221,7 +253,6 @@ class _Preparation:
 def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCustomConfig, *, is_qat: bool) -> None:
     """Replace modules: by those for training with rounding, and users' modules by their observed forms."""
     kinds = get_embedding_qat_module_mappings() if is_qat else {}
-    observed = custom.float_to_observed_mapping.get(QuantType.STATIC, {})
     for node in nodes:
         qconfig = plan.qconfigs.get(node.name)
         if node.op != "call_module" or qconfig is None:
@@ -229,6 +260,7 @@ def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCust
         path = str(node.target)
         module = model.get_submodule(path)
         kind = type_before_parametrizations(module)
+        observed = users_forms(custom.float_to_observed_mapping, plan.modes.get(node.name))
         if kind in observed:
             module.qconfig = qconfig
             assign_at(model, path, observed[kind].from_float(module))
@@ -238,11 +270,23 @@ def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCust
             assign_at(model, path, (DynamicQatLinear if is_dynamic else kinds[kind]).from_float(module))
 
 
+def _prepare_standalone(
+    node: Node, model: GraphModule, custom: PrepareCustomConfig, prepare_part: PreparePart, qconfig: Any
+) -> None:
+    """Prepare the module that a node calls by itself, if it is a standalone one."""
+    module = model.get_submodule(str(node.target)) if node.op == "call_module" else None
+    entry = custom.standalone_module_classes.get(type(module)) if module is not None else None
+    entry = custom.standalone_module_names.get(str(node.target), entry)
+    if module is not None and entry is not None:
+        assign_at(model, str(node.target), prepare_part(module, entry, qconfig))
+
+
 def prepare(
     model: GraphModule,
     mapping: QConfigMapping,
     scopes: dict[str, Scope],
     custom: PrepareCustomConfig,
+    prepare_part: PreparePart,
     *,
     is_qat: bool,
 ) -> None:
@@ -252,9 +296,11 @@ def prepare(
     qconfigs = qconfigs_of(nodes, model, mapping, scopes)
     paths = {name: path for name, (path, _) in scopes.items()}
     plan = Plan(qconfigs=qconfigs, scopes=paths, inputs=inputs, outputs=outputs)
+    for node in nodes:
+        _prepare_standalone(node, model, custom, prepare_part, qconfigs.get(node.name))
     preparation = _Preparation(model, plan, custom)
     placeholders = [node for node in nodes if node.op == "placeholder"]
-    preparation.quantized_inputs = {placeholders[at] for at in inputs}
+    preparation.quantized = {placeholders[at] for at in inputs}
     for node in nodes:
         preparation.visit(node)
     _swap(model, plan, nodes, custom, is_qat=is_qat)

@@ -8,15 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.ao._observing.qconfig import QConfig
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.quantization.fx.operations import first_kind
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import ArgumentError
 from weft.fx.node import Node
+from weft.nn import functional as F
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
 Scope = tuple[str, Any]
 """The path and the type of the module in whose `forward` a node was made."""
+
+
+_AS_METHODS = {F.sigmoid: "sigmoid", F.tanh: "tanh"}
+"""Functions that are looked up by the names of methods, as which they are traced in PyTorch."""
 
 
 def _by_path(mapping: QConfigMapping, path: str, otherwise: Any) -> Any:
@@ -37,9 +42,10 @@ def _by_place(mapping: QConfigMapping, kind: Any, path: str, otherwise: Any) -> 
     return _by_path(mapping, path, result)
 
 
-def _type_of(module: Module) -> Any:
-    """The type by which a module is looked up: of a fused one, that of its first layer."""
-    return type_before_parametrizations(module[0] if isinstance(module, _FusedModule) else module)
+def _type_of(module: Module, mapping: QConfigMapping) -> Any:
+    """The type by which a module is looked up: of a fused one its own, if the mapping has it, or of the first layer."""
+    kind = type_before_parametrizations(module)
+    return kind if kind in mapping.object_type_qconfigs else first_kind(kind)
 
 
 def qconfigs_of(
@@ -56,15 +62,16 @@ def qconfigs_of(
         path, kind = scopes.get(node.name, ("", None))
         target: Any = node.target
         if node.op == "call_module":
-            path, target = str(target), _type_of(root.get_submodule(str(target)))
+            path, target = str(target), _type_of(root.get_submodule(str(target)), mapping)
             qconfig = _by_place(mapping, target, path, mapping.global_qconfig)
             path = path.rpartition(".")[0]
         elif node.op in ("call_function", "call_method"):
+            target = _AS_METHODS.get(target, target)
             own = mapping.object_type_qconfigs.get(target, mapping.global_qconfig)
             qconfig = _by_place(mapping, kind, path, own)
         elif node.op == "get_attr":
             path = str(target).rpartition(".")[0]
-            qconfig = _by_place(mapping, _type_of(root.get_submodule(path)), path, mapping.global_qconfig)
+            qconfig = _by_place(mapping, _type_of(root.get_submodule(path), mapping), path, mapping.global_qconfig)
         else:
             continue
         at = (path, target, counts[path, target])
