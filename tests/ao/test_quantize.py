@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 
 import numpy as np
 import pytest
@@ -141,6 +142,20 @@ def test_observation_and_rounding_can_be_switched_off(x):
     assert layer.scale.item() > scale
 
 
+def test_texts_show_observers_and_hide_weights(model, x):
+    quantized = converted(model, x)
+    layer = quantized.module[0]
+    layer.activation_post_process = tq.NoopObserver()
+    assert re.fullmatch(
+        r"QuantizedLinear\(\n  in_features=4, .*\n  \(activation_post_process\): NoopObserver\(\)\n\)", repr(layer)
+    )
+    assert "\n" not in repr(quantized.module[2])
+
+
+def test_max_pooling_of_quantized_tensors_is_that_of_floats():
+    assert nnq.MaxPool2d is nn.MaxPool2d
+
+
 def test_former_paths_have_the_same_objects():
     assert former.Linear is nnq.Linear
     assert former.functional.linear is nnq.functional.linear
@@ -246,6 +261,11 @@ MISTAKES = {
         lambda: nnq.Linear.from_float(nn.Linear(2, 2)),
         PreconditionError,
         r"must have an observer attached: call prepare\(\)",
+    ),
+    "dynamic training": (
+        lambda: weft.ao.nn.qat.dynamic.Linear(2, 2, qconfig=tq.default_qat_qconfig),
+        ValueError,
+        "Dynamic QAT requires a memoryless observer",
     ),
     "evaluation": (lambda: tq.prepare_qat(nn.Linear(2, 2).eval()), PreconditionError, r"call model\.train\(\) first"),
     "fusion": (

@@ -5,6 +5,7 @@ from weft._base.exports import on_first_use as _on_first_use
 __getattr__, __dir__ = _on_first_use(
     __name__,
     {
+        "weft.nn._pooling": ("MaxPool2d",),
         "weft.ao.nn.quantized.modules.activation": (
             "ELU",
             "Hardswish",

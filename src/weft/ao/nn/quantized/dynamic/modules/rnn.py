@@ -11,7 +11,7 @@ from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import default_dynamic_qconfig
 from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, weight_observer, weights_of
-from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
+from weft.ao.nn.quantized._module import HidesState, QuantizedModule, require_type
 from weft.errors import ShapeError, UnsupportedError
 from weft.nn import functional as F
 from weft.nn._containers import ModuleList
@@ -90,7 +90,7 @@ def _quantized(weight: Tensor, make_observer: Any) -> Tensor:
     return observed_weight(_Holder(weight), observer)
 
 
-class RNNBase(WithoutChildren):
+class RNNBase(HidesState):
     """The base of recurrent layers with quantized weights; arguments are those of the float layers."""
 
     _FLOAT_MODULE: ClassVar[Any]
