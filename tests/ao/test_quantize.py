@@ -152,6 +152,20 @@ def test_texts_show_observers_and_hide_weights(model, x):
     assert "\n" not in repr(quantized.module[2])
 
 
+@pytest.mark.parametrize("dtype", [weft.qint8, weft.float16])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell"])
+def test_a_dynamic_layer_that_is_made_directly_takes_weights(kind, dtype):
+    make, more = getattr(nn, kind), {} if kind.endswith("Cell") else {"num_layers": 2, "bidirectional": True}
+    quantized = tq.quantize_dynamic(nn.Sequential(make(4, 3, **more)), dtype=dtype)[0]
+    layer, x = getattr(nnq.dynamic, kind)(4, 3, **more, dtype=dtype), weft.ones(5, 2, 4) if more else weft.ones(2, 4)
+    assert not any(y.any() for y in weft.utils._pytree.tree_leaves(layer(x)))
+    assert {name: w.dtype for name, w in layer.get_weight().items()} == {
+        name: w.dtype for name, w in quantized.get_weight().items()
+    }
+    layer.load_state_dict(quantized.state_dict())
+    weft.testing.assert_close(layer(x), quantized(x))
+
+
 def test_max_pooling_of_quantized_tensors_is_that_of_floats():
     assert nnq.MaxPool2d is nn.MaxPool2d
 
@@ -316,6 +330,11 @@ MISTAKES = {
         lambda: nnq.Conv1d(1, 1, 3)(_q(1, 1, 2)),
         ShapeError,
         r"Kernel size: \(3\). Kernel size can't be greater",
+    ),
+    "padding": (
+        lambda: nnq.Conv1d(1, 1, 1, padding_mode="circular"),
+        ValueError,
+        "padding_mode 'zeros' or 'reflect', not 'circular'",
     ),
     "stride": (lambda: nnq.Conv1d(1, 1, 1, stride=0)(_q(1, 1, 2)), ShapeError, "non-positive stride"),
     "quantized for dynamic": (
