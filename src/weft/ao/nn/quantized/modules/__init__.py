@@ -45,6 +45,7 @@ __getattr__, __dir__ = _on_first_use(
             "InstanceNorm3d",
             "LayerNorm",
         ),
+        "weft.ao.nn.quantized.modules.rnn": ("LSTM",),
         "weft.ao.nn.quantized.modules.stubs": (
             "DeQuantize",
             "Quantize",
