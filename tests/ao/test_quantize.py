@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -176,6 +177,31 @@ def test_former_paths_have_the_same_objects():
     assert weft.quantization.prepare is tq.prepare
     assert weft.nn.intrinsic.ConvReLU2d is weft.ao.nn.intrinsic.ConvReLU2d
     assert weft.nn.qat.Linear is weft.ao.nn.qat.Linear
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "intrinsic.modules.fused.ConvReLU2d",
+        "intrinsic.qat.modules.conv_fused.ConvBn2d",
+        "intrinsic.qat.modules.linear_fused.LinearBn1d",
+        "intrinsic.qat.modules.linear_relu.LinearReLU",
+        "intrinsic.quantized.dynamic.modules.linear_relu.LinearReLU",
+        "intrinsic.quantized.modules.bn_relu.BNReLU2d",
+        "intrinsic.quantized.modules.conv_relu.ConvReLU2d",
+        "intrinsic.quantized.modules.linear_relu.LinearReLU",
+        "qat.dynamic.modules.linear.Linear",
+        "qat.modules.conv.Conv2d",
+        "qat.modules.embedding_ops.EmbeddingBag",
+        "qat.modules.linear.Linear",
+        "quantizable.modules.rnn.LSTM",
+        "quantized.modules.rnn.LSTM",
+    ],
+)
+def test_former_paths_of_files_have_the_same_objects(name):
+    module, _, kind = name.rpartition(".")
+    here, there = (getattr(import_module(f"{root}.{module}"), kind) for root in ("weft.nn", "weft.ao.nn"))
+    assert here is there
 
 
 # --- observers ----------------------------------------------------------------------------------------------------
