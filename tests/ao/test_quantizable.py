@@ -93,6 +93,54 @@ def test_a_cell_has_the_weights_of_a_float_one():
     assert former.LSTMCell is quantizable.LSTMCell
 
 
+ATTENTION = {
+    "plain": {},
+    "batch first": {"batch_first": True, "bias": False},
+    "other sizes": {"kdim": 6, "vdim": 5},
+    "more keys": {"add_zero_attn": True, "add_bias_kv": True},
+}
+
+
+class Attention(nn.Module):
+    def __init__(self, **more):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **more)
+        self.query, self.key, self.value = tq.QuantStub(), tq.QuantStub(), tq.QuantStub()
+        self.dequant = tq.DeQuantStub()
+
+    def forward(self, query, key, value, **masks):
+        inputs = self.query(query), self.key(key), self.value(value)
+        output, weights = self.attention(*inputs, **masks)
+        return self.dequant(output), self.dequant(weights)
+
+
+@pytest.mark.filterwarnings("ignore:must run observer")  # a product with a number is on the grid of its input
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_attention_is_observed_and_quantized(kind):
+    more = ATTENTION[kind]
+    model = Attention(**more).eval()
+    model.qconfig = tq.default_qconfig
+    sizes = [(3, 2, 8), (4, 2, more.get("kdim", 8)), (4, 2, more.get("vdim", 8))]
+    inputs = [weft.randn(*size).transpose(0, int("batch_first" in more)) for size in sizes]
+    prepared: Any = tq.prepare(model)
+    assert type(prepared.attention) is quantizable.MultiheadAttention
+    masks = {"attn_mask": weft.tensor([[False, True, False, False]] * 3)}
+    masks["key_padding_mask"] = weft.tensor([[False, False, False, True], [False] * 4])
+    for chosen in ({}, masks, {"average_attn_weights": False}):
+        weft.testing.assert_close(prepared(*inputs, **chosen), model(*inputs, **chosen))
+    result: Any = tq.convert(prepared)
+    assert type(result.attention) is quantized.MultiheadAttention
+    assert type(result.attention.linear_K) is quantized.Linear
+    assert "attention.in_proj_weight" not in result.state_dict()
+    weft.testing.assert_close(result(*inputs, **masks), model(*inputs, **masks), atol=0.1, rtol=0)
+
+
+def test_attention_without_weights():
+    layer, x = nn.MultiheadAttention(8, 2).eval(), weft.randn(3, 2, 8)
+    layer.qconfig = tq.default_qconfig
+    assert quantizable.MultiheadAttention.from_float(layer)(x, x, x, need_weights=False)[1] is None
+
+
 def test_without_the_default_an_lstm_stays():
     model = Model()
     model.qconfig = tq.default_qconfig
@@ -122,6 +170,26 @@ MISTAKES = {
         lambda: quantizable.LSTM.from_observed(nn.LSTM(2, 2)),
         NotImplementedError,
         "use nn.quantized.LSTM.from_observed for a LSTM",
+    ),
+    "attention without a batch": (
+        lambda: quantizable.MultiheadAttention(4, 2)(*[weft.ones(3, 4)] * 3),
+        AssertionError,
+        r"inputs with a batch: use x.unsqueeze",
+    ),
+    "floats for attention": (
+        lambda: quantized.MultiheadAttention.from_observed(nn.MultiheadAttention(4, 2)),
+        AssertionError,
+        "Expected a nn.quantizable.MultiheadAttention",
+    ),
+    "attention that is not observed": (
+        lambda: quantized.MultiheadAttention.from_float(nn.MultiheadAttention(4, 2)),
+        NotImplementedError,
+        r"prepare\(\) the model with the MultiheadAttention",
+    ),
+    "no quantized form of attention": (
+        lambda: quantizable.MultiheadAttention.from_observed(nn.MultiheadAttention(4, 2)),
+        NotImplementedError,
+        "use that of nn.quantized",
     ),
     "biases": (
         lambda: quantizable.LSTMCell.from_params(weft.ones(4, 1), weft.ones(4, 1), weft.ones(4)),

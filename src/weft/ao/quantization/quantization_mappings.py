@@ -135,7 +135,7 @@ _CONTAINERS = {nn.Sequential}
 
 def no_observer_set() -> set[Any]:
     """Modules that get no observer, since their parts have them."""
-    return {quantizable.LSTM}
+    return {quantizable.LSTM, quantizable.MultiheadAttention}
 
 
 def get_default_static_quant_module_mappings() -> dict[Any, Any]:

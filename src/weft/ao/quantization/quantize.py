@@ -34,7 +34,19 @@ from weft.ao.quantization.quantization_mappings import (
 )
 from weft.ao.quantization.stubs import DeQuantStub, QuantWrapper
 from weft.errors import DTypeError, PreconditionError, UnsupportedError, ValueRangeError
-from weft.nn import GRU, LSTM, Dropout, Embedding, EmbeddingBag, GRUCell, Linear, LSTMCell, RNNCell, Sequential
+from weft.nn import (
+    GRU,
+    LSTM,
+    Dropout,
+    Embedding,
+    EmbeddingBag,
+    GRUCell,
+    Linear,
+    LSTMCell,
+    MultiheadAttention,
+    RNNCell,
+    Sequential,
+)
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
@@ -44,8 +56,14 @@ _M = TypeVar("_M", bound=Module)
 def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
     """Modules that are swapped by default for ones that can be observed, and these for quantized ones."""
     return {
-        "float_to_observed_custom_module_class": {LSTM: quantizable.LSTM},
-        "observed_to_quantized_custom_module_class": {quantizable.LSTM: quantized.LSTM},
+        "float_to_observed_custom_module_class": {
+            LSTM: quantizable.LSTM,
+            MultiheadAttention: quantizable.MultiheadAttention,
+        },
+        "observed_to_quantized_custom_module_class": {
+            quantizable.LSTM: quantized.LSTM,
+            quantizable.MultiheadAttention: quantized.MultiheadAttention,
+        },
     }
 
 

@@ -9,6 +9,7 @@ from weft._base.dtype import DType, float32, quint8
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.tensor import Tensor
+from weft.ao.nn.quantizable._module import qconfig_of
 from weft.ao.nn.quantized._module import require_type
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional
 from weft.ao.quantization.quantize import prepare, prepare_qat
@@ -83,7 +84,7 @@ class LSTMCell(Module):
         del use_precomputed_fake_quant
         require_type(other, cls._FLOAT_MODULE, cls)
         cell = cls.from_params(other.weight_ih, other.weight_hh, other.bias_ih, other.bias_hh)
-        cell.qconfig = _qconfig(other)
+        cell.qconfig = qconfig_of(other)
         return cell
 
 
@@ -192,7 +193,7 @@ class LSTM(Module):
             other.dropout,
             other.bidirectional,
         )
-        result.qconfig = _qconfig(other, qconfig)
+        result.qconfig = qconfig_of(other, qconfig)
         weights = iter(other.all_weights)
         for at in range(other.num_layers):
             cells = [LSTMCell.from_params(*next(weights)) for _ in range(1 + other.bidirectional)]
@@ -208,13 +209,6 @@ class LSTM(Module):
             f"nn.quantizable.{cls.__name__}.from_observed: use nn.quantized.LSTM.from_observed for a "
             f"{type(other).__name__} that was observed"
         )
-
-
-def _qconfig(other: Module, default: Any = None) -> Any:
-    qconfig = getattr(other, "qconfig", default)
-    if qconfig is None:
-        raise PreconditionError(f"The float module must have 'qconfig': set that of the {type(other).__name__}")
-    return qconfig
 
 
 def _zeros(size: tuple[int, ...], device: Any, dtype: DType | None, grid: tuple[float, int]) -> Tensor:

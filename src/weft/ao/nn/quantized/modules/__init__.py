@@ -6,6 +6,7 @@ __getattr__, __dir__ = _on_first_use(
     __name__,
     {
         "weft.nn._pooling": ("MaxPool2d",),
+        "weft.ao.nn.quantized.modules._attention": ("MultiheadAttention",),
         "weft.ao.nn.quantized.modules.activation": (
             "ELU",
             "Hardswish",
