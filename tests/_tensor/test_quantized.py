@@ -91,6 +91,12 @@ def test_means_are_on_the_same_grid(q):
     assert abs(y.dequantize().item() - q.dequantize().mean().item()) <= 0.05 + 1e-6
 
 
+def test_gelu_keeps_the_grid():
+    x = weft.quantize_per_tensor(weft.linspace(-3, 3, 13), 0.05, 60, weft.quint8)
+    levels = [60, 60, 59, 58, 57, 57, 60, 67, 77, 88, 99, 110, 120]  # PyTorch's
+    assert weft.nn.functional.gelu(x).int_repr().tolist() == levels
+
+
 @given(st.lists(st.floats(-6, 6, width=32), min_size=1, max_size=5))
 def test_ranges_that_are_known_have_a_grid_of_their_own(numbers):
     x = weft.quantize_per_tensor(weft.tensor(numbers), 0.05, 120, weft.quint8)

@@ -48,6 +48,24 @@ def test_loggers_of_users_take_part():
     assert suite.Logger().stats == {}
 
 
+@pytest.mark.filterwarnings("ignore:must run observer")  # a sum with a number is on the grid of its input
+def test_sums_with_numbers_are_not_observed_in_either_model():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.quant, self.sum, self.shift = tq.QuantStub(), FloatFunctional(), FloatFunctional()
+
+        def forward(self, x):
+            x = self.quant(x)
+            return self.shift.add_scalar(self.sum.add(x, x), 0.5)
+
+    model = Model().eval()
+    model.qconfig = tq.default_qconfig
+    prepared, x = tq.prepare(model), weft.ones(3, 2)
+    prepared(x)
+    assert list(suite.compare_model_outputs(model, tq.convert(prepared), x)) == ["quant.stats", "sum.stats"]
+
+
 def test_weights_of_layers_at_the_top_have_keys_of_their_own():
     model = nn.Sequential(nn.Linear(3, 2))
     quantized = tq.quantize_dynamic(copy.deepcopy(model))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import re
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -141,12 +143,65 @@ def test_observation_and_rounding_can_be_switched_off(x):
     assert layer.scale.item() > scale
 
 
+def test_texts_show_observers_and_hide_weights(model, x):
+    quantized = converted(model, x)
+    layer = quantized.module[0]
+    layer.activation_post_process = tq.NoopObserver()
+    assert re.fullmatch(
+        r"QuantizedLinear\(\n  in_features=4, .*\n  \(activation_post_process\): NoopObserver\(\)\n\)", repr(layer)
+    )
+    assert "\n" not in repr(quantized.module[2])
+
+
+@pytest.mark.parametrize("dtype", [weft.qint8, weft.float16])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell"])
+def test_a_dynamic_layer_that_is_made_directly_takes_weights(kind, dtype):
+    make, more = getattr(nn, kind), {} if kind.endswith("Cell") else {"num_layers": 2, "bidirectional": True}
+    quantized = tq.quantize_dynamic(nn.Sequential(make(4, 3, **more)), dtype=dtype)[0]
+    layer, x = getattr(nnq.dynamic, kind)(4, 3, **more, dtype=dtype), weft.ones(5, 2, 4) if more else weft.ones(2, 4)
+    assert not any(y.any() for y in weft.utils._pytree.tree_leaves(layer(x)))
+    assert {name: w.dtype for name, w in layer.get_weight().items()} == {
+        name: w.dtype for name, w in quantized.get_weight().items()
+    }
+    layer.load_state_dict(quantized.state_dict())
+    weft.testing.assert_close(layer(x), quantized(x))
+
+
+def test_max_pooling_of_quantized_tensors_is_that_of_floats():
+    assert nnq.MaxPool2d is nn.MaxPool2d
+
+
 def test_former_paths_have_the_same_objects():
     assert former.Linear is nnq.Linear
     assert former.functional.linear is nnq.functional.linear
     assert weft.quantization.prepare is tq.prepare
     assert weft.nn.intrinsic.ConvReLU2d is weft.ao.nn.intrinsic.ConvReLU2d
     assert weft.nn.qat.Linear is weft.ao.nn.qat.Linear
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "intrinsic.modules.fused.ConvReLU2d",
+        "intrinsic.qat.modules.conv_fused.ConvBn2d",
+        "intrinsic.qat.modules.linear_fused.LinearBn1d",
+        "intrinsic.qat.modules.linear_relu.LinearReLU",
+        "intrinsic.quantized.dynamic.modules.linear_relu.LinearReLU",
+        "intrinsic.quantized.modules.bn_relu.BNReLU2d",
+        "intrinsic.quantized.modules.conv_relu.ConvReLU2d",
+        "intrinsic.quantized.modules.linear_relu.LinearReLU",
+        "qat.dynamic.modules.linear.Linear",
+        "qat.modules.conv.Conv2d",
+        "qat.modules.embedding_ops.EmbeddingBag",
+        "qat.modules.linear.Linear",
+        "quantizable.modules.rnn.LSTM",
+        "quantized.modules.rnn.LSTM",
+    ],
+)
+def test_former_paths_of_files_have_the_same_objects(name):
+    module, _, kind = name.rpartition(".")
+    here, there = (getattr(import_module(f"{root}.{module}"), kind) for root in ("weft.nn", "weft.ao.nn"))
+    assert here is there
 
 
 # --- observers ----------------------------------------------------------------------------------------------------
@@ -247,6 +302,11 @@ MISTAKES = {
         PreconditionError,
         r"must have an observer attached: call prepare\(\)",
     ),
+    "dynamic training": (
+        lambda: weft.ao.nn.qat.dynamic.Linear(2, 2, qconfig=tq.default_qat_qconfig),
+        ValueError,
+        "Dynamic QAT requires a memoryless observer",
+    ),
     "evaluation": (lambda: tq.prepare_qat(nn.Linear(2, 2).eval()), PreconditionError, r"call model\.train\(\) first"),
     "fusion": (
         lambda: tq.fuse_modules(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid()), ["0", "1"]),
@@ -296,6 +356,11 @@ MISTAKES = {
         lambda: nnq.Conv1d(1, 1, 3)(_q(1, 1, 2)),
         ShapeError,
         r"Kernel size: \(3\). Kernel size can't be greater",
+    ),
+    "padding": (
+        lambda: nnq.Conv1d(1, 1, 1, padding_mode="circular"),
+        ValueError,
+        "padding_mode 'zeros' or 'reflect', not 'circular'",
     ),
     "stride": (lambda: nnq.Conv1d(1, 1, 1, stride=0)(_q(1, 1, 2)), ShapeError, "non-positive stride"),
     "quantized for dynamic": (

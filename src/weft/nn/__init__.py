@@ -179,5 +179,5 @@ from weft.nn.parallel import DataParallel as DataParallel
 __getattr__, __dir__ = _on_first_use(
     __name__,
     {"weft.distributed._sync_norm": ("SyncBatchNorm",)},
-    ("attention", "intrinsic", "qat", "quantized"),
+    ("attention", "intrinsic", "qat", "quantizable", "quantized"),
 )

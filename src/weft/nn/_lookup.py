@@ -145,10 +145,14 @@ class Lookup:
         """The text in the parentheses of `repr`, before the child modules."""
         return ""
 
+    def _shown_modules(self) -> Iterable[tuple[str, Any]]:
+        """The child modules that `repr` shows."""
+        return self._modules.items()
+
     def __repr__(self) -> str:
         extra = self.extra_repr()
         own = extra.split("\n") if extra else []
-        below = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
+        below = [f"({name}): {indented(repr(module))}" for name, module in self._shown_modules()]
         if not own and not below:
             return f"{self._get_name()}()"
         if len(own) == 1 and not below:

@@ -69,7 +69,7 @@ def attend(
     k, v = (_fixed(x, value, name) for x, value, name in zip((k, v), projections.fixed, "kv", strict=True))
     if projections.zero_attention:
         k, v = (padded(x, (0, 0, 0, 1)) for x in (k, v))
-    bias = _bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
+    bias = mask_bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
     weights = None
     if need_weights:
         if ambient().attention is not None:
@@ -165,7 +165,7 @@ def _fixed(x: Tensor, fixed: Tensor | None, name: str) -> Tensor:
     return fixed.unflatten(0, (batch, heads))
 
 
-def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int, keys: int) -> Tensor | None:
+def mask_bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int, keys: int) -> Tensor | None:
     """The bias of the scores, which broadcasts to (batch, heads, queries, keys); or None."""
     if mask is not None and padding is not None and mask.dtype is not padding.dtype:
         warnings.warn(

@@ -53,7 +53,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less", "less_equ
     rule(Quantized, _name)(partial(_on_numbers, _name))
 
 for _name in (
-    *("hardtanh", "relu6", "leaky_relu", "elu", "celu", "hardswish", "threshold", "prelu"),
+    *("hardtanh", "relu6", "leaky_relu", "elu", "celu", "gelu", "hardswish", "threshold", "prelu"),
     *(
         "clamp",
         "clamp_min",

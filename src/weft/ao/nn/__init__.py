@@ -2,4 +2,4 @@
 
 from weft._base.exports import on_first_use as _on_first_use
 
-__getattr__, __dir__ = _on_first_use(__name__, {}, ("intrinsic", "qat", "quantized"))
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("intrinsic", "qat", "quantizable", "quantized"))

@@ -15,6 +15,7 @@ from weft.ao._observing.fake_quantize import (
     default_fixed_qparams_range_neg1to1_fake_quant,
 )
 from weft.ao._observing.utils import get_combined_dict
+from weft.ao.nn import quantizable
 from weft.ao.nn.intrinsic.qat.modules.linear_fused import LinearBn1d as QatLinearBn1d
 from weft.ao.nn.intrinsic.qat.modules.linear_relu import LinearReLU as QatLinearReLU
 from weft.ao.nn.intrinsic.quantized.dynamic.modules.linear_relu import LinearReLU as DynamicLinearReLU
@@ -133,8 +134,8 @@ _CONTAINERS = {nn.Sequential}
 
 
 def no_observer_set() -> set[Any]:
-    """Modules that get no observer: there are none here."""
-    return set()
+    """Modules that get no observer, since their parts have them."""
+    return {quantizable.LSTM, quantizable.MultiheadAttention}
 
 
 def get_default_static_quant_module_mappings() -> dict[Any, Any]:

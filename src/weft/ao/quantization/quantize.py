@@ -21,6 +21,7 @@ from weft.ao._observing.qconfig import (
     require_valid,
 )
 from weft.ao._observing.utils import has_no_children_ignoring_parametrizations
+from weft.ao.nn import quantizable, quantized
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, QFunctional
 from weft.ao.quantization.quantization_mappings import (
@@ -29,10 +30,23 @@ from weft.ao.quantization.quantization_mappings import (
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
     get_default_static_quant_module_mappings,
+    no_observer_set,
 )
 from weft.ao.quantization.stubs import DeQuantStub, QuantWrapper
 from weft.errors import DTypeError, PreconditionError, UnsupportedError, ValueRangeError
-from weft.nn import GRU, LSTM, Dropout, Embedding, EmbeddingBag, GRUCell, Linear, LSTMCell, RNNCell, Sequential
+from weft.nn import (
+    GRU,
+    LSTM,
+    Dropout,
+    Embedding,
+    EmbeddingBag,
+    GRUCell,
+    Linear,
+    LSTMCell,
+    MultiheadAttention,
+    RNNCell,
+    Sequential,
+)
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
@@ -40,8 +54,17 @@ _M = TypeVar("_M", bound=Module)
 
 
 def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
-    """Users' modules that are swapped by default: none."""
-    return {"float_to_observed_custom_module_class": {}, "observed_to_quantized_custom_module_class": {}}
+    """Modules that are swapped by default for ones that can be observed, and these for quantized ones."""
+    return {
+        "float_to_observed_custom_module_class": {
+            LSTM: quantizable.LSTM,
+            MultiheadAttention: quantizable.MultiheadAttention,
+        },
+        "observed_to_quantized_custom_module_class": {
+            quantizable.LSTM: quantized.LSTM,
+            quantizable.MultiheadAttention: quantized.MultiheadAttention,
+        },
+    }
 
 
 # --- which QConfig a module has -----------------------------------------------------------------------------------
@@ -120,7 +143,8 @@ def _add_observers(
         elif _is_to_be_observed(child) and kind in swaps:
             observed = swaps[kind].from_float(child)
             setattr(module, name, observed)
-            _observe(observed, device)
+            if not isinstance(observed, tuple(no_observer_set())):
+                _observe(observed, device)
         else:
             _add_observers(child, types, non_leaf, device, swaps)
     is_leaf = has_no_children_ignoring_parametrizations(module) or hasattr(module, "weight_fake_quant")
@@ -153,7 +177,8 @@ def prepare(
     `allow_list` has the types of modules that are observed, by default all that can be quantized.
     """
     log_api_usage_once("quantization_api.quantize.prepare")
-    swaps = (prepare_custom_config_dict or {}).get("float_to_observed_custom_module_class", {})
+    config = get_default_custom_config_dict() if prepare_custom_config_dict is None else prepare_custom_config_dict
+    swaps = config.get("float_to_observed_custom_module_class", {})
     model = model if inplace else copy.deepcopy(model)
     propagate_qconfig_(model)
     if not any(getattr(module, "qconfig", None) for module in model.modules()):
@@ -244,7 +269,8 @@ def convert(
     if is_reference:
         raise UnsupportedError("convert(is_reference=True): there are no reference modules")
     module = module if inplace else copy.deepcopy(module)
-    custom = (convert_custom_config_dict or {}).get("observed_to_quantized_custom_module_class", {})
+    config = get_default_custom_config_dict() if convert_custom_config_dict is None else convert_custom_config_dict
+    custom = config.get("observed_to_quantized_custom_module_class", {})
     targets = get_default_static_quant_module_mappings() if mapping is None else mapping
     _swap_below(module, targets, custom, use_precomputed_fake_quant)
     if remove_qconfig:

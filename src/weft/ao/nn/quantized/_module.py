@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft._base.dtype import float32, int64
@@ -105,8 +105,8 @@ def require_type(module: Module, allowed: Any, target: type) -> None:
         )
 
 
-class WithoutChildren(Module):
-    """Mixed into modules that have submodules only to keep their state: their text does not show these."""
+class HidesState(Module):
+    """Mixed into modules that keep their state in submodules with private names: their text does not show these."""
 
-    def __repr__(self) -> str:
-        return f"{self._get_name()}({self.extra_repr()})"
+    def _shown_modules(self) -> Iterable[tuple[str, Any]]:
+        return [(name, module) for name, module in self._modules.items() if not name.startswith("_")]

@@ -5,6 +5,8 @@ from weft._base.exports import on_first_use as _on_first_use
 __getattr__, __dir__ = _on_first_use(
     __name__,
     {
+        "weft.nn._pooling": ("MaxPool2d",),
+        "weft.ao.nn.quantized.modules._attention": ("MultiheadAttention",),
         "weft.ao.nn.quantized.modules.activation": (
             "ELU",
             "Hardswish",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = _on_first_use(
             "InstanceNorm3d",
             "LayerNorm",
         ),
+        "weft.ao.nn.quantized.modules.rnn": ("LSTM",),
         "weft.ao.nn.quantized.modules.stubs": (
             "DeQuantize",
             "Quantize",

@@ -50,7 +50,7 @@ class _ConvNd(WeightedQuantizedModule):
         super().__init__()
         n = self._dims
         if padding_mode not in ("zeros", "reflect"):
-            raise UnsupportedError(
+            raise ValueRangeError(
                 f"quantized convolutions have padding_mode 'zeros' or 'reflect', not {padding_mode!r}"
             )
         if isinstance(padding, str):

@@ -15,7 +15,7 @@ from weft.ao._observing.qconfig import float_qparams_weight_only_qconfig
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
 from weft.ao.nn.quantized._arithmetic import quantized_weight, weight_observer
-from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
+from weft.ao.nn.quantized._module import HidesState, QuantizedModule, require_type
 from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
@@ -58,7 +58,7 @@ class EmbeddingPackedParams(QuantizedModule):
         return repr(self._packed_weight)
 
 
-class Embedding(WithoutChildren, QuantizedModule):
+class Embedding(HidesState, QuantizedModule):
     """A table of vectors of 8 bits, looked up by number; results are floats."""
 
     _version = 1

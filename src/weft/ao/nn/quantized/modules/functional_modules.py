@@ -126,12 +126,12 @@ class QFunctional(_Functional, OnGrid):
         return self._onto(x, op.matmul(*self._numbers("matmul", x, y)))
 
     def add_scalar(self, x: Tensor, y: float) -> Tensor:
-        """x + y for a number y, on a grid of the same scale."""
-        return self.activation_post_process(add_scalar(x, y))
+        """x + y for a number y, on a grid of the same scale; not observed, as it is not on floats."""
+        return add_scalar(x, y)
 
     def mul_scalar(self, x: Tensor, y: float) -> Tensor:
-        """x y for a number y, on the grid that has the same integers; mirrored if y is negative."""
-        return self.activation_post_process(mul_scalar(x, y))
+        """x y for a number y, on the grid that has the same integers, mirrored if y is negative; not observed."""
+        return mul_scalar(x, y)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:

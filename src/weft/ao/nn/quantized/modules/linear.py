@@ -15,9 +15,9 @@ from weft.ao.nn.intrinsic.qat.modules.linear_relu import LinearReLU as QatLinear
 from weft.ao.nn.qat.modules.linear import Linear as QatLinear
 from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, onto, weights_of
 from weft.ao.nn.quantized._module import (
+    HidesState,
     QuantizedModule,
     WeightedQuantizedModule,
-    WithoutChildren,
     grid_of,
     observer_of,
     require_type,
@@ -65,7 +65,7 @@ class LinearPackedParams(QuantizedModule):
         return repr(self._packed_params)
 
 
-class Linear(WithoutChildren, WeightedQuantizedModule):
+class Linear(HidesState, WeightedQuantizedModule):
     """x weight' + bias over the last dim of a quantized tensor; the result is on the grid of `scale`, `zero_point`."""
 
     _version = 3

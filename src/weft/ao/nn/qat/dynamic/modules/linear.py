@@ -6,7 +6,7 @@ from typing import Any
 
 from weft._base.dtype import quint8
 from weft.ao.nn.qat.modules.linear import Linear as QatLinear
-from weft.errors import PreconditionError
+from weft.errors import ValueRangeError
 
 
 class Linear(QatLinear):
@@ -24,7 +24,7 @@ class Linear(QatLinear):
         super().__init__(in_features, out_features, bias, qconfig, device, dtype)
         activation = qconfig.activation()
         if activation.dtype is not quint8 or not getattr(activation, "is_dynamic", False):
-            raise PreconditionError(
+            raise ValueRangeError(
                 "Dynamic QAT requires a memoryless observer for activations, as default_dynamic_qat_qconfig has: a "
                 "MovingAverage observer with averaging constant equal to 1"
             )

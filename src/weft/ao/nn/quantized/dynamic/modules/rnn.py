@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 from weft._base.dtype import DType, float16, float32, int64, qint8
 from weft._tensor import packing
 from weft._tensor.codegen import op
+from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import default_dynamic_qconfig
 from weft.ao.nn.quantized._arithmetic import Weights, observed_weight, weight_observer, weights_of
-from weft.ao.nn.quantized._module import QuantizedModule, WithoutChildren, require_type
+from weft.ao.nn.quantized._module import HidesState, QuantizedModule, require_type
 from weft.errors import ShapeError, UnsupportedError
 from weft.nn import functional as F
 from weft.nn._containers import ModuleList
@@ -40,6 +41,15 @@ def _cell_weights(ih: Tensor, hh: Tensor, bias_ih: Tensor | None, bias_hh: Tenso
     return CellWeights(weights_of(ih, bias_ih), weights_of(hh, bias_hh))
 
 
+def _zero_weights(rows: int, input_size: int, hidden_size: int, bias: bool, dtype: DType) -> CellWeights:
+    """Weights until others are loaded."""
+    ih, hh = (op.zeros((rows, size), dtype=float32) for size in (input_size, hidden_size))
+    if dtype is qint8:
+        ih, hh = (quantize_per_tensor(x, 1.0, 0, qint8) for x in (ih, hh))
+    biases = [op.zeros((rows,), dtype=float32) if bias else None for _ in range(2)]
+    return _cell_weights(ih, hh, biases[0], biases[1])
+
+
 def _lstm(of_input: Tensor, of_state: Tensor, h: Tensor, c: Tensor) -> States:
     del h
     i, f, g, o = (of_input + of_state).chunk(4, -1)
@@ -54,6 +64,7 @@ def _gru(of_input: Tensor, of_state: Tensor, h: Tensor) -> States:
 
 
 _STEPS = {"LSTM": _lstm, "GRU": _gru}
+_GATES = {"LSTM": 4, "GRU": 3}
 
 
 class PackedParameter(QuantizedModule):
@@ -90,7 +101,7 @@ def _quantized(weight: Tensor, make_observer: Any) -> Tensor:
     return observed_weight(_Holder(weight), observer)
 
 
-class RNNBase(WithoutChildren):
+class RNNBase(HidesState):
     """The base of recurrent layers with quantized weights; arguments are those of the float layers."""
 
     _FLOAT_MODULE: ClassVar[Any]
@@ -116,7 +127,13 @@ class RNNBase(WithoutChildren):
         self.bidirectional, self.dtype = bidirectional, dtype
         self.version = 2
         self.training = False
-        self._all_weight_values = ModuleList()
+        sizes = [input_size, *[hidden_size * self._directions] * (num_layers - 1)]
+        rows = _GATES[mode] * hidden_size
+        self._all_weight_values = ModuleList(
+            PackedParameter(_zero_weights(rows, size, hidden_size, bias, dtype))
+            for size in sizes
+            for _ in range(self._directions)
+        )
 
     @property
     def _directions(self) -> int:
@@ -247,10 +264,9 @@ class RNNBase(WithoutChildren):
             mod.bidirectional,
             dtype=observer().dtype,
         )
-        for ih, hh, *biases in mod.all_weights:
+        for values, (ih, hh, *biases) in zip(result._all_weight_values, mod.all_weights, strict=True):
             bias_ih, bias_hh = biases or (None, None)
-            weights = _cell_weights(_quantized(ih, observer), _quantized(hh, observer), bias_ih, bias_hh)
-            result._all_weight_values.append(PackedParameter(weights))
+            values.param = _cell_weights(_quantized(ih, observer), _quantized(hh, observer), bias_ih, bias_hh)
         return result
 
 
@@ -287,10 +303,7 @@ class RNNCellBase(QuantizedModule):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         self.weight_dtype = dtype
-        rows = num_chunks * hidden_size
-        zeros = [op.zeros((rows, size), dtype=float32) for size in (input_size, hidden_size)]
-        biases = [op.zeros((rows,), dtype=float32) if bias else None for _ in range(2)]
-        self._cell = _cell_weights(zeros[0], zeros[1], biases[0], biases[1])
+        self._cell = _zero_weights(num_chunks * hidden_size, input_size, hidden_size, bias, dtype)
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{type(self).__name__}"
