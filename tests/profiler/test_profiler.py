@@ -475,6 +475,20 @@ def test_parents_are_blocks_and_passes():
     assert not [p.key for e in trace.events() if e.is_operator and (p := e.cpu_parent) and p.key.startswith("[")]
 
 
+def test_blocks_have_the_bytes_of_what_is_within():
+    square = weft.compile(lambda x: x * x + 1)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace, record_function("outer"):
+        for _ in range(2):
+            with record_function("inner"), record_function("inner"):
+                weft.ones(8)
+        square(weft.ones(4)).tolist()
+    sums = {event.key: event for event in trace.key_averages()}
+    assert (sums["aten::ones"].cpu_memory_usage, sums["aten::ones"].self_cpu_memory_usage) == (80, 80)
+    assert (sums["inner"].cpu_memory_usage, sums["inner"].self_cpu_memory_usage) == (64, 0)
+    assert sums["outer"].cpu_memory_usage == trace.events().total_average().cpu_memory_usage == 80 + 16 + 16
+    assert "Self CPU Mem" in trace.key_averages().table(sort_by="self_cpu_memory_usage")
+
+
 def test_sums_have_short_texts_and_tables_one_unit():
     with light() as trace:
         weft.ones(3).sum().item()

@@ -31,22 +31,14 @@ class ProfileFigures:
         return [self.notes]
 
     def _events(self) -> EventList:
-        """The events of all cycles; their times count from the begin of the first."""
-        cycles = self._cycles()
-        events = EventList(memory=self.profile_memory, stack=self.with_stack)
-        for notes in cycles:
-            later = 1e-3 * (notes.start_ns - cycles[0].start_ns)
-            for event in events_of(
-                notes,
-                shapes=self.record_shapes,
-                stack=self.with_stack,
-                memory=self.profile_memory,
-                flops=self.with_flops,
-            ):
-                event.start += later
-                event.id = len(events)
-                events.append(event)
-        return events
+        """The events of all cycles."""
+        return events_of(
+            self._cycles(),
+            shapes=self.record_shapes,
+            stack=self.with_stack,
+            memory=self.profile_memory,
+            flops=self.with_flops,
+        )
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
