@@ -489,6 +489,19 @@ def test_blocks_have_the_bytes_of_what_is_within():
     assert "Self CPU Mem" in trace.key_averages().table(sort_by="self_cpu_memory_usage")
 
 
+def test_operators_of_users_have_their_own_namespaces(tmp_path):
+    @weft.library.custom_op("tests_profiler::double", mutates_args=())
+    def double(x: weft.Tensor) -> weft.Tensor:
+        return x * 2
+
+    with light() as trace:
+        double(weft.ones(3)).tolist()
+    trace.export_chrome_trace(tmp_path / "trace.json")
+    written = {entry["name"] for entry in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    for names in ({event.name for event in trace.events()}, written):
+        assert {"tests_profiler::double", "aten::ones"} <= names
+
+
 def test_sums_have_short_texts_and_tables_one_unit():
     with light() as trace:
         weft.ones(3).sum().item()

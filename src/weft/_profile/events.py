@@ -18,6 +18,7 @@ from weft._profile.collector import Collector, Computed, Operator
 from weft._profile.cover import Cover
 from weft._profile.event import FunctionEvent, FunctionEventAvg
 from weft._profile.exchanges import exchange_events
+from weft._profile.names import operator_name
 from weft._profile.nesting import Nested, nested
 from weft._profile.shares import rest_of, shared, shares_of
 from weft._profile.table import Style, table
@@ -267,7 +268,7 @@ def _operator_events(
     def event(signature: Signature, time: float, own: float, computed: float) -> FunctionEvent:
         on_cpu = _is_on_cpu(signature)
         return FunctionEvent(
-            f"aten::{signature.name}",
+            operator_name(signature),
             operator.thread,
             begin,
             time if on_cpu else own - computed,
