@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,14 @@ from weft._base.state import ambient
 from weft._base.timeline import Listeners
 from weft.autograd.profiler import EventList, emit_itt, emit_nvtx, record_function
 from weft.autograd.profiler import profile as old_profile
-from weft.profiler import ProfilerAction, ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from weft.profiler import (
+    ProfilerAction,
+    ProfilerActivity,
+    _KinetoProfile,
+    profile,
+    schedule,
+    tensorboard_trace_handler,
+)
 
 
 def test_schedules_are_cycles():
@@ -45,7 +54,7 @@ def test_a_trace_has_the_blocks_of_its_steps(tmp_path):
             trace.step()
     assert traces == [["ProfilerStep#1", "block 1"], ["ProfilerStep#3", "block 3"]]
     written = json.loads(gzip.decompress((tmp_path / "2.json.gz").read_bytes()))
-    assert written["metadata"] == {"by": "test"}
+    assert written["by"] == "test"
     assert "block 3" in {event.get("name") for event in written["traceEvents"]}
 
 
@@ -375,6 +384,63 @@ def test_events_of_all_cycles_are_kept_if_asked_for(accumulates):
     assert [event.id for event in events] == list(range(len(events)))
     starts = [event.start for event in events]
     assert starts == sorted(starts)
+
+
+def test_a_trace_says_what_it_is(tmp_path):
+    ids = iter(["first", "second"])
+    trace = _KinetoProfile(record_shapes=True, custom_trace_id_callback=lambda: next(ids))
+    trace.preset_metadata_json("sizes", "[1, 2]")
+    assert trace.get_trace_id() is None
+    for name in ("first", "second"):
+        before = time.time_ns()
+        trace.start()
+        trace.add_metadata("run", name)
+        weft.ones(3).tolist()
+        trace.stop()
+        trace.export_chrome_trace(tmp_path / "trace.json")
+        written = json.loads((tmp_path / "trace.json").read_text())
+        assert (written["trace_id"], written["run"], written["sizes"]) == (name, name, [1, 2])
+        assert written["record_shapes"] == 1
+        assert "with_stack" not in written
+        assert before <= written["baseTimeNanoseconds"] <= time.time_ns()
+    with profile() as own:
+        pass
+    assert re.fullmatch(r"[0-9A-F]{32}", own.get_trace_id() or "")
+    with pytest.raises(AssertionError, match="must be started before it is stopped"):
+        trace.stop_trace()
+    with pytest.raises(NotImplementedError, match=r"weft\.utils\.memory\.write_memory_page"):
+        trace.export_memory_timeline("timeline.json")
+
+
+def test_noting_can_be_paused():
+    cpu = [ProfilerActivity.CPU]
+    with light() as trace:
+        weft.ones(3).sin().tolist()
+        trace.toggle_collection_dynamic(False, cpu)
+        trace.toggle_collection_dynamic(True, [ProfilerActivity.CUDA])
+        with record_function("unseen"):
+            weft.ones(3).cos().tolist()
+        trace.toggle_collection_dynamic(True, cpu)
+        trace.toggle_collection_dynamic(True, cpu)
+        with record_function("seen"):
+            weft.ones(3).tan().tolist()
+    names = [event.name for event in trace.events() if not event.name.startswith("[")]
+    assert names == ["aten::ones", "aten::sin", "seen", "aten::ones", "aten::tan"]
+    assert sum(trace.phases().values()) == pytest.approx(trace.phases().wall)
+    with pytest.raises(AssertionError, match="between its start and its end"):
+        trace.toggle_collection_dynamic(True, cpu)
+
+
+def test_settings_of_pytorch_are_accepted():
+    config = weft._C._profiler._ExperimentalConfig(verbose=True)
+    assert pickle.loads(pickle.dumps(config)) == config
+    with profile(activities=[{ProfilerActivity.CPU: ["CPU_OP"]}], experimental_config=config) as trace:
+        assert weft.autograd.profiler._is_profiler_enabled
+        weft.ones(3).tolist()
+    assert not weft.autograd.profiler._is_profiler_enabled
+    assert "aten::ones" in [event.name for event in trace.events()]
+    with pytest.raises(ValueError, match="each activity may be named once"):
+        profile(activities=[ProfilerActivity.CPU, {ProfilerActivity.CPU: []}])
 
 
 def test_nothing_is_noted_afterwards():
