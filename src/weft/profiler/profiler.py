@@ -16,6 +16,7 @@ from weft.errors import PreconditionError, SettingError
 from weft.profiler._config import Activities, ProfilerActivity
 from weft.profiler._config import kineto_available as kineto_available
 from weft.profiler._config import supported_activities as supported_activities
+from weft.profiler._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
 from weft.profiler._trace import _KinetoProfile
 
 
