@@ -336,7 +336,22 @@ def test_waiting_for_data_is_a_phase_of_its_own():
             batch.sum().item()
     phases = trace.phases()
     assert phases["data"] > 0
-    assert any(event.key.startswith("enumerate(DataLoader)#") for event in trace.events())
+    names = [event.key for event in trace.events()]
+    assert names.count("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__") == 3
+
+
+def test_optimizers_have_a_line_for_each_method():
+    class Own(weft.optim.SGD):
+        pass
+
+    model = weft.nn.Linear(2, 1)
+    optimizer = Own(model.parameters(), lr=0.1)
+    with light() as trace:
+        model(weft.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    names = [event.key for event in trace.events() if event.key.startswith("Optimizer.")]
+    assert names == ["Optimizer.step#Own.step", "Optimizer.zero_grad#Own.zero_grad"]
 
 
 def test_the_older_profile_has_the_same_figures(tmp_path):
