@@ -299,9 +299,18 @@ def test_modules_and_stacks(tmp_path):
     assert {"nn.Module: Sequential", "nn.Module: Linear"} <= {event.key for event in trace.events()}
     (first, _) = [event for event in trace.events() if event.key == "aten::linear"]
     assert first.modules == ("Sequential", "Linear")
-    trace.export_stacks(tmp_path / "stacks")
-    lines = (tmp_path / "stacks").read_text().splitlines()
-    assert any(re.fullmatch(r"\S+;\S*test_profiler\.py\(\d+\):_step;aten::\S+ \d+", line) for line in lines)
+    with old_profile(with_stack=True) as older:
+        step().item()
+    for notes in (trace, older):
+        notes.export_stacks(tmp_path / "stacks")
+        lines = (tmp_path / "stacks").read_text().splitlines()
+        assert any(re.fullmatch(r"\S+;\S*test_profiler\.py\(\d+\):_step;aten::\S+ \d+", line) for line in lines)
+    trace.export_chrome_trace(tmp_path / "trace.json")
+    written = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    (stack, _) = [entry["args"]["Call stack"] for entry in written if entry["name"] == "aten::linear"]
+    assert re.match(
+        r"\S*test_profiler\.py\(\d+\): \w+;", stack
+    )  # as TensorBoard's plugin takes it: the innermost first
     with pytest.raises(ValueError, match="metric should be one of"):
         trace.export_stacks(tmp_path / "stacks", "time")
 
@@ -401,7 +410,9 @@ def test_events_of_all_cycles_are_kept_if_asked_for(accumulates):
     assert starts == sorted(starts)
 
 
-def test_a_trace_says_what_it_is(tmp_path):
+def test_a_trace_says_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
     ids = iter(["first", "second"])
     trace = _KinetoProfile(record_shapes=True, custom_trace_id_callback=lambda: next(ids))
     trace.preset_metadata_json("sizes", "[1, 2]")
@@ -416,6 +427,7 @@ def test_a_trace_says_what_it_is(tmp_path):
         written = json.loads((tmp_path / "trace.json").read_text())
         assert (written["trace_id"], written["run"], written["sizes"]) == (name, name, [1, 2])
         assert written["record_shapes"] == 1
+        assert written["distributedInfo"] == {"rank": 2, "world_size": 4}
         assert "with_stack" not in written
         assert before <= written["baseTimeNanoseconds"] <= time.time_ns()
     with profile() as own:

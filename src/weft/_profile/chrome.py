@@ -38,7 +38,7 @@ def chrome_events(notes: Collector) -> list[dict[str, Any]]:
         shapes = [list(aval.shape) for aval in operator.signature.avals]
         details: dict[str, Any] = {
             "Input Dims": shapes,
-            "Call stack": list(operator.stack),
+            "Call stack": ";".join(operator.stack),
             "modules": list(operator.modules),
         }
         if operator.number in shares:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from weft._profile.collector import Collector
 from weft._profile.events import EventList, events_of
 from weft._profile.phases import Phases, phases_of
+from weft.errors import ValueRangeError
 
 
 class ProfileFigures:
@@ -45,3 +47,12 @@ class ProfileFigures:
     ) -> EventList:
         """One entry for the events of each name; with the options, of each name and input shapes, or lines."""
         return self._events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.
+
+        `ValueError` without `with_stack`, or for another metric than "self_cpu_time_total" or "self_cuda_time_total".
+        """
+        if not self.with_stack:
+            raise ValueRangeError("export_stacks() requires with_stack=True")
+        self._events().export_stacks(path, metric)

@@ -14,7 +14,7 @@ from weft._profile.collector import Collector
 from weft._profile.events import EventList
 from weft._profile.figures import ProfileFigures
 from weft._profile.xla_trace import XlaTrace
-from weft.errors import PreconditionError, UnsupportedCallError, ValueRangeError
+from weft.errors import PreconditionError, UnsupportedCallError
 from weft.profiler._config import Activities, ProfilerActivity, chosen_activities
 
 _OPTIONS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
@@ -137,23 +137,15 @@ class _KinetoProfile(ProfileFigures):
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last trace as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`.
 
-        Times count from its begin, which was `baseTimeNanoseconds` after the begin of 1970.
+        Times count from its begin, which was `baseTimeNanoseconds` after the begin of 1970. A process that a launcher
+        has started says which rank it is, by which tools that read the traces of all ranks tell them apart.
         """
         entries = chrome_events(self.notes)
         if self._xla is not None:
             entries += self._xla.events()
         options = {option: 1 for option in _OPTIONS if getattr(self, option)}
         base = {"trace_id": self._trace_id, "baseTimeNanoseconds": self.notes.wall_ns}
-        write_trace(path, entries, base | options | self._metadata)
-
-    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.
-
-        `ValueError` without `with_stack`, or for another metric than "self_cpu_time_total" or "self_cuda_time_total".
-        """
-        if not self.with_stack:
-            raise ValueRangeError("export_stacks() requires with_stack=True")
-        self.events().export_stacks(path, metric)
+        write_trace(path, entries, base | options | _rank() | self._metadata)
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
         """Raises `NotImplementedError`, which says what to use instead."""
@@ -181,6 +173,12 @@ class _KinetoProfile(ProfileFigures):
     def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
         """Call `callback` for the name of each trace that begins from now on."""
         self.custom_trace_id_callback = callback
+
+
+def _rank() -> dict[str, Any]:
+    """What a trace says of the rank that has written it."""
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    return {} if rank is None or size is None else {"distributedInfo": {"rank": int(rank), "world_size": int(size)}}
 
 
 def _new_trace_id() -> str:
