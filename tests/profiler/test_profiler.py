@@ -463,8 +463,10 @@ def test_settings_of_pytorch_are_accepted():
     assert pickle.loads(pickle.dumps(config)) == config
     with profile(activities=[{ProfilerActivity.CPU: ["CPU_OP"]}], experimental_config=config) as trace:
         assert weft.autograd.profiler._is_profiler_enabled
+        assert weft.autograd._profiler_enabled()
         weft.ones(3).tolist()
     assert not weft.autograd.profiler._is_profiler_enabled
+    assert not weft.autograd._profiler_enabled()
     assert "aten::ones" in [event.name for event in trace.events()]
     with pytest.raises(ValueError, match="each activity may be named once"):
         profile(activities=[ProfilerActivity.CPU, {ProfilerActivity.CPU: []}])
