@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,14 @@ from weft._base.state import ambient
 from weft._base.timeline import Listeners
 from weft.autograd.profiler import EventList, emit_itt, emit_nvtx, record_function
 from weft.autograd.profiler import profile as old_profile
-from weft.profiler import ProfilerAction, ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from weft.profiler import (
+    ProfilerAction,
+    ProfilerActivity,
+    _KinetoProfile,
+    profile,
+    schedule,
+    tensorboard_trace_handler,
+)
 
 
 def test_schedules_are_cycles():
@@ -45,7 +54,7 @@ def test_a_trace_has_the_blocks_of_its_steps(tmp_path):
             trace.step()
     assert traces == [["ProfilerStep#1", "block 1"], ["ProfilerStep#3", "block 3"]]
     written = json.loads(gzip.decompress((tmp_path / "2.json.gz").read_bytes()))
-    assert written["metadata"] == {"by": "test"}
+    assert written["by"] == "test"
     assert "block 3" in {event.get("name") for event in written["traceEvents"]}
 
 
@@ -290,9 +299,18 @@ def test_modules_and_stacks(tmp_path):
     assert {"nn.Module: Sequential", "nn.Module: Linear"} <= {event.key for event in trace.events()}
     (first, _) = [event for event in trace.events() if event.key == "aten::linear"]
     assert first.modules == ("Sequential", "Linear")
-    trace.export_stacks(tmp_path / "stacks")
-    lines = (tmp_path / "stacks").read_text().splitlines()
-    assert any(re.fullmatch(r"\S+;\S*test_profiler\.py\(\d+\):_step;aten::\S+ \d+", line) for line in lines)
+    with old_profile(with_stack=True) as older:
+        step().item()
+    for notes in (trace, older):
+        notes.export_stacks(tmp_path / "stacks")
+        lines = (tmp_path / "stacks").read_text().splitlines()
+        assert any(re.fullmatch(r"\S+;\S*test_profiler\.py\(\d+\):_step;aten::\S+ \d+", line) for line in lines)
+    trace.export_chrome_trace(tmp_path / "trace.json")
+    written = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    (stack, _) = [entry["args"]["Call stack"] for entry in written if entry["name"] == "aten::linear"]
+    assert re.match(
+        r"\S*test_profiler\.py\(\d+\): \w+;", stack
+    )  # as TensorBoard's plugin takes it: the innermost first
     with pytest.raises(ValueError, match="metric should be one of"):
         trace.export_stacks(tmp_path / "stacks", "time")
 
@@ -327,7 +345,22 @@ def test_waiting_for_data_is_a_phase_of_its_own():
             batch.sum().item()
     phases = trace.phases()
     assert phases["data"] > 0
-    assert any(event.key.startswith("enumerate(DataLoader)#") for event in trace.events())
+    names = [event.key for event in trace.events()]
+    assert names.count("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__") == 3
+
+
+def test_optimizers_have_a_line_for_each_method():
+    class Own(weft.optim.SGD):
+        pass
+
+    model = weft.nn.Linear(2, 1)
+    optimizer = Own(model.parameters(), lr=0.1)
+    with light() as trace:
+        model(weft.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    names = [event.key for event in trace.events() if event.key.startswith("Optimizer.")]
+    assert names == ["Optimizer.step#Own.step", "Optimizer.zero_grad#Own.zero_grad"]
 
 
 def test_the_older_profile_has_the_same_figures(tmp_path):
@@ -375,6 +408,68 @@ def test_events_of_all_cycles_are_kept_if_asked_for(accumulates):
     assert [event.id for event in events] == list(range(len(events)))
     starts = [event.start for event in events]
     assert starts == sorted(starts)
+
+
+def test_a_trace_says_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    ids = iter(["first", "second"])
+    trace = _KinetoProfile(record_shapes=True, custom_trace_id_callback=lambda: next(ids))
+    trace.preset_metadata_json("sizes", "[1, 2]")
+    assert trace.get_trace_id() is None
+    for name in ("first", "second"):
+        before = time.time_ns()
+        trace.start()
+        trace.add_metadata("run", name)
+        weft.ones(3).tolist()
+        trace.stop()
+        trace.export_chrome_trace(tmp_path / "trace.json")
+        written = json.loads((tmp_path / "trace.json").read_text())
+        assert (written["trace_id"], written["run"], written["sizes"]) == (name, name, [1, 2])
+        assert written["record_shapes"] == 1
+        assert written["distributedInfo"] == {"rank": 2, "world_size": 4}
+        assert "with_stack" not in written
+        assert before <= written["baseTimeNanoseconds"] <= time.time_ns()
+    with profile() as own:
+        pass
+    assert re.fullmatch(r"[0-9A-F]{32}", own.get_trace_id() or "")
+    with pytest.raises(AssertionError, match="must be started before it is stopped"):
+        trace.stop_trace()
+    with pytest.raises(NotImplementedError, match=r"weft\.utils\.memory\.write_memory_page"):
+        trace.export_memory_timeline("timeline.json")
+
+
+def test_noting_can_be_paused():
+    cpu = [ProfilerActivity.CPU]
+    with light() as trace:
+        weft.ones(3).sin().tolist()
+        trace.toggle_collection_dynamic(False, cpu)
+        trace.toggle_collection_dynamic(True, [ProfilerActivity.CUDA])
+        with record_function("unseen"):
+            weft.ones(3).cos().tolist()
+        trace.toggle_collection_dynamic(True, cpu)
+        trace.toggle_collection_dynamic(True, cpu)
+        with record_function("seen"):
+            weft.ones(3).tan().tolist()
+    names = [event.name for event in trace.events() if not event.name.startswith("[")]
+    assert names == ["aten::ones", "aten::sin", "seen", "aten::ones", "aten::tan"]
+    assert sum(trace.phases().values()) == pytest.approx(trace.phases().wall)
+    with pytest.raises(AssertionError, match="between its start and its end"):
+        trace.toggle_collection_dynamic(True, cpu)
+
+
+def test_settings_of_pytorch_are_accepted():
+    config = weft._C._profiler._ExperimentalConfig(verbose=True)
+    assert pickle.loads(pickle.dumps(config)) == config
+    with profile(activities=[{ProfilerActivity.CPU: ["CPU_OP"]}], experimental_config=config) as trace:
+        assert weft.autograd.profiler._is_profiler_enabled
+        assert weft.autograd._profiler_enabled()
+        weft.ones(3).tolist()
+    assert not weft.autograd.profiler._is_profiler_enabled
+    assert not weft.autograd._profiler_enabled()
+    assert "aten::ones" in [event.name for event in trace.events()]
+    with pytest.raises(ValueError, match="each activity may be named once"):
+        profile(activities=[ProfilerActivity.CPU, {ProfilerActivity.CPU: []}])
 
 
 def test_nothing_is_noted_afterwards():
@@ -473,6 +568,33 @@ def test_parents_are_blocks_and_passes():
     assert parents["aten::linear"].key == "block"
     assert parents["aten::grad of linear"].key == "backward"
     assert not [p.key for e in trace.events() if e.is_operator and (p := e.cpu_parent) and p.key.startswith("[")]
+
+
+def test_blocks_have_the_bytes_of_what_is_within():
+    square = weft.compile(lambda x: x * x + 1)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace, record_function("outer"):
+        for _ in range(2):
+            with record_function("inner"), record_function("inner"):
+                weft.ones(8)
+        square(weft.ones(4)).tolist()
+    sums = {event.key: event for event in trace.key_averages()}
+    assert (sums["aten::ones"].cpu_memory_usage, sums["aten::ones"].self_cpu_memory_usage) == (80, 80)
+    assert (sums["inner"].cpu_memory_usage, sums["inner"].self_cpu_memory_usage) == (64, 0)
+    assert sums["outer"].cpu_memory_usage == trace.events().total_average().cpu_memory_usage == 80 + 16 + 16
+    assert "Self CPU Mem" in trace.key_averages().table(sort_by="self_cpu_memory_usage")
+
+
+def test_operators_of_users_have_their_own_namespaces(tmp_path):
+    @weft.library.custom_op("tests_profiler::double", mutates_args=())
+    def double(x: weft.Tensor) -> weft.Tensor:
+        return x * 2
+
+    with light() as trace:
+        double(weft.ones(3)).tolist()
+    trace.export_chrome_trace(tmp_path / "trace.json")
+    written = {entry["name"] for entry in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    for names in ({event.name for event in trace.events()}, written):
+        assert {"tests_profiler::double", "aten::ones"} <= names
 
 
 def test_sums_have_short_texts_and_tables_one_unit():

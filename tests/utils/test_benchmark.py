@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pytest
 
 import weft as torch
@@ -18,6 +21,9 @@ from weft.utils.benchmark import (
     select_unit,
     trim_sigfig,
 )
+from weft.utils.benchmark.op_fuzzers.binary import BinaryOpFuzzer
+from weft.utils.benchmark.op_fuzzers.unary import UnaryOpFuzzer
+from weft.utils.benchmark.utils import common, compare, fuzzer, timer
 
 
 def measured(times, stmt="x + y", setup="pass", **labels):
@@ -167,6 +173,34 @@ def test_random_inputs():
     assert 0 < limited.rejection_rate < 1
     with pytest.raises(RuntimeError, match=r"1000 draws of k0, k1, .* did not meet"):
         next(iter(fuzzer(constraints=[lambda **_: False]).take(1)))
+
+
+def test_random_inputs_of_operators():
+    device = torch.device("meta")  # they are large
+
+    def made(name, size, dtype, **_):
+        return torch.empty(size, dtype=dtype, device=device)
+
+    for inputs in (BinaryOpFuzzer(seed=1, dtype=torch.float16), UnaryOpFuzzer(seed=1)):
+        for tensor in inputs._tensors:
+            tensor._make = partial(made, tensor.name)
+        examples = list(inputs.take(60))
+        assert {params["dim"] for _, _, params in examples} == {1, 2, 3}
+        powers = [params["k0"].bit_count() == 1 for _, _, params in examples]
+        assert 0 < sum(powers) < 30
+        for tensors, _, params in examples:
+            x, y = tensors["x"], tensors.get("y", tensors["x"])
+            assert x.shape == tuple(params[f"k{i}"] for i in range(params["dim"]))
+            assert 4096 <= x.numel() <= 2**25
+            assert (x + y).shape == x.shape
+    assert {x["x"].is_contiguous() for x, _, _ in examples} == {True, False}
+    broadcast = BinaryOpFuzzer(seed=1)._drawn(np.random.RandomState(3))
+    assert all(broadcast[f"y_k{i}"] in (1, broadcast[f"k{i}"]) for i in range(3))
+
+
+def test_parts_have_the_paths_of_pytorch():
+    assert (common.Measurement, timer.Timer) == (Measurement, Timer)
+    assert (compare.Compare, fuzzer.Fuzzer) == (Compare, Fuzzer)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 from weft._base.timeline import Phase
 from weft._profile.collector import Collector
 from weft._profile.exchanges import exchange_events
+from weft._profile.names import operator_name
 from weft._profile.shares import shares_of
 
 _CATEGORIES = {Phase.BLOCK: "user_annotation", Phase.COLLECTIVE: "communication", Phase.DATA: "user_annotation"}
@@ -37,13 +38,13 @@ def chrome_events(notes: Collector) -> list[dict[str, Any]]:
         shapes = [list(aval.shape) for aval in operator.signature.avals]
         details: dict[str, Any] = {
             "Input Dims": shapes,
-            "Call stack": list(operator.stack),
+            "Call stack": ";".join(operator.stack),
             "modules": list(operator.modules),
         }
         if operator.number in shares:
             details["computed in us, estimated"] = 1e-3 * shares[operator.number]
         start = operator.at - notes.recording_ns
-        add("cpu_op", f"aten::{operator.signature.name}", operator.thread, start, operator.at, **details)
+        add("cpu_op", operator_name(operator.signature), operator.thread, start, operator.at, **details)
     for start, end, applications in notes.computed:
         add("program", f"program of {len(applications)} operators", _PROGRAMS, start, end)
     entries.append({"ph": "M", "name": "thread_name", "pid": process, "tid": _PROGRAMS, "args": {"name": "programs"}})

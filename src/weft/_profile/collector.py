@@ -73,6 +73,8 @@ class Collector:
         self.exchanges: list[Exchange] = []
         self.thread = 0
         self.start_ns = self.end_ns = 0
+        self.wall_ns = 0  # what `time.time_ns` was at `start_ns`
+        self._since_ns = 0  # when it began or was resumed
         self.recording_ns = 0  # to record one small operator while the profile runs
         self._with_stacks, self._with_modules = stacks, modules
         self._modules: list[tuple[str, int]] = []
@@ -82,6 +84,29 @@ class Collector:
         """Begin, with a measurement of what it costs to record an operator."""
         self._undo.append(watch(self, everywhere=True))
         self.recording_ns = self._cost_of_recording()
+        self._listen()
+        self.thread = threading.get_ident()
+        self.wall_ns, self.start_ns = time.time_ns(), perf_counter_ns()
+        self._since_ns = self.start_ns
+
+    def pause(self) -> None:
+        """Note nothing until `resume`; waits for the programs that still run."""
+        while self._undo:
+            self._undo.pop()()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if not self._undo:
+            self._undo.append(watch(self, everywhere=True))
+            self._listen()
+            self._since_ns = perf_counter_ns()
+
+    def stop(self) -> None:
+        """End, and wait for the programs that still run."""
+        self.end_ns = perf_counter_ns()
+        self.pause()
+
+    def _listen(self) -> None:
         completions = _Completions(self.computed)
         jax.monitoring.register_event_duration_secs_listener(_compilation)
         self._undo.append(lambda: jax.monitoring.unregister_event_duration_listener(_compilation))
@@ -90,7 +115,7 @@ class Collector:
         def listen(span: Span) -> None:
             if isinstance(span.work, Run):
                 self._note_program(span, span.work, completions)
-            self.spans.append(span._replace(start=max(span.start, self.start_ns), work=None))
+            self.spans.append(span._replace(start=max(span.start, self._since_ns), work=None))
 
         add_listener(listen)
         self._undo.append(lambda: remove_listener(listen))
@@ -99,14 +124,6 @@ class Collector:
         self._undo.append(lambda: remove_exchange_listener(note_exchange))
         if self._with_modules:
             self._note_modules()
-        self.thread = threading.get_ident()
-        self.start_ns = perf_counter_ns()
-
-    def stop(self) -> None:
-        """End, and wait for the programs that still run."""
-        self.end_ns = perf_counter_ns()
-        while self._undo:
-            self._undo.pop()()
 
     def _note_program(self, span: Span, run: Run, completions: _Completions) -> None:
         """Note what a program has computed, or wait for its completion."""

@@ -14,8 +14,25 @@ class DeviceType(IntEnum):
 
     CPU = 0
     CUDA = 1
+    MKLDNN = 2
+    OPENGL = 3
+    OPENCL = 4
+    IDEEP = 5
+    HIP = 6
+    FPGA = 7
+    MAIA = 8
     XLA = 9
+    Vulkan = 10
+    Metal = 11
+    XPU = 12
+    MPS = 13
     Meta = 14
+    HPU = 15
+    VE = 16
+    Lazy = 17
+    IPU = 18
+    MTIA = 19
+    PrivateUse1 = 20
 
 
 class Interval(NamedTuple):
@@ -35,7 +52,9 @@ class FunctionEvent:
 
     Of an operator on the CPU, `cpu_time_total` has the time to record it, and its share of the programs that computed
     it, which is an estimate; on other devices the share is `device_time_total`. `computed_time_total` is the share in
-    both cases. Without spans within, it is `self_cpu_time_total`. `flops` counts floating-point operations.
+    both cases. Without spans within, it is `self_cpu_time_total`. `flops` counts floating-point operations,
+    `cpu_memory_usage` and `device_memory_usage` bytes of results, and `self_cpu_memory_usage` and
+    `self_device_memory_usage` those without the events within.
 
     id            the position among the events of the profile
     uncomputed    1 of an operator that no program has computed
@@ -56,6 +75,8 @@ class FunctionEvent:
     computed_time_total: float = 0.0
     cpu_memory_usage: int = 0
     device_memory_usage: int = 0
+    self_cpu_memory_usage: int = 0
+    self_device_memory_usage: int = 0
     flops: int = 0
     uncomputed: int = 0
     id: int = -1
@@ -103,16 +124,6 @@ class FunctionEvent:
         return self.device_time_total
 
     @property
-    def self_cpu_memory_usage(self) -> int:
-        """The same as `cpu_memory_usage`."""
-        return self.cpu_memory_usage
-
-    @property
-    def self_device_memory_usage(self) -> int:
-        """The same as `device_memory_usage`."""
-        return self.device_memory_usage
-
-    @property
     def cpu_time_str(self) -> str:
         """`cpu_time` with its unit."""
         return time_text(self.cpu_time)
@@ -141,7 +152,11 @@ class FunctionEvent:
     self_device_time_total_str = device_time_total_str
     cuda_time = device_time
     self_cuda_time_total = self_device_time_total
-    self_cuda_memory_usage = self_device_memory_usage
+
+    @property
+    def self_cuda_memory_usage(self) -> int:
+        """The same as `self_device_memory_usage`."""
+        return self.self_device_memory_usage
 
     @property
     def cuda_time_total(self) -> float:
@@ -170,7 +185,8 @@ class FunctionEvent:
 
 _SUMS = (
     *("cpu_time_total", "self_cpu_time_total", "count", "device_time_total", "computed_time_total"),
-    *("cpu_memory_usage", "device_memory_usage", "flops", "uncomputed"),
+    *("cpu_memory_usage", "device_memory_usage", "self_cpu_memory_usage", "self_device_memory_usage"),
+    *("flops", "uncomputed"),
 )
 
 

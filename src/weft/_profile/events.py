@@ -18,6 +18,7 @@ from weft._profile.collector import Collector, Computed, Operator
 from weft._profile.cover import Cover
 from weft._profile.event import FunctionEvent, FunctionEventAvg
 from weft._profile.exchanges import exchange_events
+from weft._profile.names import operator_name
 from weft._profile.nesting import Nested, nested
 from weft._profile.shares import rest_of, shared, shares_of
 from weft._profile.table import Style, table
@@ -56,8 +57,10 @@ class EventList(list[FunctionEvent]):
                 sums[key] = _average(event, key=name, input_shapes=shapes, stack=stack, **own)
                 continue
             sums[key].add(event)
-            if _is_within(event, event.key):
-                sums[key].cpu_time_total -= event.cpu_time_total  # the outer one has it
+            if _is_within(event, event.key):  # the outer one has its time and bytes
+                sums[key].cpu_time_total -= event.cpu_time_total
+                sums[key].cpu_memory_usage -= event.cpu_memory_usage
+                sums[key].device_memory_usage -= event.device_memory_usage
         return EventList(sums.values(), memory=self.with_memory, stack=bool(group_by_stack_n))
 
     def total_average(self) -> FunctionEventAvg:
@@ -66,6 +69,8 @@ class EventList(list[FunctionEvent]):
         for event in self:
             whole.add(event)
         whole.cpu_time_total = whole.self_cpu_time_total
+        whole.cpu_memory_usage = whole.self_cpu_memory_usage
+        whole.device_memory_usage = whole.self_device_memory_usage
         return whole
 
     def table(
@@ -133,8 +138,20 @@ def _is_within(event: FunctionEvent, key: str) -> bool:
     return parent is not None
 
 
-def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
-    """The events of a profile, in order of their start."""
+def events_of(cycles: Sequence[Collector], *, shapes: bool, stack: bool, memory: bool, flops: bool) -> EventList:
+    """The events of the cycles of a profile, in order of their start; times count from the begin of the first."""
+    events = EventList(memory=memory, stack=stack)
+    for notes in cycles:
+        later = 1e-3 * (notes.start_ns - cycles[0].start_ns)
+        for event in _events_in(notes, shapes=shapes, stack=stack, memory=memory, flops=flops):
+            event.start += later
+            event.id = len(events)
+            events.append(event)
+    return events
+
+
+def _events_in(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flops: bool) -> list[FunctionEvent]:
+    """The events of one cycle, in order of their start."""
     parents: dict[int, FunctionEvent] = {}  # those of operators, by the numbers of their recordings
     spans, on_cpu = notes.all_spans(), all(map(_is_on_cpu, [operator.signature for operator in notes.operators]))
     computed = Cover((start, end) for start, end, _ in notes.computed) if on_cpu else None
@@ -153,9 +170,9 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 event.input_shapes = [list(aval.shape) for aval in signature.avals]
             if stack:
                 event.stack = [*([] if site is None else [_frame(site)]), *operator.stack]
-            if memory:
+            if memory and not signature.parts:  # they have their own
                 _add_memory(event, signature)
-            if flops and not signature.parts:  # they have their own
+            if flops and not signature.parts:
                 event.flops = flops_of(signature)
             event.cpu_parent, event.is_top_level = around, _is_top(around)
             events.append(event)
@@ -163,11 +180,11 @@ def events_of(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flop
                 around = event  # of the parts of a captured function
     events += exchange_events(notes, shapes=shapes, memory=memory, flops=flops)
     events.sort(key=lambda event: event.start)
-    for number, event in enumerate(events):
-        event.id = number
+    for event in events:
         if event.cpu_parent is not None and not event.is_remote:  # those of other workers have their children already
             event.cpu_parent.cpu_children.append(event)
-    return EventList(events, memory=memory, stack=stack)
+            _add_memory_around(event)
+    return events
 
 
 def _spans(
@@ -251,7 +268,7 @@ def _operator_events(
     def event(signature: Signature, time: float, own: float, computed: float) -> FunctionEvent:
         on_cpu = _is_on_cpu(signature)
         return FunctionEvent(
-            f"aten::{signature.name}",
+            operator_name(signature),
             operator.thread,
             begin,
             time if on_cpu else own - computed,
@@ -284,6 +301,16 @@ def _add_memory(event: FunctionEvent, signature: Signature) -> None:
     for output in signature.outputs:
         size = prod(output.aval.shape) * output.aval.dtype.itemsize
         if output.aval.device is CPU:
-            event.cpu_memory_usage += size
+            event.self_cpu_memory_usage += size
         else:
-            event.device_memory_usage += size
+            event.self_device_memory_usage += size
+    event.cpu_memory_usage, event.device_memory_usage = event.self_cpu_memory_usage, event.self_device_memory_usage
+
+
+def _add_memory_around(event: FunctionEvent) -> None:
+    """Add an event's own bytes to those of the events around it."""
+    around = event.cpu_parent
+    while around is not None:
+        around.cpu_memory_usage += event.self_cpu_memory_usage
+        around.device_memory_usage += event.self_device_memory_usage
+        around = around.cpu_parent

@@ -40,6 +40,7 @@ def exchange_events(
                 event.input_shapes = []
             if not memory:
                 event.cpu_memory_usage = event.device_memory_usage = 0
+                event.self_cpu_memory_usage = event.self_device_memory_usage = 0
             if not flops:
                 event.flops = 0
         yield from events

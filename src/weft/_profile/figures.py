@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from weft._profile.collector import Collector
 from weft._profile.events import EventList, events_of
 from weft._profile.phases import Phases, phases_of
+from weft.errors import ValueRangeError
 
 
 class ProfileFigures:
@@ -31,25 +33,26 @@ class ProfileFigures:
         return [self.notes]
 
     def _events(self) -> EventList:
-        """The events of all cycles; their times count from the begin of the first."""
-        cycles = self._cycles()
-        events = EventList(memory=self.profile_memory, stack=self.with_stack)
-        for notes in cycles:
-            later = 1e-3 * (notes.start_ns - cycles[0].start_ns)
-            for event in events_of(
-                notes,
-                shapes=self.record_shapes,
-                stack=self.with_stack,
-                memory=self.profile_memory,
-                flops=self.with_flops,
-            ):
-                event.start += later
-                event.id = len(events)
-                events.append(event)
-        return events
+        """The events of all cycles."""
+        return events_of(
+            self._cycles(),
+            shapes=self.record_shapes,
+            stack=self.with_stack,
+            memory=self.profile_memory,
+            flops=self.with_flops,
+        )
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
     ) -> EventList:
         """One entry for the events of each name; with the options, of each name and input shapes, or lines."""
         return self._events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.
+
+        `ValueError` without `with_stack`, or for another metric than "self_cpu_time_total" or "self_cuda_time_total".
+        """
+        if not self.with_stack:
+            raise ValueRangeError("export_stacks() requires with_stack=True")
+        self._events().export_stacks(path, metric)

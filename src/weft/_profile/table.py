@@ -118,9 +118,15 @@ def _columns(events: Sequence[FunctionEvent], style: Style) -> list[Column]:
             Column("Device time avg", lambda e: time(e.device_time)),
         ]
     if style.memory:
-        columns.append(Column("CPU Mem", lambda e: bytes_text(e.cpu_memory_usage)))
+        columns += [
+            Column("CPU Mem", lambda e: bytes_text(e.cpu_memory_usage)),
+            Column("Self CPU Mem", lambda e: bytes_text(e.self_cpu_memory_usage)),
+        ]
         if any(event.device_memory_usage for event in events):
-            columns.append(Column("Device Mem", lambda e: bytes_text(e.device_memory_usage)))
+            columns += [
+                Column("Device Mem", lambda e: bytes_text(e.device_memory_usage)),
+                Column("Self Device Mem", lambda e: bytes_text(e.self_device_memory_usage)),
+            ]
     columns.append(Column("# of Calls", lambda e: str(e.count)))
     if any(event.node_id >= 0 for event in events):
         columns.append(Column("Node ID", lambda e: str(e.node_id) if e.node_id >= 0 else "--"))

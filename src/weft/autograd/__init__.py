@@ -24,5 +24,6 @@ from weft.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from weft.autograd.grad_mode import set_multithreading_enabled as set_multithreading_enabled
 from weft.autograd.gradcheck import gradcheck as gradcheck
 from weft.autograd.gradcheck import gradgradcheck as gradgradcheck
+from weft.autograd.profiler import _profiler_enabled as _profiler_enabled
 from weft.autograd.variable import Variable as Variable
 from weft.autograd.variable import variable as variable

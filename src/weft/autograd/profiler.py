@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 import jax
 
+from weft._base.exports import missing
 from weft._base.scopes import begin_scope
 from weft._base.timeline import Exchange, Listeners, Phase, tell, tell_exchange
 from weft._lazy.realize import flush_pending
@@ -28,6 +29,18 @@ T = TypeVar("T")
 def kineto_available() -> bool:
     """True: there are traces."""
     return True
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profile runs, which programs ask before they begin a block."""
+    return bool(Listeners.all)
+
+
+def __getattr__(name: str) -> bool:
+    """`_is_profiler_enabled`, another name of the answer of `_profiler_enabled`."""
+    if name == "_is_profiler_enabled":
+        return _profiler_enabled()
+    raise missing(__name__, name, lambda: globals())
 
 
 class record_function(ContextDecorator):

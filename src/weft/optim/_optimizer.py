@@ -117,6 +117,7 @@ class Optimizer:
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
+    @spanned(Phase.RECORDING, lambda optimizer, *_, **__: f"Optimizer.zero_grad#{type(optimizer).__name__}.zero_grad")
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
-from weft import cuda
 from weft._lazy.realize import flush_pending
-from weft._profile.chrome import chrome_events, write_trace
-from weft._profile.collector import Collector
-from weft._profile.events import EventList
-from weft._profile.figures import ProfileFigures
-from weft._profile.xla_trace import XlaTrace
 from weft.autograd.profiler import record_function
-from weft.errors import PreconditionError, SettingError, ValueRangeError
+from weft.errors import PreconditionError, SettingError
+from weft.profiler._config import Activities, ProfilerActivity
+from weft.profiler._config import kineto_available as kineto_available
+from weft.profiler._config import supported_activities as supported_activities
+from weft.profiler._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
+from weft.profiler._trace import _KinetoProfile
 
 
 class ProfilerAction(Enum):
@@ -29,17 +27,6 @@ class ProfilerAction(Enum):
     WARMUP = 1
     RECORD = 2
     RECORD_AND_SAVE = 3
-
-
-class ProfilerActivity(Enum):
-    """What a profile looks at: the program in this process, and with any other activity what XLA does."""
-
-    CPU = 0
-    XPU = 1
-    MTIA = 2
-    CUDA = 3
-    HPU = 4
-    PrivateUse1 = 5
 
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -78,35 +65,21 @@ def _default_schedule_fn(step: int) -> ProfilerAction:
     return ProfilerAction.RECORD
 
 
-def kineto_available() -> bool:
-    """True: there are traces."""
-    return True
-
-
-def supported_activities() -> set[ProfilerActivity]:
-    """The program in this process, and the GPU if there is one."""
-    return {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda.is_available() else [])}
-
-
-class profile(ProfileFigures):
+class profile(_KinetoProfile):
     """A block whose steps are profiled; `step()` says where a step of the program ends.
 
     `schedule` says which steps, by default all. At the end of profiled steps, `on_trace_ready(self)` is called; without
-    a schedule, that is at the end of the block. `phases()` tells what Weft did in that time, `key_averages()` which
-    operators were recorded and computed, `export_chrome_trace` writes all of it. `record_shapes` adds the shapes of
-    inputs, `profile_memory` the bytes of results, `with_stack` the user's lines, `with_modules` calls of modules,
-    `with_flops` floating-point operations. With `acc_events`, `events()` and `key_averages()` are those of all cycles
-    of the schedule until now, instead of those of the last one.
-
-    With other activities than `ProfilerActivity.CPU`, as by default where there is a GPU, jax's profiler runs as well,
-    and its events are in the trace. `RuntimeError` if it runs already. The other options are accepted and
-    have no meaning.
+    a schedule, that is at the end of the block. The other options and the figures are those of `_KinetoProfile`, where
+    a trace is that of the profiled steps between two others: `record_shapes` adds the shapes of inputs,
+    `profile_memory` the bytes of results, `with_stack` the user's lines, `with_modules` calls of modules, `with_flops`
+    floating-point operations. With `acc_events`, `events()` and `key_averages()` are those of all cycles of the
+    schedule until now, instead of those of the last one. `use_cuda` adds `ProfilerActivity.CUDA`.
     """
 
     def __init__(
         self,
         *,
-        activities: Iterable[ProfilerActivity] | None = None,
+        activities: Activities | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None,
         record_shapes: bool = False,
@@ -114,36 +87,34 @@ class profile(ProfileFigures):
         with_stack: bool = False,
         with_flops: bool = False,
         with_modules: bool = False,
-        acc_events: bool = False,
         experimental_config: Any = None,
         execution_trace_observer: Any = None,
+        acc_events: bool = False,
         use_cuda: bool | None = None,
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
-        del experimental_config, execution_trace_observer, custom_trace_id_callback
-        del post_processing_timeout_s
-        chosen = supported_activities() if activities is None else [*activities]
-        if not chosen or not all(isinstance(activity, ProfilerActivity) for activity in chosen):
-            raise PreconditionError(
-                f"No valid profiler activities found: activities must be of ProfilerActivity, got {chosen!r}"
-            )
-        self.activities = set(chosen)
+        super().__init__(
+            activities=activities,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            with_modules=with_modules,
+            experimental_config=experimental_config,
+            execution_trace_observer=execution_trace_observer,
+            acc_events=acc_events,
+            custom_trace_id_callback=custom_trace_id_callback,
+            post_processing_timeout_s=post_processing_timeout_s,
+        )
         if use_cuda:
             self.activities.add(ProfilerActivity.CUDA)
         self.schedule = schedule or _default_schedule_fn
         self._has_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
-        self.record_shapes, self.profile_memory = record_shapes, profile_memory
-        self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules
-        self.acc_events = acc_events
         self.step_num = 0
         self.current_action = self.schedule(0)
-        self._notes: Collector | None = None  # of the current or the last steps
-        self._cycles_before: list[Collector] = []  # with `acc_events`
-        self._xla = XlaTrace() if self.activities - {ProfilerActivity.CPU} else None
-        self._is_started = self._is_tracing = False
-        self._metadata: dict[str, Any] = {}
+        self._is_started = False
         self._step_block = record_function("")
 
     def __enter__(self) -> Self:
@@ -174,77 +145,22 @@ class profile(ProfileFigures):
 
     def _begin_step(self) -> None:
         if self.current_action in _RECORDING and not self._is_tracing:
-            flush_pending()  # what was recorded before
-            if self._xla is not None:
-                self._xla.start()
-            if self.acc_events and self._notes is not None:
-                self._cycles_before.append(self._notes)
-            self._notes = Collector(stacks=self.with_stack, modules=self.with_modules)
-            self._notes.start()
-            self._is_tracing = True
+            self.prepare_trace()
+            self.start_trace()
         if self._is_tracing and self._has_steps:
             self._step_block = record_function(f"ProfilerStep#{self.step_num}")
             self._step_block.__enter__()
 
     def _end_step(self, *, is_last: bool) -> None:
-        if not self._is_tracing or self._notes is None:
+        if not self._is_tracing:
             return
         flush_pending()
         if self._has_steps:
             self._step_block.__exit__(None, None, None)
         if is_last:
-            self._notes.stop()
-            self._is_tracing = False
-            if self._xla is not None:
-                self._xla.stop()
+            self.stop_trace()
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
-
-    # --- the last trace -----------------------------------------------------------------------------------------
-
-    @property
-    def notes(self) -> Collector:
-        """What was noted of the last steps; `AssertionError` before they have ended."""
-        if self._notes is None or self._is_tracing:
-            raise PreconditionError(
-                "profiler.profile: there is no complete trace yet; read it in on_trace_ready or after the block"
-            )
-        return self._notes
-
-    def _cycles(self) -> list[Collector]:
-        return [*self._cycles_before, self.notes]
-
-    def events(self) -> EventList:
-        """The operators and blocks of time of the last steps, or with `acc_events` of all."""
-        return self._events()
-
-    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the last trace as JSON for Perfetto or chrome://tracing, compressed if the path ends with `.gz`."""
-        entries = chrome_events(self.notes)
-        if self._xla is not None:
-            entries += self._xla.events()
-        write_trace(path, entries, {"metadata": self._metadata})
-
-    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Write a line for each of the operators' stacks, for flame graphs: its frames, and microseconds.
-
-        `ValueError` without `with_stack`, or for another metric than "self_cpu_time_total" or "self_cuda_time_total".
-        """
-        if not self.with_stack:
-            raise ValueRangeError("export_stacks() requires with_stack=True")
-        self.events().export_stacks(path, metric)
-
-    def add_metadata(self, key: str, value: str) -> None:
-        """Add an entry to the traces that are written by `export_chrome_trace`."""
-        self._metadata[key] = value
-
-    def add_metadata_json(self, key: str, value: str) -> None:
-        """The same for a value that is JSON already."""
-        self._metadata[key] = json.loads(value)
-
-
-_KinetoProfile = profile
-"""PyTorch's base of it, which has no schedule."""
 
 
 def tensorboard_trace_handler(

@@ -132,6 +132,7 @@ def references_and_their_methods_are_followed():
     assert f"rpc_sync#doubled(w0 -> w1){REMOTE}aten::mul" in events
     assert f"rpc_async#later(w0 -> w1){REMOTE}rpc_async#aten::neg(w1 -> w2){REMOTE}aten::neg" in events
     assert f"rpc_remote#doubled(w0 -> w1){REMOTE}aten::mul" in events
+    assert "rpc_async#doubled(w0 -> w1)" not in events  # the look whether there is such a method
     assert events[f"rpc_remote#aten::mul(w0 -> w0){REMOTE}aten::mul"].node_id == 0
 
 

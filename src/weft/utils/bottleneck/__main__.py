@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         leave_all()  # nobody waits for a script that is over
     if failure is not None and world_size() > 1:
         print(f"rank {rank()}: the script has failed: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
-    sums = events_of(notes, shapes=False, stack=False, memory=False, flops=False).key_averages()
+    sums = events_of([notes], shapes=False, stack=False, memory=False, flops=False).key_averages()
     figures = Figures.of(notes, sums, rank(), explain()[compiled:])
     python = None if options.once or world_size() > 1 or status else _python_profile(script)
     with gathered(figures, failed=status != 0) as (everyone, missing):

@@ -24,7 +24,11 @@ class LoaderIterator(Iterator[Any]):
     """The base of iterators: counts the batches of a pass, which a subclass makes.
 
     It has no reference to the loader: a persistent loader refers to its iterator, and the workers end with either.
+
+    pytorch_name  that of PyTorch's class, which tools look for in profiles
     """
+
+    pytorch_name: str
 
     def __init__(self, loader: Any) -> None:
         self._begin(loader)
@@ -41,7 +45,7 @@ class LoaderIterator(Iterator[Any]):
         )  # the length of an iterable dataset, if somebody has asked for it
         self._yielded = 0
 
-    @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{type(iterator).__name__}.__next__")
+    @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{iterator.pytorch_name}.__next__")
     def __next__(self) -> Any:
         flush_pending()
         try:
@@ -80,6 +84,8 @@ class LoaderIterator(Iterator[Any]):
 class LocalIterator(LoaderIterator):
     """A pass that makes its batches in this process."""
 
+    pytorch_name = "_SingleProcessDataLoaderIter"
+
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         source = loader._source()
@@ -114,6 +120,8 @@ class WorkerIterator(LoaderIterator):
     worker with the fewest tasks, and batches come as they are ready. Each task names a slot of the worker's memory,
     which is free again when nobody uses the batch any more. While many batches are in use, further ones are copied.
     """
+
+    pytorch_name = "_MultiProcessingDataLoaderIter"
 
     def __init__(self, loader: Any) -> None:
         self._numbers = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.exports import on_first_use as _on_first_use
 from weft._base.state import ambient, set_field
 from weft._base.usage import log_api_usage_once as _log_api_usage_once
 from weft._extension import DispatchKey as DispatchKey
@@ -17,6 +18,8 @@ from weft._extension import _TensorMeta as _TensorMeta
 from weft._tensor.base import TensorBase as _TensorBase
 from weft._tensor.overriding import disabled as _disabled_torch_function_impl
 from weft._tensor.overriding import setting
+
+__getattr__, __dir__ = _on_first_use(__name__, {}, ("_profiler",))
 
 TensorBase = _TensorBase
 """What `Tensor` derives from."""

@@ -1,0 +1,1 @@
+"""The parts of `weft.utils.benchmark`, under PyTorch's import paths."""
