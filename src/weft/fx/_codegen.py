@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import inspect
 import keyword
 import math
 import re
@@ -26,7 +27,7 @@ _INFIX = {
     "and_": "{} & {}", "or_": "{} | {}", "xor": "{} ^ {}", "getitem": "{}[{}]", "eq": "{} == {}", "ne": "{} != {}",
     "lt": "{} < {}", "gt": "{} > {}", "le": "{} <= {}", "ge": "{} >= {}", "pos": "+{}", "neg": "-{}", "invert": "~{}",
 }  # fmt: skip
-_IN_PLACE = {f"i{name.strip('_')}": form.replace(" {}", "= {}") for name, form in _INFIX.items() if form[:4] == "{} "
+_IN_PLACE = {f"i{name.strip('_')}": form.replace(" {}", "= {}") for name, form in _INFIX.items() if form[:3] == "{} "
              and name not in ("eq", "ne", "lt", "gt", "le", "ge")} | {"setitem": "{}[{}] = {}"}  # fmt: skip
 BUILTINS: dict[str, Any] = {
     "inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": weft, "device": device,
@@ -202,7 +203,11 @@ class _Writer:
                 return self._function_call(node, own)
         if node.type is not None:
             self.annotation = f" -> {_names.type_text(node.type, self.named)}"
-        return self.codegen.generate_output(node.args[0], repr_fn=self.text)
+        write = self.codegen.generate_output
+        parameters = inspect.signature(write).parameters.values()
+        if any(p.name == "repr_fn" or p.kind is p.VAR_KEYWORD for p in parameters):
+            return write(node.args[0], repr_fn=self.text)
+        return write(node.args[0])  # a subclass whose method writes the arguments as `repr` does
 
     def _placeholder(self, node: Node, annotation: str) -> str:
         default = f" = {self.text(node.args[0])}" if node.args else ""
@@ -253,7 +258,7 @@ class _Writer:
         if isinstance(argument, Node):
             return self.variables[argument]
         if is_namedtuple_instance(argument):
-            kind = self._class(type(argument))
+            kind = self.named(_names.qualified_name(type(argument)), type(argument))
             return f"{kind}({', '.join(map(self.text, argument))})"
         if isinstance(argument, tuple):
             parts = list(map(self.text, cast("tuple[Any, ...]", argument)))
@@ -266,15 +271,12 @@ class _Writer:
         if isinstance(argument, slice):
             return f"slice({', '.join(map(self.text, (argument.start, argument.stop, argument.step)))})"
         if isinstance(argument, enum.Enum):
-            return f"{self._class(type(argument))}.{argument.name}"
+            return f"{self.named(type(argument).__name__, type(argument))}.{argument.name}"
         if isinstance(argument, Tensor):
             return self.named("tensor_constant", argument)
         if callable(argument) and not isinstance(argument, base_types):
             return self.named(_names.qualified_name(argument), argument)
         return repr(argument)
-
-    def _class(self, kind: type) -> str:
-        return self.named(_names.public_name(kind) or f"{kind.__module__}.{kind.__qualname__}", kind)
 
 
 def _last_uses(nodes: Sequence[Node]) -> dict[Node, list[Node]]:

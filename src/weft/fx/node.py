@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -327,6 +328,8 @@ def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
     """An argument as graphs print it, with `%name` for nodes; of longer lists and tuples only the first parts."""
     if isinstance(argument, Node):
         return f"%{argument.name}"
+    if (own := getattr(argument, "_custom_fx_repr_fn", None)) is not None:
+        return own()
     if isinstance(argument, tuple) and not is_namedtuple_instance(argument):
         parts = cast("tuple[Any, ...]", argument)
         return f"({_parts_text(parts, max_list_len)}{',' if len(parts) == 1 else ''})"
@@ -347,6 +350,10 @@ def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
 
 def _get_qualified_name(func: Callable[..., Any]) -> str:
     return _names.qualified_name(func)
+
+
+def _format_arg(arg: Any, max_list_len: float = math.inf) -> str:
+    return argument_text(arg, None if max_list_len == math.inf else int(max_list_len))
 
 
 def _type_repr(obj: Any) -> str:
