@@ -251,12 +251,25 @@ def test_readable_code(capsys):
     text = module.print_readable()
     assert capsys.readouterr().out == text + "\n"
     lines = text.splitlines()
-    assert lines[:2] == ["class Outer(torch.nn.Module):", '    def forward(self, x : "float32[2, 3]"):']
+    assert lines[:2] == ["class Outer(torch.nn.Module):", '    def forward(self, x: "f32[2, 3]"):']
     assert lines[2].startswith(f"        # File: {__file__}:")
     assert lines[2].endswith(" in forward, code: y = self.inner(x)")
-    assert lines[3] == '        inner : "float32[2, 3]" = self.inner(x);  x = None'
+    assert lines[3] == '        inner: "f32[2, 3]" = self.inner(x);  x = None'
+    assert lines[4] == ""
+    assert lines[5].endswith(" in forward, code: return weft.relu(y)")
     assert "    class <lambda>(torch.nn.Module):" in lines
     assert str(module).startswith("Outer(\n  (inner): <lambda>()\n)\n\n\n\ndef forward(self, x):\n")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(weft.bool, "b8"), (weft.uint8, "u8"), (weft.int64, "i64"), (weft.bfloat16, "bf16"), (weft.float64, "f64"),
+     (weft.complex64, "c64"), (weft.float8_e5m2, "f8e5m2")],
+)  # fmt: skip
+def test_types_are_short_in_readable_code(dtype, name):
+    module = fx.symbolic_trace(lambda x: x.view(1))
+    importlib.import_module("weft.fx.passes.shape_prop").ShapeProp(module).propagate(weft.ones(1).to(dtype))
+    assert f'view: "{name}[1]" = x.view(1)' in module.print_readable(print_output=False)
 
 
 def test_a_folder_is_a_package(tmp_path, x, monkeypatch):

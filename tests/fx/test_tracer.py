@@ -276,6 +276,26 @@ def test_nodes_know_their_module():
     assert tracer.node_name_to_scope["output"] == ("", None)
 
 
+def test_subclasses_may_note_every_proxy():
+    class Noting(fx.Tracer):
+        def __init__(self):
+            super().__init__()
+            self.kinds = []
+
+        def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None):
+            self.kinds.append(kind)
+            return super().create_proxy(kind, target, args, kwargs, name, type_expr)
+
+    tracer = Noting()
+
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return x * self.weight
+
+    tracer.trace(Scaled(2, 2))
+    assert tracer.kinds == ["placeholder", "get_attr", "call_function"]
+
+
 def test_arguments_that_are_given():
     def program(x, flag, options):
         return x * len(options["scale"]) if flag else x
@@ -391,6 +411,14 @@ def test_interpreters_name_the_node_of_an_error():
         RuntimeError, match=r"^Node referenced nonexistent target layer\.weight: 'Module' object has no"
     ):
         fx.Interpreter(nn.Module(), graph=graph).run()
+
+
+def test_functions_that_look_at_their_arguments_are_one_node():
+    def program(x, y):
+        return nn.utils.rnn.pad_sequence([x, y], batch_first=True), weft.normal(x, y)
+
+    graph = fx.symbolic_trace(program).graph
+    assert [node.name for node in graph.nodes] == ["x", "y", "pad_sequence", "normal", "output"]
 
 
 def test_quantization_of_a_tensor_is_one_node():

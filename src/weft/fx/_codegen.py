@@ -151,6 +151,8 @@ class _Writer:
         indices: list[int | None] = []
         for index, node in enumerate(self.nodes):
             own = self._trace_comment(node) if self.verbose else []
+            if own and lines:
+                own.insert(0, "")
             if statement := self._statement(node):
                 unused = " = ".join([self.variables[n] for n in last_uses[node]])
                 own.append(f"{statement};  {unused} = None" if unused else statement)
@@ -163,7 +165,7 @@ class _Writer:
         head = self.codegen.gen_fn_def(self.inputs, self.annotation)
         wraps = "\n".join([f'torch.fx._symbolic_trace.wrap("{name}")' for name in self.wrapped])
         above = f"\n{wraps}\n\n{head}"
-        body = "\n".join([f"    {line}" for line in lines])
+        body = "\n".join([line and f"    {line}" for line in lines])
         start = above.count("\n") + 1
         line_map = {at + 1: index for at, index in enumerate(indices)}
         return PythonCode(f"{above}\n{body}\n    ", self.globals, line_map, start)
@@ -186,8 +188,8 @@ class _Writer:
 
     def _statement(self, node: Node) -> str:
         annotation = "" if node.type is None else f" : {_names.type_text(node.type, self.named)}"
-        if not annotation and self.verbose and (shape := _shape_text(node)):
-            annotation = f' : "{shape}"'
+        if self.verbose and (shape := _shape_text(node)):
+            annotation = f': "{shape}"'
         own = f"{self.variables.get(node)}{annotation}"
         match node.op:
             case "placeholder":
@@ -311,8 +313,10 @@ def _reads_attribute(node: Node) -> bool:
 
 
 def _shape_text(node: Node) -> str:
-    """What `ShapeProp` has found for a node, such as `float32[2, 3]`."""
+    """What `ShapeProp` has found for a node, such as `f32[2, 3]`."""
     meta = node.meta.get("tensor_meta")
     if meta is None or not hasattr(meta, "dtype"):
         return ""
-    return f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)}"
+    name = str(meta.dtype).removeprefix("torch.")
+    name = re.sub("^(bf|f|u|i|c)(loat|int|nt|omplex)([0-9])", r"\1\3", name).replace("_", "")
+    return f"{'b8' if name == 'bool' else name}{list(meta.shape)}"

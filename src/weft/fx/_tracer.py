@@ -146,10 +146,10 @@ class Tracer(TracerBase):
         if path is None:
             return attr_val
         if path not in parameter_proxy_cache:
-            factory = None
+            options: dict[str, Any] = {}  # only where needed: subclasses may override `create_proxy` without it
             if self.param_shapes_constant and isinstance(attr_val, Parameter):
-                factory = lambda node: ParameterProxy(self, node, path, attr_val)  # noqa: E731
-            parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+                options["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, attr_val)
+            parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, **options)
         return parameter_proxy_cache[path]
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
