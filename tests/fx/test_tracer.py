@@ -421,6 +421,12 @@ def test_functions_that_look_at_their_arguments_are_one_node():
     assert [node.name for node in graph.nodes] == ["x", "y", "pad_sequence", "normal", "output"]
 
 
+def test_operands_are_arguments_of_their_own():
+    for program in (lambda x, y: weft.einsum("ij,jk", [x, y]), lambda x, y: weft.einsum("ij,jk", x, y)):
+        x, y, einsum, _ = fx.symbolic_trace(program).graph.nodes
+        assert einsum.args == ("ij,jk", x, y)
+
+
 def test_quantization_of_a_tensor_is_one_node():
     def program(x):
         one = weft.quantize_per_tensor(x, 0.1, 0, weft.qint8)
