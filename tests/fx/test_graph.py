@@ -193,6 +193,25 @@ def test_writes_survive_dead_code():
     assert names(module.graph) == ["x", "y", "output"]
 
 
+def test_writes_that_nobody_sees_are_dead_code():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.flatten = nn.BatchNorm1d(3), nn.Flatten()
+
+        def forward(self, x):
+            relu = weft.nn.functional.relu
+            relu(self.norm(x), inplace=True).add_(1)
+            y = self.norm(x)
+            relu(y, inplace=True)
+            relu(self.flatten(x), inplace=True)  # it may be the input
+            return y
+
+    module = fx.symbolic_trace(Model())
+    module.graph.eliminate_dead_code()
+    assert names(module.graph) == ["x", "norm_1", "relu_1", "flatten", "relu_2", "output"]
+
+
 def test_names_are_identifiers_that_code_does_not_need():
     graph = fx.Graph()
     for name, expected in [

@@ -9,14 +9,17 @@ import importlib
 import linecache
 import operator
 import pickle
+import re
 import sys
 import traceback
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple, Optional
 
 import pytest
 
 import weft
 from weft import fx, nn
+from weft.fx.node import _format_arg
 
 
 class Color(enum.Enum):
@@ -61,7 +64,7 @@ def test_what_a_graph_needs_is_shared(x):
         fx.GraphModule({"scale": model.scale}, module.graph)
     with pytest.raises(RuntimeError, match=r"^Unsupported type 3 passed for root"):
         fx.GraphModule(3, module.graph)
-    with pytest.raises(TypeError, match=r"GraphModule\.graph must be a Graph, got <class 'int'>"):
+    with pytest.raises(AssertionError, match=r"GraphModule\.graph must be a Graph: .*, but got <class 'int'>"):
         module.graph = 3
 
 
@@ -87,6 +90,7 @@ def test_a_traceback_shows_the_generated_line():
         module(weft.ones(2, 2))
     lines = "".join(traceback.format_exception(error.value))
     assert 'layers_0 = getattr(self.layers, "0")(x);  x = None' in lines
+    assert re.search(r'File "<eval_with_key>\.\d+ from .*test_graph_module\.py:\d+ in forward", line', lines)
 
 
 def test_code_goes_with_its_module():
@@ -106,6 +110,34 @@ def test_named_tuples_and_enumerations_are_in_code():
     result = module(2)
     assert result == (Pair(2, 1), Color.RED, weft.device("cpu"), weft.float32)
     assert pickle.loads(pickle.dumps(module))(2) == result
+
+
+ANNOTATIONS = {
+    tuple: "tuple",
+    list[int]: "list[int]",
+    Optional["Model"]: "typing_Optional['Model']",
+    weft.Tensor | None: "torch.Tensor | None",
+    Callable[[int, weft.Tensor], str]: "collections_abc_Callable[[int, torch.Tensor], str]",
+    Callable[..., int]: "collections_abc_Callable[..., int]",
+    Literal["a", 1]: "typing_Literal['a', 1]",
+    Annotated[int, "positive"]: "int",
+    tuple[()]: "tuple[()]",
+}
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS, ids=str)
+def test_annotations_outlive_a_file(annotation):
+    def program(x):
+        return x
+
+    program.__annotations__ = {"x": annotation, "return": annotation}
+    module = fx.symbolic_trace(program)
+    text = ANNOTATIONS[annotation]
+    assert f"def forward(self, x : {text}) -> {text}:" in module.code
+    loaded = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(module))))
+    assert loaded.code == module.code
+    x, output = loaded.graph.nodes
+    assert x.type == output.type == (int if text == "int" else annotation)
 
 
 def test_what_no_import_finds_is_not_saved():
@@ -133,6 +165,58 @@ def test_attributes_are_copied():
     assert "return x" not in module.code
     assert type(deep).__name__ == "Model"
     assert type(deep) is not type(module)
+
+
+def test_a_module_may_refer_to_itself():
+    module = fx.symbolic_trace(Model())
+    module.meta["self"] = module
+    copied = copy.deepcopy(module)
+    assert copied.meta["self"] is copied is not module
+
+
+def test_generators_of_code_may_know_only_what_is_returned():
+    class Listing(fx.CodeGen):
+        def generate_output(self, output_args):
+            return f"return list({output_args!r})"
+
+    module = fx.symbolic_trace(lambda x, y: (x + y, x * y))
+    module.graph.set_codegen(Listing())
+    module.recompile()
+    assert module.code.splitlines()[-2].strip() == "return list((add, mul))"
+    assert module(3, 4) == [7, 12]
+
+
+def test_operators_in_place_are_statements():
+    graph = fx.Graph()
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    graph.output((graph.call_function(operator.imul, (a, b)), graph.call_function(operator.ior, (a, b))))
+    module = fx.GraphModule(nn.Module(), graph)
+    assert [line.strip() for line in module.code.splitlines()[4:6]] == [
+        "a *= b;  imul = a",
+        "a |= b;  ior = a;  a = b = None",
+    ]
+    assert module(2, 5) == (10, 15)
+
+
+def test_classes_have_their_own_names_in_code():
+    class Local(NamedTuple):
+        first: object
+
+    module = fx.symbolic_trace(lambda x: (Local(x), Color.RED))
+    assert f"local = {__name__.replace('.', '_')}_Local(x)" in module.code
+    assert "return (local, Color.RED)" in module.code
+
+
+def test_named_tuples_may_say_how_they_are_printed():
+    class Shown(NamedTuple):
+        first: object
+
+        def _custom_fx_repr_fn(self):
+            return f"Shown({_format_arg(self.first)}, {_format_arg([1, 2, 3], 2)})"
+
+    graph = fx.Graph()
+    node = graph.call_function(len, (Shown(graph.placeholder("x")),))
+    assert "(args = (Shown(%x, [1, 2, ...[total_len=3]]),), kwargs = {})" in node.format_node()
 
 
 def test_a_graph_of_two_modules_has_no_owner():
@@ -167,12 +251,25 @@ def test_readable_code(capsys):
     text = module.print_readable()
     assert capsys.readouterr().out == text + "\n"
     lines = text.splitlines()
-    assert lines[:2] == ["class Outer(torch.nn.Module):", '    def forward(self, x : "float32[2, 3]"):']
+    assert lines[:2] == ["class Outer(torch.nn.Module):", '    def forward(self, x: "f32[2, 3]"):']
     assert lines[2].startswith(f"        # File: {__file__}:")
     assert lines[2].endswith(" in forward, code: y = self.inner(x)")
-    assert lines[3] == '        inner : "float32[2, 3]" = self.inner(x);  x = None'
+    assert lines[3] == '        inner: "f32[2, 3]" = self.inner(x);  x = None'
+    assert lines[4] == ""
+    assert lines[5].endswith(" in forward, code: return weft.relu(y)")
     assert "    class <lambda>(torch.nn.Module):" in lines
     assert str(module).startswith("Outer(\n  (inner): <lambda>()\n)\n\n\n\ndef forward(self, x):\n")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(weft.bool, "b8"), (weft.uint8, "u8"), (weft.int64, "i64"), (weft.bfloat16, "bf16"), (weft.float64, "f64"),
+     (weft.complex64, "c64"), (weft.float8_e5m2, "f8e5m2")],
+)  # fmt: skip
+def test_types_are_short_in_readable_code(dtype, name):
+    module = fx.symbolic_trace(lambda x: x.view(1))
+    importlib.import_module("weft.fx.passes.shape_prop").ShapeProp(module).propagate(weft.ones(1).to(dtype))
+    assert f'view: "{name}[1]" = x.view(1)' in module.print_readable(print_output=False)
 
 
 def test_a_folder_is_a_package(tmp_path, x, monkeypatch):

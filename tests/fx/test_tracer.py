@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 import dataclasses
 import gc
 import math
@@ -11,8 +13,11 @@ import pytest
 
 import weft
 from weft import fx, nn
+from weft.fx import _pytree as fx_pytree
+from weft.fx._symbolic_trace import PHBase, PHWithMeta
 from weft.fx._wrapping import _WRAPPED
 from weft.fx.proxy import GraphAppendingTracer
+from weft.utils import _pytree
 
 
 @fx.wrap
@@ -204,6 +209,10 @@ def test_what_is_traced_is_a_program():
     for function, kind in ((weft.relu, "a function of this package"), (nn.ReLU().forward, "<class 'method'>")):
         with pytest.raises(AssertionError, match=f"^Expected FunctionType, got {kind}: "):
             fx.symbolic_trace(function)
+    tracer = fx.Tracer()
+    tracer.traced_func_name = "nothing"
+    with pytest.raises(AssertionError, match=r"^traced_func_name=nothing doesn't exist in ReLU$"):
+        tracer.trace(nn.ReLU())
 
 
 def test_proxies_extend_a_graph():
@@ -240,6 +249,21 @@ def test_lines_of_the_program_are_noted_on_request():
     assert "weft/fx" not in add.stack_trace
 
 
+def test_lines_begin_where_the_program_does():
+    def half(x):
+        return x / 2
+
+    def program(x):
+        return half(x)
+
+    tracer = fx.Tracer()
+    tracer.record_stack_traces = True
+    x, truediv, output = tracer.trace(program).nodes
+    assert truediv.stack_trace.count("File") == 2
+    assert [line.strip() for line in truediv.stack_trace.splitlines()[1::2]] == ["return half(x)", "return x / 2"]
+    assert x.stack_trace is output.stack_trace is None
+
+
 def test_keys_of_dicts_are_no_nodes():
     with pytest.raises(RuntimeError, match=r"^Keys for dictionaries used as an argument cannot contain a Node"):
         fx.symbolic_trace(lambda x: {x: 1})
@@ -252,6 +276,26 @@ def test_nodes_know_their_module():
     assert tracer.node_name_to_scope["output"] == ("", None)
 
 
+def test_subclasses_may_note_every_proxy():
+    class Noting(fx.Tracer):
+        def __init__(self):
+            super().__init__()
+            self.kinds = []
+
+        def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None):
+            self.kinds.append(kind)
+            return super().create_proxy(kind, target, args, kwargs, name, type_expr)
+
+    tracer = Noting()
+
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return x * self.weight
+
+    tracer.trace(Scaled(2, 2))
+    assert tracer.kinds == ["placeholder", "get_attr", "call_function"]
+
+
 def test_arguments_that_are_given():
     def program(x, flag, options):
         return x * len(options["scale"]) if flag else x
@@ -261,7 +305,7 @@ def test_arguments_that_are_given():
             program, {"flag": True, "options": {"scale": range(3)}} | {"options": {"scale": b"2"}}
         )
     assert "flag has been specialized to have value True" in module.code
-    with pytest.raises(AssertionError, match="Tracing expected 3 arguments but got 1 concrete arguments"):
+    with pytest.raises(RuntimeError, match="Tracing expected 3 arguments but got 1 concrete arguments"):
         fx.Tracer().trace(program, (1,))
     with pytest.raises(
         ValueError, match=r"^concrete_args: program has no parameter 'flags', but \['x', 'flag', 'options'\]$"
@@ -277,6 +321,74 @@ def test_arguments_that_are_given():
         tree({"a": 1})
 
 
+def test_any_number_of_arguments_may_be_given():
+    class Model(nn.Module):
+        def forward(self, *args, **kwargs):
+            return args[0] - args[1]
+
+    module = fx.symbolic_trace(Model(), concrete_args=(fx.PH, fx.PH))
+    assert [node.name for node in module.graph.nodes] == ["input_0", "input_1", "sub", "output"]
+    assert module(5, 3) == 2
+
+
+def test_inputs_have_the_attributes_of_what_stands_for_them():
+    class Tagged(PHBase):
+        tag = "given"
+
+    class Tagging(fx.Tracer):
+        def create_node(self, *args, **kwargs):
+            node = super().create_node(*args, **kwargs)
+            node.tag = "own"
+            return node
+
+    def program(x):
+        return x["a"] + x["b"]
+
+    a, b, *_ = fx.symbolic_trace(program, {"x": {"a": PHWithMeta(ph_key="first"), "b": Tagged()}}).graph.nodes
+    assert (a.ph_key, b.tag, a.meta, b.meta) == ("first", "given", {}, {})
+    _, b, *_ = Tagging().trace(program, {"x": {"a": fx.PH, "b": Tagged()}}).nodes
+    assert b.tag == "own"
+
+
+class Interval:
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+
+def test_containers_of_own_types_are_trees(monkeypatch):
+    for table in (fx_pytree._FLATTEN, _pytree.SUPPORTED_NODES):
+        monkeypatch.setitem(table, Interval, None)  # for the time of the test
+        del table[Interval]
+    _pytree.register_pytree_node(Interval, lambda x: ([x.low, x.high], None), lambda parts, _: Interval(*parts))
+    fx_pytree.register_pytree_flatten_spec(Interval, lambda x, spec: [x.low, x.high])
+    tree = {"x": Interval({"a": fx.PH}, 3)}
+    module = fx.symbolic_trace(lambda x: x.low["a"] * x.high, tree)
+    again = fx.symbolic_trace(module)  # here the argument is a proxy
+    assert [m(Interval({"a": 2}, 3)) for m in (module, again, fx.symbolic_trace(again, tree))] == [6, 6, 6]
+
+
+def test_code_that_takes_trees_apart_is_traced():
+    Pair = collections.namedtuple("Pair", "a b")
+    trees = [[fx.PH, fx.PH], (fx.PH, fx.PH), {3: fx.PH, "b": [fx.PH]}, Pair(fx.PH, {"c": fx.PH})]
+    trees += [collections.OrderedDict(a=fx.PH), collections.defaultdict(list, a=[fx.PH])]
+    for tree in trees:
+        module = fx.symbolic_trace(lambda x: sum(_pytree.tree_leaves(x)), {"x": tree})
+        again = fx.symbolic_trace(module)
+        assert "tree_flatten_spec" not in again.code
+        value = _pytree.tree_map(lambda _: 2, tree)
+        assert again(value) == module(value) == 2 * len(_pytree.tree_leaves(tree))
+
+
+def test_tracers_are_copied():
+    tracer = fx.Tracer()
+    before = copy.deepcopy(tracer)
+    graph = tracer.trace(lambda x: x + math.sqrt(x.size(0)))
+    after = copy.deepcopy(tracer)
+    assert str(after.graph) == str(graph)
+    assert after.graph is not graph
+    assert str(before.trace(lambda x: x + math.sqrt(x.size(0)))) == str(graph)
+
+
 def test_interpreters_name_the_node_of_an_error():
     module = fx.symbolic_trace(lambda x, y: x @ y)
     with pytest.raises(RuntimeError, match="shapes") as error:
@@ -286,14 +398,33 @@ def test_interpreters_name_the_node_of_an_error():
         RuntimeError, match=r"^Expected positional argument for parameter y, but one was not passed in!"
     ):
         fx.Interpreter(module).run(1)
-    with pytest.raises(AssertionError, match="the graph has 2 inputs, got 1 arguments"):
-        fx.Interpreter(module).boxed_run([1])
+    for given, which in (([1], "missing"), ([1, 2, 3], "extra")):
+        arguments = list(given)
+        with pytest.raises(
+            RuntimeError, match=f"{which} arguments: the graph has 2 inputs, got {len(given)} arguments"
+        ):
+            fx.Interpreter(module).boxed_run(arguments)
+        assert arguments == given
     graph = fx.Graph()
     graph.output(graph.get_attr("layer.weight"))
     with pytest.raises(
         RuntimeError, match=r"^Node referenced nonexistent target layer\.weight: 'Module' object has no"
     ):
         fx.Interpreter(nn.Module(), graph=graph).run()
+
+
+def test_functions_that_look_at_their_arguments_are_one_node():
+    def program(x, y):
+        return nn.utils.rnn.pad_sequence([x, y], batch_first=True), weft.normal(x, y)
+
+    graph = fx.symbolic_trace(program).graph
+    assert [node.name for node in graph.nodes] == ["x", "y", "pad_sequence", "normal", "output"]
+
+
+def test_operands_are_arguments_of_their_own():
+    for program in (lambda x, y: weft.einsum("ij,jk", [x, y]), lambda x, y: weft.einsum("ij,jk", x, y)):
+        x, y, einsum, _ = fx.symbolic_trace(program).graph.nodes
+        assert einsum.args == ("ij,jk", x, y)
 
 
 def test_quantization_of_a_tensor_is_one_node():

@@ -53,7 +53,7 @@ def test_the_same_is_refused(name):
     assert text
 
 
-FILES = ["residual", "transformer", "parameters_and_buffers", "math_functions", "operators"]
+FILES = ["residual", "transformer", "parameters_and_buffers", "math_functions", "operators", "concrete_tree"]
 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p.name in FILES], ids=lambda program: program.name)

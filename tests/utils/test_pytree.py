@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
 
@@ -120,3 +121,9 @@ def test_registered_types(registered):
         pytree.tree_leaves_with_path(Box(1))
     with pytest.raises(TypeError, match="expects `cls` to have a non-default `__eq__` implementation"):
         pytree.register_constant(Box)
+
+
+def test_the_state_of_a_structure_is_that_of_files_of_pytorch():
+    spec = pytree.tree_structure({"a": 1, "b": [2, 3]})
+    assert spec.__getstate__()[:2] + spec.__getstate__()[3:] == [dict, ["a", "b"], 5, 3, 2]
+    assert pickle.loads(pickle.dumps(spec)) == spec

@@ -30,7 +30,7 @@ from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
-from weft.errors import ArgumentError, CompileError
+from weft.errors import ArgumentError, CompileError, OutOfRangeError
 from weft.ops._table import TABLE
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
@@ -54,11 +54,11 @@ def cond(
         raise ArgumentError("Expect both branches to be callable.")
     _require_containers("operands", operands)
     if not isinstance(pred, (bool, int, float, Tensor)):
-        raise ArgumentError(f"Expected pred to be bool or tensor, but got {pred}.")
+        raise OutOfRangeError(f"Expected pred to be bool or tensor, but got {pred}.")
     if not isinstance(pred, Tensor):
         return true_fn(*operands) if pred else false_fn(*operands)
     if pred.numel() != 1:
-        raise ArgumentError(f"Expected pred to be bool or single-element tensor, but got shape {list(pred.shape)}.")
+        raise OutOfRangeError(f"Expected pred to be bool or single-element tensor, but got shape {list(pred.shape)}.")
     if ambient().capture is None:
         return true_fn(*operands) if pred.item() else false_fn(*operands)
     branches = [_recorded("cond", fn, operands) for fn in (true_fn, false_fn)]

@@ -339,6 +339,7 @@ def _bound(
     out: str | None,
     separate: Sequence[str],
     cast: CastClass | PerDevice | None,
+    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None,
 ) -> Callable[..., Any]:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {
@@ -347,6 +348,7 @@ def _bound(
         "_write_out": write_out,
         "_not_cast": not_cast,
         "_text": out,
+        "_rest": rest,
     }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
@@ -375,6 +377,9 @@ def _bound(
         read = _read(inspect.signature(body).parameters, separate)
         call = f"if out is None: {call}\n            with _not_cast(): result = {body_call}\n            "
         call += f"return _write_out(out, result, _text, {read})"
+    if rest is not None:
+        (star,) = [p.name for p in of_body if p.kind is p.VAR_POSITIONAL]
+        call = f"{star} = _rest({star})\n            {call}"
     for ours, theirs in (numpy_names_of(of_body) if module in WITH_NUMPY_NAMES else {}).items():
         head += [f"{theirs}=None"] if has_star or "*" in head else ["*", f"{theirs}=None"]
         call = f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None\n            {call}"
@@ -409,6 +414,7 @@ def composite(
     over: bool = False,
     out: str | None = None,
     cast: CastClass | PerDevice | None = None,
+    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 
@@ -417,6 +423,7 @@ def composite(
     any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
     another one. `over` means that there is a row of this name, whose public forms this one replaces. With `cast`, an
     autocast class, tensors are cast before the call and not within it; without, by the rows that it calls.
+    `rest` changes the arguments of `*args` first, also those that `__torch_function__` gets.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -434,7 +441,7 @@ def composite(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
         spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module, out, separate, cast)
+        bound = _bound(body, spelled or public, module, out, separate, cast, rest)
         paths = (also,) if isinstance(also, str) else tuple(also)
         COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, paths)
         return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import inspect
 import keyword
 import math
 import re
@@ -26,7 +27,7 @@ _INFIX = {
     "and_": "{} & {}", "or_": "{} | {}", "xor": "{} ^ {}", "getitem": "{}[{}]", "eq": "{} == {}", "ne": "{} != {}",
     "lt": "{} < {}", "gt": "{} > {}", "le": "{} <= {}", "ge": "{} >= {}", "pos": "+{}", "neg": "-{}", "invert": "~{}",
 }  # fmt: skip
-_IN_PLACE = {f"i{name.strip('_')}": form.replace(" {}", "= {}") for name, form in _INFIX.items() if form[:4] == "{} "
+_IN_PLACE = {f"i{name.strip('_')}": form.replace(" {}", "= {}") for name, form in _INFIX.items() if form[:3] == "{} "
              and name not in ("eq", "ne", "lt", "gt", "le", "ge")} | {"setitem": "{}[{}] = {}"}  # fmt: skip
 BUILTINS: dict[str, Any] = {
     "inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": weft, "device": device,
@@ -150,6 +151,8 @@ class _Writer:
         indices: list[int | None] = []
         for index, node in enumerate(self.nodes):
             own = self._trace_comment(node) if self.verbose else []
+            if own and lines:
+                own.insert(0, "")
             if statement := self._statement(node):
                 unused = " = ".join([self.variables[n] for n in last_uses[node]])
                 own.append(f"{statement};  {unused} = None" if unused else statement)
@@ -162,7 +165,7 @@ class _Writer:
         head = self.codegen.gen_fn_def(self.inputs, self.annotation)
         wraps = "\n".join([f'torch.fx._symbolic_trace.wrap("{name}")' for name in self.wrapped])
         above = f"\n{wraps}\n\n{head}"
-        body = "\n".join([f"    {line}" for line in lines])
+        body = "\n".join([line and f"    {line}" for line in lines])
         start = above.count("\n") + 1
         line_map = {at + 1: index for at, index in enumerate(indices)}
         return PythonCode(f"{above}\n{body}\n    ", self.globals, line_map, start)
@@ -185,8 +188,8 @@ class _Writer:
 
     def _statement(self, node: Node) -> str:
         annotation = "" if node.type is None else f" : {_names.type_text(node.type, self.named)}"
-        if not annotation and self.verbose and (shape := _shape_text(node)):
-            annotation = f' : "{shape}"'
+        if self.verbose and (shape := _shape_text(node)):
+            annotation = f': "{shape}"'
         own = f"{self.variables.get(node)}{annotation}"
         match node.op:
             case "placeholder":
@@ -202,7 +205,11 @@ class _Writer:
                 return self._function_call(node, own)
         if node.type is not None:
             self.annotation = f" -> {_names.type_text(node.type, self.named)}"
-        return self.codegen.generate_output(node.args[0], repr_fn=self.text)
+        write = self.codegen.generate_output
+        parameters = inspect.signature(write).parameters.values()
+        if any(p.name == "repr_fn" or p.kind is p.VAR_KEYWORD for p in parameters):
+            return write(node.args[0], repr_fn=self.text)
+        return write(node.args[0])  # a subclass whose method writes the arguments as `repr` does
 
     def _placeholder(self, node: Node, annotation: str) -> str:
         default = f" = {self.text(node.args[0])}" if node.args else ""
@@ -253,7 +260,7 @@ class _Writer:
         if isinstance(argument, Node):
             return self.variables[argument]
         if is_namedtuple_instance(argument):
-            kind = self._class(type(argument))
+            kind = self.named(_names.qualified_name(type(argument)), type(argument))
             return f"{kind}({', '.join(map(self.text, argument))})"
         if isinstance(argument, tuple):
             parts = list(map(self.text, cast("tuple[Any, ...]", argument)))
@@ -266,15 +273,12 @@ class _Writer:
         if isinstance(argument, slice):
             return f"slice({', '.join(map(self.text, (argument.start, argument.stop, argument.step)))})"
         if isinstance(argument, enum.Enum):
-            return f"{self._class(type(argument))}.{argument.name}"
+            return f"{self.named(type(argument).__name__, type(argument))}.{argument.name}"
         if isinstance(argument, Tensor):
             return self.named("tensor_constant", argument)
         if callable(argument) and not isinstance(argument, base_types):
             return self.named(_names.qualified_name(argument), argument)
         return repr(argument)
-
-    def _class(self, kind: type) -> str:
-        return self.named(_names.public_name(kind) or f"{kind.__module__}.{kind.__qualname__}", kind)
 
 
 def _last_uses(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
@@ -309,8 +313,10 @@ def _reads_attribute(node: Node) -> bool:
 
 
 def _shape_text(node: Node) -> str:
-    """What `ShapeProp` has found for a node, such as `float32[2, 3]`."""
+    """What `ShapeProp` has found for a node, such as `f32[2, 3]`."""
     meta = node.meta.get("tensor_meta")
     if meta is None or not hasattr(meta, "dtype"):
         return ""
-    return f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)}"
+    name = str(meta.dtype).removeprefix("torch.")
+    name = re.sub("^(bf|f|u|i|c)(loat|int|nt|omplex)([0-9])", r"\1\3", name).replace("_", "")
+    return f"{'b8' if name == 'bool' else name}{list(meta.shape)}"

@@ -11,9 +11,9 @@ import keyword
 import re
 import sys
 import types
-from collections import defaultdict
+from collections import abc, defaultdict
 from collections.abc import Callable
-from typing import Any, ForwardRef, TypeVar
+from typing import Any, ForwardRef, Literal, TypeVar
 
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft.nn import modules
@@ -129,7 +129,7 @@ def qualified_name(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None) or "_"
     if inspect.ismethoddescriptor(function) and hasattr(function, "__objclass__"):
         return f"{function.__objclass__.__name__}.{own}"
-    return f"{module}.{getattr(function, '__qualname__', own)}"
+    return f"{module}.{own}"
 
 
 def target_text(target: Any) -> str:
@@ -151,8 +151,10 @@ def type_text(annotation: Any, named: Callable[[str, Any], str] = lambda name, _
     origin, parts = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", None)
     if isinstance(annotation, types.UnionType):
         return " | ".join([type_text(part, named) for part in annotation.__args__])
-    if origin is not None and parts:
-        texts = [type_text(part, named) for part in parts]
+    if hasattr(annotation, "__metadata__"):  # `Annotated`: its notes are no part of the type
+        return type_text(origin, named)
+    if origin is not None and parts is not None:
+        texts = _part_texts(origin, parts, named)
         if (form := getattr(annotation, "_name", None)) == "Optional":
             texts = texts[:1]
         form = form or getattr(origin, "_name", None)
@@ -165,6 +167,16 @@ def type_text(annotation: Any, named: Callable[[str, Any], str] = lambda name, _
             return annotation.__qualname__
         return named(public_name(annotation) or f"{annotation.__module__}.{annotation.__qualname__}", annotation)
     return named(str(annotation), annotation)
+
+
+def _part_texts(origin: Any, parts: tuple[Any, ...], named: Callable[[str, Any], str]) -> list[str]:
+    """The texts of the parameters of a generic type, one for each that stands between commas."""
+    if origin is Literal:
+        return [repr(part) for part in parts]
+    texts = [type_text(part, named) for part in parts]
+    if origin is abc.Callable and parts[0] is not ...:
+        return [f"[{', '.join(texts[:-1])}]", texts[-1]]
+    return texts or ["()"]  # `tuple[()]`
 
 
 def _origin_text(annotation: Any, origin: Any, form: str | None, named: Callable[[str, Any], str]) -> str:

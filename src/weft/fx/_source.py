@@ -20,12 +20,12 @@ from weft.fx._wrapping import forget_with
 _numbers = itertools.count()
 
 
-def function_from(source: str, names: Mapping[str, Any]) -> FunctionType:
-    """The function `forward` of a source. Tracebacks show its lines for as long as it exists."""
+def function_from(source: str, names: Mapping[str, Any], origin: str = "") -> FunctionType:
+    """The function `forward` of a source. Tracebacks show its lines for as long as it exists, and `origin`."""
     scope = dict(names)
-    file = f"<eval_with_key>.{next(_numbers)}"
+    file = f"<eval_with_key>.{next(_numbers)}{origin}"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec"), scope)
+    exec(compile(source, file, "exec", dont_inherit=True), scope)  # annotations are types, not texts
     function = cast("FunctionType", scope.pop("forward"))
     weakref.finalize(function, linecache.cache.pop, file, None)
     forget_with(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 from weft._assertions import _assert
 from weft._base.overriding import has_handler
 from weft._tensor.tensor import Tensor
-from weft.errors import PreconditionError, ValueRangeError
+from weft.errors import OutOfRangeError, PreconditionError, ValueRangeError
 from weft.fx._annotations import annotation_of
 from weft.fx._wrapping import Patches, first_proxy
 from weft.fx.graph import Graph, PyTreeCodeGen, PyTreeInfo
@@ -37,14 +38,17 @@ def is_fx_tracing() -> bool:
 
 
 class PHBase:
-    """Stands for an input within the trees that `concrete_args` gives for arguments."""
+    """Stands for an input within the trees that `concrete_args` gives for arguments.
+
+    The node of the input has the attributes of an object of a subclass, where nodes have none of these names.
+    """
 
     def __repr__(self) -> str:
         return "PH"
 
 
 class PHWithMeta(PHBase):
-    """An input whose placeholder has attributes: those of the object."""
+    """An input whose node has a key, `node.ph_key`."""
 
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
@@ -142,10 +146,10 @@ class Tracer(TracerBase):
         if path is None:
             return attr_val
         if path not in parameter_proxy_cache:
-            factory = None
+            options: dict[str, Any] = {}  # only where needed: subclasses may override `create_proxy` without it
             if self.param_shapes_constant and isinstance(attr_val, Parameter):
-                factory = lambda node: ParameterProxy(self, node, path, attr_val)  # noqa: E731
-            parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+                options["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, attr_val)
+            parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, **options)
         return parameter_proxy_cache[path]
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
@@ -180,7 +184,9 @@ class Tracer(TracerBase):
     def _constant(self, a: Any) -> str:
         """The path of an attribute of the root that is this tensor or object."""
         if a not in self.tensor_attrs:
-            path = self.get_fresh_qualname("_tensor_constant" if isinstance(a, Tensor) else "_constant")
+            path = self.get_fresh_qualname(
+                "_tensor_constant" if isinstance(a, Tensor) else f"_{type(a).__name__}_constant_"
+            )
             setattr(self.root, path, a)
             self.tensor_attrs[a] = path
         return self.tensor_attrs[a]
@@ -201,7 +207,9 @@ class Tracer(TracerBase):
         are what the function gets; the generated code checks that later calls have the same values.
         """
         is_module = isinstance(root, Module)
-        function: Any = getattr(type(root), self.traced_func_name) if is_module else root
+        function: Any = getattr(type(root), self.traced_func_name, None) if is_module else root
+        if function is None:
+            raise PreconditionError(f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}")
         self.root = root if is_module else Module()
         if not isinstance(inspect.unwrap(function), FunctionType) or has_handler(function):
             kind = "a function of this package" if has_handler(function) else type(function)
@@ -209,12 +217,16 @@ class Tracer(TracerBase):
                 f"Expected FunctionType, got {kind}: what is traced is a module, or a function in Python"
             )
         self.graph = Graph(tracer_cls=type(self))
+        code: CodeType = inspect.unwrap(function).__code__
+        if not code.co_filename.startswith("<"):  # a file
+            self.graph._origin = f" from {code.co_filename}:{code.co_firstlineno} in {code.co_name}"
         self.submodule_paths = {module: path for path, module in self.root.named_modules()}
         self.tensor_attrs = _tensor_attributes(self.root, "")
         members = (*self.root.named_modules(), *self.root.named_buffers(), *self.root.named_parameters())
         self._attributes = {id(member): path for path, member in members}
         self._proxies, self.node_name_to_scope = {}, {}
         token = _TRACING.set(True)
+        self._outermost = sys._getframe()
         try:
             with self._patches.applied(), _hooks.intercepting(_Interception(self)):
                 fn, args = self.create_args_for_root(function, is_module, concrete_args)
@@ -224,6 +236,7 @@ class Tracer(TracerBase):
                 self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=annotation)
         finally:
             _TRACING.reset(token)
+            self._outermost = None
             self.submodule_paths = None
         return self.graph
 
@@ -239,11 +252,13 @@ class Tracer(TracerBase):
         fixed: list[Any] = []
         if is_module:
             if not names:
-                raise PreconditionError("``self`` argument cannot be part of *args expansion!")
+                raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")
             fixed, names = [self.root], names[1:]
+        if isinstance(concrete_args, tuple) and concrete_args and not names and code.co_flags & inspect.CO_VARARGS:
+            return root_fn, [*fixed, *[self._input(f"input_{at}", (), x) for at, x in enumerate(concrete_args)]]
         if isinstance(concrete_args, tuple):
             if len(names) != len(concrete_args):
-                raise PreconditionError(
+                raise OutOfRangeError(
                     f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
                 )
             concrete_args = dict(zip(names, concrete_args, strict=True))
@@ -273,10 +288,8 @@ class Tracer(TracerBase):
         def input_or_value(value: Any) -> Any:
             nonlocal number
             number += 1
-            proxy = self.create_proxy("placeholder", f"{name}_{number}", args, {})
+            proxy = self._input(f"{name}_{number}", args, value)
             if isinstance(value, PHBase):
-                if isinstance(value, PHWithMeta):
-                    proxy.node.meta.update(vars(value))
                 return proxy
             text = f"{name} has been specialized to have value {value} but got another value"
             if value is None:
@@ -292,6 +305,15 @@ class Tracer(TracerBase):
             return value
 
         return pytree.tree_map(input_or_value, concrete[name])
+
+    def _input(self, name: str, args: tuple[Any, ...], stand_in: Any) -> Proxy:
+        """A placeholder for what `concrete_args` has there; its node gets the attributes of a `PHBase`."""
+        proxy = self.create_proxy("placeholder", name, args, {})
+        if isinstance(stand_in, PHBase):
+            for attribute in dir(stand_in):
+                if not hasattr(proxy.node, attribute):
+                    setattr(proxy.node, attribute, getattr(stand_in, attribute))
+        return proxy
 
     def _flat_function(self, function: Callable[..., Any], fixed: list[Any], names: list[str], spec: Any) -> Any:
         """The function of the leaves of arguments; the graph's code takes the arguments apart, and its result."""

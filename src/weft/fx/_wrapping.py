@@ -117,6 +117,11 @@ class Patches:
         self._keys: list[tuple[int, str]] = []
         self._searched: set[int] = set()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Patches:
+        copied = Patches((), ())
+        copied._modules, copied._automatic = self._modules, self._automatic
+        return copied
+
     def search(self, names: dict[str, Any]) -> None:
         """Replace the functions that are always wrapped, such as those of `math`, among the globals of a function."""
         if id(names) in self._searched:

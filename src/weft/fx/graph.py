@@ -73,6 +73,7 @@ class Graph:
         self._tracer_cls = tracer_cls
         self._tracer_extras = tracer_extras
         self._codegen = CodeGen()
+        self._origin = ""
 
     @property
     def owning_module(self) -> Any:
@@ -136,7 +137,8 @@ class Graph:
         """Add a use of the attribute at a dotted path of the module: a parameter, a buffer, a constant, a module."""
         if self.owning_module is not None and not has_attribute_at(self.owning_module, qualified_name):
             warnings.warn(
-                f"get_attr: the module of this graph has no attribute {qualified_name!r}: add it before it runs",
+                "Attempted to insert a get_attr Node with no underlying reference in the owning GraphModule! It has no "
+                f"attribute {qualified_name!r}: add it before it runs",
                 stacklevel=2,
             )
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
@@ -227,6 +229,7 @@ class Graph:
         memo = {} if memo is None else memo
         new = Graph(tracer_cls=self._tracer_cls, tracer_extras=self._tracer_extras)
         new._codegen = copy.deepcopy(self._codegen, memo)
+        new._origin = self._origin
         memo[id(self)] = new
         val_map: dict[Node, Node] = {}
         for node in self.nodes:

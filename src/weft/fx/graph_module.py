@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Self, cast
 
-from weft.errors import ArgumentError, OutOfRangeError
+from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx._paths import assign_at, attribute_at
 from weft.fx._source import function_from, import_block, imported
 from weft.fx._tracer import PH, Tracer
@@ -87,7 +87,7 @@ class GraphModule(Module):
     @graph.setter
     def graph(self, g: Graph) -> None:
         if not isinstance(g, Graph):
-            raise ArgumentError(f"GraphModule.graph must be a Graph, got {type(g)}")
+            raise PreconditionError(f"GraphModule.graph must be a Graph: Expected a Graph instance, but got {type(g)}")
         self._graph = g
         g.owning_module = self
         self.recompile()
@@ -104,7 +104,7 @@ class GraphModule(Module):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
         code = self._graph.python_code("self")
         self._code = code.src
-        cast("Any", type(self)).forward = function_from(code.src, code.globals)
+        cast("Any", type(self)).forward = function_from(code.src, code.globals, self._graph._origin)
         return code
 
     def print_readable(
@@ -181,20 +181,18 @@ class GraphModule(Module):
     def _state(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_graph"}
 
-    def _copied(self, state: dict[str, Any], graph: Graph) -> GraphModule:
-        new = GraphModule.__new__(type(self))
-        new.__dict__.update(state)
-        type(new).__name__ = type(new).__qualname__ = type(self).__name__
-        new.graph = graph
-        return new
+    def _restore(self, name: str, state: dict[str, Any], graph: Graph) -> Self:
+        self.__dict__.update(state)
+        type(self).__name__ = type(self).__qualname__ = name
+        self.graph = graph
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
-        new = self._copied(copy.deepcopy(self._state(), memo), copy.deepcopy(self._graph, memo))
-        memo[id(self)] = new
-        return new
+        new = memo[id(self)] = GraphModule.__new__(type(self))  # known before its parts, which may refer to it
+        return new._restore(type(self).__name__, copy.deepcopy(self._state(), memo), copy.deepcopy(self._graph, memo))
 
     def __copy__(self) -> GraphModule:
-        new = self._copied(self._state(), copy.deepcopy(self._graph))
+        new = GraphModule.__new__(type(self))._restore(type(self).__name__, self._state(), copy.deepcopy(self._graph))
         for table in ("_parameters", "_buffers", "_modules"):
             new.__dict__[table] = dict(new.__dict__[table])
         return new
@@ -271,11 +269,7 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
     spec: TreeSpec | None = state.get("_in_spec")
     inputs = None if spec is None else spec.unflatten([PH] * spec.num_leaves)
     graph = _KeepModules().trace(holder, inputs)
-    new = GraphModule.__new__(GraphModule)
-    new.__dict__.update(holder.__dict__)
-    type(new).__name__ = type(new).__qualname__ = name
-    new.graph = graph
-    return new
+    return GraphModule.__new__(GraphModule)._restore(name, holder.__dict__, graph)
 
 
 def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:

@@ -69,7 +69,10 @@ class Interpreter:
         """`run` with the arguments of a list, which is emptied, so that they can be let go of."""
         inputs = self.graph.find_nodes(op="placeholder")
         if len(args_list) != len(inputs):
-            raise PreconditionError(f"boxed_run: the graph has {len(inputs)} inputs, got {len(args_list)} arguments")
+            which = "extra" if len(args_list) > len(inputs) else "missing"
+            raise OutOfRangeError(
+                f"boxed_run: {which} arguments: the graph has {len(inputs)} inputs, got {len(args_list)} arguments"
+            )
         env = dict(zip(inputs, args_list, strict=True))
         args_list.clear()
         return self.run(initial_env=env, enable_io_processing=False)

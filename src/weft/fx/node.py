@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -15,7 +16,10 @@ from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx import _names
 from weft.fx.immutable_collections import immutable_dict, immutable_list
-from weft.fx.operator_schemas import ArgsKwargsPair, is_in_place_name, is_write, normalize_function, normalize_module
+from weft.fx.operator_schemas import ArgsKwargsPair, is_in_place_name, normalize_function, normalize_module
+from weft.nn._conv import _ConvNd
+from weft.nn._linear import Linear
+from weft.nn._norm import _Affine
 from weft.utils._pytree import is_namedtuple_instance
 
 Target: TypeAlias = Callable[..., Any] | str
@@ -29,6 +33,7 @@ OPCODES = frozenset({"placeholder", "get_attr", "call_function", "call_module", 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LAYERS_WITH_NEW_RESULTS = (_ConvNd, Linear, _Affine)
 _SIDE_EFFECTS: set[Any] = {_assert, _assert_async, operator.setitem, setattr, print}
 
 
@@ -275,22 +280,42 @@ class Node:
 
         So are inputs and the output, functions of `has_side_effect` and assertions, functions and methods that write to
         an argument (their names end with `_`, or they have `out=` or `inplace=True`), and modules with an attribute
-        `_is_impure`; with `impure_random` also custom operators with the tag `nondeterministic_seeded`.
+        `_is_impure`; with `impure_random` also custom operators with the tag `nondeterministic_seeded`. What is written
+        in place to the result of a convolution, linear or normalizing layer, which nobody else uses, is no such thing.
         """
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            is_in_place = is_write(self.target, self.kwargs) or self.kwargs.get("inplace") is True
             is_random = impure_random and Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
-            return self.target in _SIDE_EFFECTS or is_in_place or is_random
+            return self.target in _SIDE_EFFECTS or is_random or self._is_seen_to_write()
         if self.op == "call_method":
-            return is_in_place_name(self.target)
+            return self._is_seen_to_write()
         if self.op == "call_module":
             root = self.graph.owning_module
             if root is None:
                 raise PreconditionError("self.graph.owning_module not set for purity check")
             return getattr(root.get_submodule(self.target), "_is_impure", False)
         return False
+
+    def _is_seen_to_write(self) -> bool:
+        """Whether the call of a function or method writes to an argument that anybody else may read."""
+        has_out = self.op == "call_function" and self.kwargs.get("out") is not None
+        return has_out or (self._is_in_place() and not self._has_written_alone())
+
+    def _is_in_place(self) -> bool:
+        """Whether the call of a function or method writes to its first argument."""
+        name = self.target if self.op == "call_method" else getattr(self.target, "__name__", "")
+        return is_in_place_name(name) or (self.op == "call_function" and self.kwargs.get("inplace") is True)
+
+    def _has_written_alone(self) -> bool:
+        """Whether what is written to is the new tensor of a layer, of which this node is the only user."""
+        written = self.args[0] if self.args else None
+        if not isinstance(written, Node) or len(written.users) > 1:
+            return False
+        if written.op == "call_module" and self.graph.owning_module is not None:
+            return isinstance(self.graph.owning_module.get_submodule(written.target), _LAYERS_WITH_NEW_RESULTS)
+        is_call = written.op in ("call_function", "call_method")
+        return is_call and written._is_in_place() and written._has_written_alone()
 
     def format_node(
         self,
@@ -327,6 +352,8 @@ def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
     """An argument as graphs print it, with `%name` for nodes; of longer lists and tuples only the first parts."""
     if isinstance(argument, Node):
         return f"%{argument.name}"
+    if (own := getattr(argument, "_custom_fx_repr_fn", None)) is not None:
+        return own()
     if isinstance(argument, tuple) and not is_namedtuple_instance(argument):
         parts = cast("tuple[Any, ...]", argument)
         return f"({_parts_text(parts, max_list_len)}{',' if len(parts) == 1 else ''})"
@@ -347,6 +374,10 @@ def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
 
 def _get_qualified_name(func: Callable[..., Any]) -> str:
     return _names.qualified_name(func)
+
+
+def _format_arg(arg: Any, max_list_len: float = math.inf) -> str:
+    return argument_text(arg, None if max_list_len == math.inf else int(max_list_len))
 
 
 def _type_repr(obj: Any) -> str:

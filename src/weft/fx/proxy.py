@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import operator
 import sys
 import traceback
@@ -25,7 +26,7 @@ from weft.fx.operator_schemas import check_for_mutable_operation
 from weft.overrides import is_tensor_method_or_property
 from weft.utils._pytree import is_namedtuple_instance
 
-_PACKAGE = str(weft.__path__[0])
+_NOT_THE_PROGRAM = (str(weft.__path__[0]), "<weft")
 
 
 class TraceError(ValueRangeError):
@@ -47,6 +48,7 @@ class TracerBase:
     trace_asserts = False
     proxy_buffer_attributes = False
     traced_func_name = "forward"
+    _outermost: FrameType | None = None  # the frame that runs the program, while it is traced
 
     def create_node(
         self,
@@ -63,8 +65,8 @@ class TracerBase:
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         if fx_traceback.has_preserved_node_meta():
             node.meta.update(fx_traceback.meta_of_new_node())
-        elif self.record_stack_traces:
-            node.stack_trace = _stack_trace()
+        if self.record_stack_traces and not node.stack_trace and (lines := _stack_trace(self._outermost)):
+            node.stack_trace = lines
         return node
 
     def proxy(self, node: Node) -> Proxy:
@@ -144,11 +146,11 @@ def _key(key: Any) -> Any:
     return key
 
 
-def _stack_trace() -> str:
-    """The frames of the program, without those of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    frames = [entry for entry in traceback.extract_stack(frame) if not entry.filename.startswith((_PACKAGE, "<weft"))]
-    return "".join(traceback.format_list(frames)).strip()
+def _stack_trace(outermost: FrameType | None) -> str:
+    """The frames within `outermost`, or all, without those of this package."""
+    within = itertools.takewhile(lambda entry: entry[0] is not outermost, traceback.walk_stack(sys._getframe(1)))
+    lines = [line for line in traceback.StackSummary.extract(within) if not line.filename.startswith(_NOT_THE_PROGRAM)]
+    return "".join(traceback.format_list(lines[::-1])).strip()
 
 
 class GraphAppendingTracer(TracerBase):

@@ -38,7 +38,13 @@ def _without_operands() -> ValueRangeError:
     )
 
 
-@composite(over=True)
+def _operands_apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`("ij,jk", [a, b])` as `("ij,jk", a, b)`."""
+    is_list = len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list | tuple)
+    return (args[0], *args[1]) if is_list else args
+
+
+@composite(over=True, rest=_operands_apart)
 def einsum(*args: Any) -> Tensor:
     """Sum of products by an equation.
 
@@ -47,8 +53,6 @@ def einsum(*args: Any) -> Tensor:
     if len(args) < 2:
         raise _without_operands()
     equation, operands = (args[0], list(args[1:])) if isinstance(args[0], str) else _from_lists(args)
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
-        operands = list(operands[0])
     if not operands:
         raise _without_operands()
     return op.einsum(operands, equation)

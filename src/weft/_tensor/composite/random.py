@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import ml_dtypes
@@ -110,7 +111,7 @@ _MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
 
 
 def _require_spread(std: Any) -> None:
-    if not isinstance(std, Tensor) and std < 0:
+    if isinstance(std, Real) and std < 0:
         raise OutOfRangeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 

@@ -13,6 +13,7 @@ from weft._base.state import ambient
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
+from weft._tensor.overriding import overridable
 from weft._tensor.packing import padded_rows
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, ValueRangeError
@@ -231,6 +232,7 @@ def pad_packed_sequence(
     return op.transpose(padded, 0, 1) if batch_first else padded, lengths
 
 
+@overridable
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:

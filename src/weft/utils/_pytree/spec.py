@@ -9,6 +9,8 @@ from typing import Any
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils._pytree.nodes import BUILTIN_TYPES, STANDARD_DICT_TYPES, SUPPORTED_NODES, Context, node_type
 
+_STATE = ("type", "_context", "_children", "num_nodes", "num_leaves", "num_children")  # in the order of PyTorch's files
+
 
 class TreeSpec:
     """A container and its context (see `NodeDef`) with the structures of its parts, or a leaf, with type None.
@@ -104,6 +106,13 @@ class TreeSpec:
         if not isinstance(other, TreeSpec):
             return NotImplemented
         return (self.type, self._context, self._children) == (other.type, other._context, other._children)
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, name) for name in _STATE]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for name, value in zip(_STATE, state, strict=True):
+            setattr(self, name, value)
 
     def __hash__(self) -> int:
         return hash((self.type, self.num_nodes, self.num_leaves, tuple(self._children)))
