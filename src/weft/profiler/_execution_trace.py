@@ -20,24 +20,9 @@ from weft._lazy.value import Value, tick
 from weft._profile.chrome import write_json
 from weft._profile.names import operator_name
 from weft.monitor import RecordScope
+from weft.ops._type_names import c_name
 
 _SCHEMA = "1.1.1-chakra.0.0.4"
-_C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short int",
-    "int32": "int",
-    "int64": "long int",
-    "uint16": "short unsigned int",
-    "uint32": "unsigned int",
-    "uint64": "long unsigned int",
-    "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
-}
 _NUMBERS = {bool: "Bool", int: "Int", float: "Double", complex: "ComplexDouble"}
 
 Described = tuple[Any, Sequence[int], str, Sequence[int]]
@@ -181,8 +166,12 @@ class ExecutionTraceObserver:
 def _tensor(number: int, aval: Aval) -> Described:
     shape, dtype = aval.shape, aval.dtype
     strides = [prod(shape[at + 1 :]) for at in range(len(shape))]
-    kind = _C_TYPES.get(dtype.name, dtype.name)
-    return [number, number, 0, prod(shape), dtype.itemsize, str(aval.device)], list(shape), f"Tensor({kind})", strides
+    return (
+        [number, number, 0, prod(shape), dtype.itemsize, str(aval.device)],
+        list(shape),
+        f"Tensor({c_name(dtype)})",
+        strides,
+    )
 
 
 def _node(

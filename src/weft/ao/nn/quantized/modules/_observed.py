@@ -1,0 +1,35 @@
+"""What quantized layers have in common whose observed forms are made of parts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+from weft.ao.quantization.quantize import convert
+from weft.errors import PreconditionError, UnsupportedError
+
+
+class FromObserved:
+    """Mixed into the quantized form of an observed layer, `_FLOAT_MODULE`, whose parts `convert` quantizes."""
+
+    _FLOAT_MODULE: ClassVar[Any]
+
+    def _get_name(self) -> str:
+        return f"Quantized{type(self).__name__}"
+
+    @classmethod
+    def from_float(cls, other: Any, qconfig: Any = None) -> NoReturn:
+        """Raises `NotImplementedError`: grids have to be observed first."""
+        del qconfig
+        raise UnsupportedError(
+            f"nn.quantized.{cls.__name__}.from_float: prepare() the model with the {type(other).__name__}, run it, and "
+            "convert() it"
+        )
+
+    @classmethod
+    def from_observed(cls, other: Any) -> Any:
+        """The quantized form of an observed layer; `AssertionError` for any other module."""
+        if not isinstance(other, cls._FLOAT_MODULE):
+            raise PreconditionError(f"Expected a nn.quantizable.{cls.__name__}, got {type(other).__name__}")
+        result = convert(other, inplace=False)
+        result.__class__ = cls
+        return result
