@@ -231,3 +231,23 @@ def test_what_is_refused(name, q):
     call, kind, text = REFUSED[name]
     with pytest.raises(kind, match=text):
         call(q)
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+def test_ranges_are_those_of_observing_and_grids_those_of_rounding(per_row):
+    rows = 2 if per_row else 1
+    start = (float("inf"), -float("inf"), 1.0, 0)
+    low, high, scale, zero = (weft.full((rows,), x) for x in start)
+    x = weft.tensor([[-2.55, 2.55], [-2.55, 2.55]])
+
+    def call(observes, rounds):
+        flags = (weft.tensor([observes]), weft.tensor([rounds]))
+        return weft.fused_moving_avg_obs_fake_quant(x, *flags, low, high, scale, zero, 0.5, 0, 255, 0, per_row)
+
+    assert call(1, 0).tolist() == x.tolist()
+    assert (low[0].item(), high[0].item()) == pytest.approx((-2.55, 2.55))
+    assert (scale.tolist(), zero.tolist()) == ([1] * rows, [0] * rows)
+    x *= 2
+    assert call(0, 1)[0].tolist() == pytest.approx([-2.56, 2.54])
+    assert high[0].item() == pytest.approx(2.55)
+    assert (scale.tolist(), zero.tolist()) == (pytest.approx([0.02] * rows), [128] * rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -295,9 +296,9 @@ def fused_moving_avg_obs_fake_quant(
 ) -> Tensor:
     """`input` rounded as by `fake_quantize_per_tensor_affine`, on a grid that follows the range of inputs.
 
-    The running ends of the range, the scale and the zero point are written in place. With `per_row_fake_quant`, there
-    are ends and a grid for each index along `ch_axis`. The flags `observer_on` and `fake_quant_on` are tensors, for
-    which nothing waits.
+    The running ends of the range are written in place if `observer_on`, and the scale and the zero point if
+    `fake_quant_on`. With `per_row_fake_quant`, there are ends and a grid for each index along `ch_axis`. The two flags
+    are tensors, for which nothing waits.
     """
     state = (running_min, running_max, scale, zero_point)
     x = input.detach()
@@ -315,14 +316,19 @@ def fused_moving_avg_obs_fake_quant(
             )
             for old, new in zip((running_min, running_max), ends, strict=True)
         ]
-        grid = covering(averaged[0], averaged[1], quant_min, quant_max, symmetric=symmetric_quant)
-        is_on = op.reshape(observer_on, ()) != 0
-        for old, new in zip(state, (*averaged, *grid), strict=True):
-            write(old, op.where(is_on, op.reshape(new, old.shape).to(old.dtype), old)._read())
+        _write_where(observer_on, (running_min, running_max), averaged)
+        grid = covering(running_min, running_max, quant_min, quant_max, symmetric=symmetric_quant)
+        _write_where(fake_quant_on, (scale, zero_point), grid)
     rounded = op.fake_quantize_affine(
         input, scale.detach(), zero_point.detach(), ch_axis if per_row_fake_quant else None, quant_min, quant_max
     )
     return op.where(op.reshape(fake_quant_on, ()) != 0, rounded, input)
+
+
+def _write_where(flag: Tensor, state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    is_on = op.reshape(flag, ()) != 0
+    for old, new in zip(state, values, strict=True):
+        write(old, op.where(is_on, op.reshape(new, old.shape).to(old.dtype), old)._read())
 
 
 def _grow(state: tuple[Tensor, ...], channels: int) -> None:
