@@ -358,3 +358,15 @@ def test_checkpoints_keep_names(x, use_reentrant):
     y = checkpoint(lambda x: x.tanh().align_to("C", "N"), x, use_reentrant=use_reentrant)
     y.sum("N").sum().backward()
     assert (y.names, x.grad.names) == (("C", "N"), ("N", "C"))
+
+
+def test_a_bias_or_target_of_more_dims_lends_its_names(x):
+    square = weft.ones(3, 3)
+    assert F.linear(x, square, weft.ones(2, 3).rename("N", "out")).names == ("N", "out")
+    assert F.multilabel_soft_margin_loss(square, weft.ones(2, 3, 3).rename("B", "N", "C")).names == ()
+
+
+def test_eigenpairs_have_no_names():
+    values, vectors = weft.lobpcg(weft.diag(weft.arange(1.0, 7)).rename(None, "C"))
+    assert values.item() == pytest.approx(6, rel=1e-3)
+    assert vectors.names == (None, None)

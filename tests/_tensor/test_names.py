@@ -214,6 +214,10 @@ def test_align_to(x, order, shape, names):
     assert x.sum().item() == 0
 
 
+def test_a_tensor_is_aligned_as_one_with_dims_without_names(x):
+    assert weft.ones(3).rename("C").align_as(x.rename(N=None)).shape == (1, 3)
+
+
 def test_dims_without_names_stay_in_order_when_others_are_aligned():
     x = _numbered((2, 3, 4, 5), None, "C", None, "W")
     aligned = x.align_to("W", ..., "H")

@@ -134,3 +134,38 @@ def test_conditions_of_tensors_are_asserted():
     weft._assert_async(weft.tensor(2))
     with pytest.raises(RuntimeError, match=r"^Expected Tensor with single nonzero value, but got zero$"):
         weft._assert_async(weft.tensor(0.0))
+
+
+_A, _B, _SIGNS = X[0], X[1], weft.tensor([1.0, -1.0]).double()[weft.tensor([0, 1, 0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("binary_cross_entropy_with_logits", (_A, _B.sigmoid())),
+        ("cosine_embedding_loss", (_A, _B, _SIGNS, 0.1)),
+        ("hinge_embedding_loss", (_A, _B.sign(), 0.5)),
+        ("kl_div", (_A.log_softmax(1), _B.softmax(1))),
+        ("margin_ranking_loss", (_A, _B, _B.sign(), 0.1)),
+        ("triplet_margin_loss", (_A, _B, _A * _B, 0.7)),
+    ],
+)
+def test_losses_are_reduced_by_number_and_not_at_all_by_default(name, args):
+    function, named = getattr(weft, name), getattr(F, name)
+    assert weft.equal(function(*args), named(*args, reduction="none"))
+    for number, reduction in enumerate(("none", "mean", "sum")):
+        assert weft.equal(function(*args, reduction=number), named(*args, reduction=reduction))
+
+
+def test_losses_with_other_options_before_the_reduction():
+    counts = _B.abs().round()
+    assert weft.poisson_nll_loss(_A, counts, True, False, 1e-8, 2) == F.poisson_nll_loss(_A, counts, reduction="sum")
+    scores, targets = X.log_softmax(2), weft.tensor([[1], [2], [3]])
+    lengths = (scores, targets, [2, 2, 2], [1, 1, 1])
+    assert weft.equal(weft.ctc_loss(*lengths), F.ctc_loss(*lengths, reduction="none"))
+    assert weft.ctc_loss(*lengths, 0, 1) == F.ctc_loss(*lengths)
+
+
+def test_norms_take_the_flag_of_cudnn():
+    assert weft.equal(weft.layer_norm(X, (4,), None, None, 1e-5, False), F.layer_norm(X, (4,)))
+    assert weft.equal(weft.group_norm(X, 3, None, None, 1e-5, False), F.group_norm(X, 3))

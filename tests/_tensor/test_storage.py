@@ -92,6 +92,7 @@ def test_diagonals_are_filled(shape, wrap, places):
     assert x.fill_diagonal_(5, wrap) is x
     assert x.reshape(-1).nonzero().reshape(-1).tolist() == places
     assert x.max() == 5
+    assert x.fill_diagonal_(weft.tensor(7), wrap).max() == 7
 
 
 def test_diagonals_that_are_not_filled():

@@ -140,6 +140,15 @@ def test_noise_of_gumbel():
     np.testing.assert_allclose(soft.sum(1).detach().numpy(), np.ones(4000), rtol=1e-5)
 
 
+def test_a_temperature_may_be_learned():
+    tau = weft.tensor([[0.5], [2.0]], requires_grad=True)
+    soft = F.gumbel_softmax(weft.zeros(2, 3), tau)
+    assert soft.sum(1).tolist() == pytest.approx([1, 1])
+    soft.square().sum().backward()
+    assert tau.grad is not None
+    assert tau.grad.abs().min() > 0
+
+
 def test_rrelu_in_place():
     x = weft.tensor([-1.0, 2.0])
     assert F.rrelu_(x) is x

@@ -24,8 +24,9 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     out = ("out",) * (len(shapes[1]) - 1)
-    bias = (out,) * (len(shapes) - 2)
-    return Factors(((*lead, met), (*out, met), *bias), ((*lead, *out),), product=True)
+    result = (*lead, *out)
+    bias = [result[max(0, len(result) - len(s)) :] for s in shapes[2:]]
+    return Factors(((*lead, met), (*out, met), *bias), (result,), product=True)
 
 
 def _linear_name(shapes: Sequence[Sizes], out: Sizes) -> str:
@@ -61,7 +62,11 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     y = jnp.matmul(input, weight.T)
     if bias is None:
         return y
-    if bias.size != 1 and bias.shape[-1] != y.shape[-1]:
+    if bias.ndim > y.ndim:
+        raise ShapeError(
+            f"linear(): the bias must have no more dims than the result, {y.ndim}, but has the sizes {list(bias.shape)}"
+        )
+    if bias.ndim and bias.shape[-1] not in (1, y.shape[-1]):
         raise ShapeError(
             f"The expanded size of the tensor ({y.shape[-1]}) must match the existing size "
             f"({bias.shape[-1]}) at non-singleton dimension {y.ndim - 1}.  Target sizes: {list(y.shape)}.  "

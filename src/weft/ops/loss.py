@@ -370,7 +370,7 @@ def _bad_multilabel(input: Array, target: Array, *options: Any, **named: Any) ->
 
 def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """The last dim is whole; without reduction the others stay."""
-    letters = tuple(range(len(shapes[0])))
+    letters = tuple(range(max(map(len, shapes))))
     kept = letters[:-1] if reduction_of(static) == "none" else ()
     ins = tuple(letters[len(letters) - len(s) :] for s in shapes)
     return Factors(ins, (kept,), frozenset(letters[-1:]))

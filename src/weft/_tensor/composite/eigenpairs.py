@@ -6,6 +6,7 @@ from typing import Any
 
 from weft._base.dtype import float32, float64
 from weft._tensor.codegen import composite, op
+from weft._tensor.dim_names import unnamed
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, PreconditionError, ValueRangeError
 from weft.ops._type_names import scalar_name
@@ -68,6 +69,7 @@ def lobpcg(
     Both methods keep bases orthonormal, so the parameters of "ortho" have no effect.
     """
     del ortho_iparams, ortho_fparams, ortho_bparams
+    A, B, X, iK = (None if x is None else unnamed(x) for x in (A, B, X, iK))
     count = (1 if X is None else X.shape[-1]) if k is None else k
     width = (count if n is None else n) if X is None else X.shape[-1]
     _check(A, B, X, width, method, tracker)

@@ -52,10 +52,13 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 
 
 @composite(module=_FUNCTIONAL)
-def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: Dim = -1) -> Tensor:
+def gumbel_softmax(
+    logits: Tensor, tau: float | Tensor = 1, hard: bool = False, eps: float = 1e-10, dim: Dim = -1
+) -> Tensor:
     """A softmax along `dim`, at temperature `tau`, of scores with Gumbel noise (https://arxiv.org/abs/1611.01144).
 
-    With `hard` the result is one-hot, and its gradient is that of the softmax.
+    A tensor of temperatures is broadcast and gets a gradient. With `hard` the result is one-hot, and its gradient is
+    that of the softmax.
     """
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)

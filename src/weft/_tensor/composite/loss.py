@@ -71,6 +71,7 @@ def _longest(targets: Tensor, lengths: Any) -> int:
     return longest
 
 
+@composite(module=_FUNCTIONAL)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -106,10 +107,6 @@ def ctc_loss(
     if reduction == "mean":
         losses = op.true_divide(losses, op.clamp_min(sizes, 1).to(losses.dtype))
     return _reduced(losses if batched or reduction != "none" else losses[0], reduction)
-
-
-for _module in ("", _FUNCTIONAL):
-    composite("ctc_loss", module=_module, method=False)(ctc_loss)
 
 
 # --- a layer and cross entropy --------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def align_to(input: Tensor, *names: Any) -> Tensor:
     old = names_of(input)
     parts = _split_at_rest(names, "align_to")
     before, after = (list(names), []) if parts is None else parts
-    if None in before + after:
+    if parts is not None and None in before + after:
         raise DimNameError(f"align_to: the desired order of dimensions cannot contain a None name, got {list(names)}")
     wanted = checked_names(before + after)
     rest = [dim for dim, name in enumerate(old) if name not in wanted]

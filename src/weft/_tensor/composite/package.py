@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
 from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite import neural
-from weft._tensor.composite.loss import named_reduction
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.inplace import inplace_of
 from weft._tensor.scalar import Number
@@ -122,6 +121,34 @@ def instance_norm(
     return neural.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
+@composite(method=False, over=True)
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """The last dims scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
+    del cudnn_enable
+    return op.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+@composite(method=False, over=True)
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Groups of channels of each sample scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
+    del cudnn_enabled
+    return op.group_norm(input, num_groups, weight, bias, eps)
+
+
 @composite(method=False)
 def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
     """The `pow`-norm of each slice along `dim`, with size one in the other dims; for -1, of all elements."""
@@ -148,12 +175,6 @@ def max_pool1d_with_indices(
 ) -> Any:
     """The largest element of each window, and its position."""
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
-
-
-@composite(method=False, over=True)
-def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
-    """Kullback-Leibler divergence of log-probabilities; `reduction` is 0 for none, 1 for the mean, 2 for the sum."""
-    return op.kl_div(input, target, reduction=named_reduction(reduction), log_target=log_target)
 
 
 @composite(method=False)

@@ -314,7 +314,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 @composite("fill_diagonal_", function=False)
 def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     """Write a number where all indices are equal; with `wrap`, a tall matrix's diagonal starts again below its end."""
-    if isinstance(fill_value, Tensor):
+    if isinstance(fill_value, Tensor) and (fill_value.ndim or fill_value.requires_grad):
         raise ArgumentError("fill_diagonal_(): argument 'fill_value' (position 1) must be Number, not Tensor")
     if input.ndim < 2:
         raise ShapeError("dimensions must larger than 1")
