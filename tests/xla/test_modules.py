@@ -61,6 +61,9 @@ def test_samples():
     made = xu.FnDataGenerator(lambda x: x.sum(), 4, torch.ones, dims=[2], count=2)
     assert len(made) == 2
     assert [(x.shape, y.item()) for x, y in made] == [((4, 2), 8), ((4, 2), 8)]
+    assert [next(made)[1].item(), made.next()[1].item()] == [8, 8]
+    with pytest.raises(StopIteration):
+        next(made)
 
 
 def test_structures():
