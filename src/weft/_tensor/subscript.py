@@ -52,7 +52,10 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
 
 def placed_index(x: Tensor, index: Tensor) -> Tensor:
     """An index tensor for `x`: from the CPU, or with a single element, it is moved to the device of `x`."""
-    return moved(index, x.device) if index.device == CPU or not index.ndim else index
+    held, target = index.device, x.device
+    if held == target or (held != CPU and index.ndim):
+        return index
+    return moved(index, target)
 
 
 def _plan(x: Tensor, index: Any) -> IndexPlan:
