@@ -23,6 +23,7 @@ _MODULES = (
     "amp.syncfree",
     "core",
     "core.functions",
+    "core.xla_env_vars",
     "core.xla_model",
     "debug",
     "debug.metrics",
@@ -38,6 +39,7 @@ _MODULES = (
     "test",
     "test.test_utils",
     "utils",
+    "utils.checkpoint",
     "utils.serialization",
     "utils.utils",
 )

@@ -218,3 +218,38 @@ def test_truth_itself_selects_all_or_nothing():
     assert x.tolist() == [0, 0]
     x[True] = weft.tensor([1.5, 2.5])
     assert x.tolist() == [1, 2]
+
+
+# --- devices ---
+
+
+def test_indices_on_the_cpu_index_tensors_of_any_device():
+    x = weft.arange(12.0, device="xla").reshape(3, 4).requires_grad_()
+    rows, mask = weft.tensor([2, 0]), weft.tensor([True, False, True])
+    read = x[rows, rows]
+    assert read.device == x.device
+    assert read.tolist() == [10, 0]
+    assert x[:, rows].tolist() == [[2, 0], [6, 4], [10, 8]]
+    assert x[mask].tolist() == x[mask.to("xla")].tolist() == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    assert x[weft.tensor(1)].tolist() == [4, 5, 6, 7]
+    read.sum().backward()
+    assert x.grad.device == x.device
+    assert x.grad.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
+    assert weft.zeros(3, 4, device="meta")[rows].shape == (2, 4)
+    assert weft.arange(3)[weft.tensor(1, device="xla")].device.type == "cpu"  # as the number that it is
+    with pytest.raises(RuntimeError, match="same device"):
+        weft.zeros(3)[rows.to("xla")]
+
+
+def test_writes_by_indices_on_the_cpu():
+    x = weft.zeros(3, 2, device="xla")
+    x[weft.tensor([0])] = 1
+    x[weft.tensor([False, True, False])] = weft.tensor(2.0)
+    assert x.tolist() == [[1, 1], [2, 2], [0, 0]]
+    x[x.cpu() == 2] = 3
+    x[2:] = weft.tensor([4.0, 5.0])  # a copy, which may come from any device
+    assert x.tolist() == [[1, 1], [3, 3], [4, 5]]
+    x.index_put_((weft.tensor([0, 1]), weft.tensor([1, 1])), weft.tensor(6.0), accumulate=True)
+    assert x.tolist() == [[1, 7], [3, 9], [4, 5]]
+    with pytest.raises(RuntimeError, match="same device"):
+        x[weft.tensor([0, 1])] = weft.ones(2)

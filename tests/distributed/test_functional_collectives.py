@@ -66,3 +66,25 @@ def test_arguments_are_checked():
             fc.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
 
     dist.run_threads(rank)
+
+
+def test_groups_are_named_in_several_ways():
+    def rank(me):
+        dist.init_process_group("threads")
+        mesh = dist.init_device_mesh("cpu", (1, 2))
+        x = weft.ones(2)
+        groups = (dist.group.WORLD, dist.group.WORLD.group_name, (mesh, 1), dist.init_device_mesh("cpu", (2,)))
+        assert [fc.all_reduce(x, "sum", group).tolist() for group in groups] == [[2, 2]] * 4
+        assert fc.all_gather_tensor(x, 0, (mesh, 0)).tolist() == [1, 1]
+        assert fc.broadcast(x + me, 1, [0, 1]).tolist() == [2, 2]
+        with pytest.raises(
+            AssertionError, match=r"^Only 1D mesh is supported, pass in \(DeviceMesh, int\) for a dim of"
+        ):
+            fc.all_reduce(x, "sum", mesh)
+        with pytest.raises(ValueError, match=r"^Invalid tuple for group must be \(DeviceMesh, int\), got \(0, 1\)$"):
+            fc.all_reduce(x, "sum", (0, 1))
+        with pytest.raises(ValueError, match=r"^this process is in no group named 'other'; its groups are"):
+            fc.all_reduce(x, "sum", "other")
+
+    with pytest.warns(FutureWarning, match=r"^ranks as a group are deprecated: give a process group"):
+        dist.run_threads(rank)

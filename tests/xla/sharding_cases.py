@@ -142,6 +142,8 @@ def meshes():
     assert dict(mesh.shape()) == {"x": 4, "y": 1}
     assert (mesh.size(), mesh.get_axis_name_idx("y"), mesh.get_axis_name_idx("z")) == (4, 1, None)
     assert mesh.get_logical_mesh().tolist() == [[2], [3], [0], [1]]
+    hybrid = xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(1, 1), axis_names=("data", "model"))
+    assert (dict(hybrid.shape()), hybrid.get_logical_mesh().tolist()) == ({"data": 2, "model": 2}, [[0, 1], [2, 3]])
     assert dict(xs.get_1d_mesh().shape()) == {0: 4}
     assert dict(xs.get_1d_mesh("data").shape()) == {"data": 4}
     assert xs.get_global_mesh() is None
@@ -158,6 +160,9 @@ def mistakes_of_sharding_are_told():
         ),
         r"^Mesh: mesh_shape \(2, 2\) needs 2 different axis_names, got \('a', 'a'\)$": lambda: xs.Mesh(
             range(4), (2, 2), ("a", "a")
+        ),
+        r"^HybridMesh: the devices of this process are one slice, so dcn_mesh_shape must be 1 for each": lambda: (
+            xs.HybridMesh(ici_mesh_shape=(2, 1), dcn_mesh_shape=(2, 1))
         ),
         r"^\(2,\) is not mappable over 4 devices\.$": lambda: xs.mark_sharding(x, xs.Mesh(range(2), (2,)), (0, None)),
         r"^Partition spec length \(1\) should be equal to the input rank \(2\)\.$": lambda: xs.mark_sharding(

@@ -34,7 +34,8 @@ def test_a_program_finds_its_tensors_on_the_device():
 def test_names_of_the_only_device():
     assert xm.get_xla_supported_devices() == ["xla:0"]
     assert xm.xla_real_devices() == xm.xla_real_devices(["xla:0"]) == torch_xla.real_devices() == ["CPU:0"]
-    assert xm.xla_device_hw("xla:0") == xm.xla_device_hw(xm.xla_device()) == "CPU"
+    for device in ("xla:0", xm.xla_device(), "xla", torch.device("xla")):
+        assert xm.xla_device_hw(device) == "CPU"
     assert torch_xla.devices() == [torch_xla.device()] == [torch_xla.device(0)]
     assert torch_xla.device_count() == 1
     assert xm.xla_replication_devices() == ["CPU:0"]

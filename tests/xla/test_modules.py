@@ -18,6 +18,7 @@ from weft.xla import amp, stablehlo
 from weft.xla.core import xla_model as xm
 from weft.xla.debug import metrics as met
 from weft.xla.debug import profiler as xp
+from weft.xla.utils.checkpoint import checkpoint
 
 
 def test_the_package():
@@ -60,6 +61,9 @@ def test_samples():
     made = xu.FnDataGenerator(lambda x: x.sum(), 4, torch.ones, dims=[2], count=2)
     assert len(made) == 2
     assert [(x.shape, y.item()) for x, y in made] == [((4, 2), 8), ((4, 2), 8)]
+    assert [next(made)[1].item(), made.next()[1].item()] == [8, 8]
+    with pytest.raises(StopIteration):
+        next(made)
 
 
 def test_structures():
@@ -132,6 +136,13 @@ def test_times(capsys):
     assert re.fullmatch(r"block \d+\.\d{3}ms", *lines)
 
 
+def test_parts_that_are_computed_again():
+    x = torch.ones(2, device="xla", requires_grad=True)
+    checkpoint(lambda x, scale: scale * x.sin(), x, scale=2.0).sum().backward()  # without a warning
+    assert x.grad is not None
+    assert torch.allclose(x.grad, 2 * x.cos())
+
+
 def test_files_of_large_models(tmp_path):
     xser.save({"w": torch.ones(2, device="xla")}, tmp_path / "x", master_only=False)
     assert xser.load(tmp_path / "x")["w"].tolist() == [1, 1]
@@ -154,11 +165,49 @@ def test_mixed_precision_on_the_device():
     assert model.bias.tolist() == pytest.approx([b - 0.3 for b in before], rel=1e-2)
     with amp.autocast(xm.xla_device(), dtype=torch.float16, enabled=False):
         assert model(torch.ones(3, 4, device="xla")).dtype is torch.float32
-    assert (amp.syncfree.Adam, amp.syncfree.AdamW) == (torch.optim.Adam, torch.optim.AdamW)
     with pytest.raises(
         RuntimeError, match=r"^autocast: an XLA device is needed, got cpu; for others there is weft\.amp"
     ):
         amp.autocast("cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain", "options"),
+    [
+        (amp.syncfree.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.5, "dampening": 0.1}),
+        (amp.syncfree.Adam, torch.optim.Adam, {"lr": 0.1, "amsgrad": True}),
+        (amp.syncfree.AdamW, torch.optim.AdamW, {"lr": 0.1}),
+    ],
+)
+def test_a_step_is_skipped_where_infinities_were_found(kind, plain, options):
+    weight, expected = (nn.Parameter(torch.ones(2, device="xla")) for _ in range(2))
+    optimizer, other = kind([weight], **options), plain([expected], **options)
+    assert isinstance(optimizer, plain)
+    for found in (1.0, 0.0, 1.0, 0.0):
+        weight.grad, expected.grad = torch.full((2, 2), torch.nan if found else 0.5, device="xla")
+        xm.optimizer_step(optimizer, optimizer_args={"found_inf": torch.tensor(found)})
+        if not found:
+            other.step()
+    assert weight.tolist() == expected.tolist() != [1, 1]
+    weight.grad = expected.grad = torch.ones(2, device="xla")
+    assert optimizer.step(lambda: 7) == 7
+    other.step()
+    assert weight.tolist() == expected.tolist()
+    with pytest.raises(ValueError, match=r"\.step: found_inf must be a tensor without dims, got one of size \[1\]$"):
+        optimizer.step(found_inf=torch.zeros(1))
+
+
+def test_steps_of_a_scaler_read_nothing():
+    weight = nn.Parameter(torch.ones(2, device="xla"))
+    optimizer, scaler = amp.syncfree.Adam([weight], lr=0.1), amp.GradScaler()
+    scaler.scale((weight * torch.inf).sum()).backward()
+    xm.mark_step()
+    met.clear_all()
+    scaler.step(optimizer)
+    scaler.update()
+    xm.mark_step()
+    assert met.metric_data("TransferFromDeviceTime") is None
+    assert weight.tolist() == [1, 1]
 
 
 # --- debug.profiler ---

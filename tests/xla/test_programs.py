@@ -23,6 +23,7 @@ EPOCHS, BATCH = 1, 192
     [
         "amp.syncfree",
         "core.functions",
+        "core.xla_env_vars",
         "core.xla_model",
         "runtime",
         "debug.metrics",
@@ -34,6 +35,7 @@ EPOCHS, BATCH = 1, 192
         "distributed.xla_multiprocessing",
         "stablehlo",
         "test.test_utils",
+        "utils.checkpoint",
         "utils.serialization",
         "utils.utils",
     ],

@@ -30,6 +30,11 @@ def test_the_devices_of_the_process():
     attributes = xr.local_device_attributes()
     assert attributes == xr.global_runtime_device_attributes()
     assert attributes[0] == {"name": f"CPU:{devices[0].id}", "kind": devices[0].device_kind, "process": 0}
+    assert xr.runtime_device_attributes("CPU:0") == attributes[0]
+    with pytest.raises(
+        RuntimeError, match=r"^runtime_device_attributes: there is no device 'TPU:0'; there are \['CPU:0"
+    ):
+        xr.runtime_device_attributes("TPU:0")
 
 
 def test_the_kind_of_devices(monkeypatch):

@@ -274,10 +274,10 @@ def test_a_full_graph_does_not_read_values():
 
 
 def test_a_limit_of_different_graphs():
-    double = torch_xla.compile(lambda x: x * 2 - 7, num_different_graphs_allowed=1, name="double")
+    double = torch_xla.compile(lambda x: x * 2 - 7, max_different_graphs=1, name="double")
     for size in (5, 5, 5):
         assert double(torch.ones(size).to("xla")).tolist() == [-5] * size
     with pytest.raises(
-        RuntimeError, match=r"^double: 2 different graphs, but num_different_graphs_allowed=1; the shapes, or the way"
+        RuntimeError, match=r"^double: 2 different graphs, but max_different_graphs=1; the shapes, or the way"
     ):
         double(torch.ones(6).to("xla"))

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import CPU
 from weft._base.dtype import bool_, uint8
 from weft._base.overriding import Overridden
 from weft._base.site import end_at_user, warn_user
 from weft._base.state import ambient
 from weft._tensor.alias import owner_of
 from weft._tensor.codegen import op
-from weft._tensor.convert import from_host, tensor
+from weft._tensor.convert import from_host, moved, tensor
 from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
@@ -49,14 +50,25 @@ def require_mask_names(x: Tensor, masks: Sequence[Tensor], dims: Sequence[int]) 
                 )
 
 
+def placed_index(x: Tensor, index: Tensor) -> Tensor:
+    """An index tensor for `x`: from the CPU, or with a single element, it is moved to the device of `x`."""
+    held, target = index.device, x.device
+    if held == target or (held != CPU and index.ndim):
+        return index
+    return moved(index, target)
+
+
 def _plan(x: Tensor, index: Any) -> IndexPlan:
     def make(item: Any) -> Tensor:
         if isinstance(item, Tensor):
-            return item
+            return item if item.dtype in (bool_, uint8) else placed_index(x, item)
         require_not_overridden(item)
         return placed_with(x, tensor(item, device=x.device))
 
-    return normalise_index(index, x.shape, make, nonzero_dims, all_slices=ambient().capture is not None)
+    def nonzero(mask: Tensor) -> list[Tensor]:
+        return [placed_index(x, places) for places in nonzero_dims(mask)]
+
+    return normalise_index(index, x.shape, make, nonzero, all_slices=ambient().capture is not None)
 
 
 def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
@@ -100,7 +112,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
                 )
             values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
         if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
-            write(x, op.masked_fill(x, index, values)._read())
+            write(x, op.masked_fill(x, placed_index(x, index), values)._read())
             return
         plan = _plan(x, index)
         target = _walked(x, plan)
@@ -114,6 +126,8 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
         if not isinstance(values, Tensor):
             source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
         source = as_filling(x, plan.masks, len(plan.indices), source)
+        if not source.ndim:
+            source = placed_index(x, source)
         while source.ndim and source.shape[0] == 1:  # as in PyTorch, leading dims of size one are dropped
             source = op.squeeze(source, 0)
         check_overlap(target, [source, *plan.indices], wholly=True)
@@ -156,4 +170,4 @@ def _filled(target: Tensor, values: Any) -> Tensor:
     if owner_of(source) is owner_of(target):
         source = op.expand(source, target.shape)  # check_overlap compares tensors of one shape
     check_overlap(target, [source])
-    return op.copy(target, values)
+    return op.copy(target, moved(values, target.device))

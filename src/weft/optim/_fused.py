@@ -60,7 +60,8 @@ class FusedOptimizer(Optimizer):
         parts = [(name, *cls._parts[name]) if name in cls._parts else (name, name, None) for name in numbers]
         cls._numbers = tuple(parts)
         cls._switches = tuple(param.name for param in params if param.keyword_only and param.name != "age")
-        cls._skips_steps = cls.step is FusedOptimizer.step  # a user's own may do more than update parameters
+        # a user's own step may do more than update parameters; one that does not says so
+        cls._skips_steps = vars(cls).get("_skips_steps", cls.step is FusedOptimizer.step)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
@@ -87,7 +88,7 @@ class FusedOptimizer(Optimizer):
         return self._fresh
 
     def _needed_shapes(self, group: Group, param: Tensor) -> dict[str, tuple[int, ...]]:
-        if type(self).step is not FusedOptimizer.step:  # overridden by a user, whose state may have other shapes
+        if not self._skips_steps:  # overridden by a user, whose state may have other shapes
             return {}
         starts = self._starts(group, param)
         return {

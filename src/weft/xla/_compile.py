@@ -50,7 +50,7 @@ class Region:
         self._graphs += _graphs() - graphs
         if error is None and self._most is not None and self._graphs > self._most:
             raise CompileError(
-                f"{self._name}: {self._graphs} different graphs, but num_different_graphs_allowed={self._most}; the "
+                f"{self._name}: {self._graphs} different graphs, but max_different_graphs={self._most}; the "
                 "shapes, or the way of the program, differ between calls"
             )
 
@@ -59,14 +59,14 @@ def compile(
     f: Callable[..., Any] | None = None,
     full_graph: bool = False,
     name: str | None = None,
-    num_different_graphs_allowed: int | None = None,
+    max_different_graphs: int | None = None,
 ) -> Any:
     """The function as one graph for each call, which is computed at its end; without a function, a context manager.
 
-    With `full_graph`, `RuntimeError` at the end if something was computed before it. `num_different_graphs_allowed`
-    gives an upper limit for the graphs that calls make, above which it is a `RuntimeError`.
+    With `full_graph`, `RuntimeError` at the end if something was computed before it, and with `max_different_graphs` if
+    all calls have made more graphs.
     """
-    region = Region(full_graph, name or getattr(f, "__name__", "compile"), num_different_graphs_allowed)
+    region = Region(full_graph, name or getattr(f, "__name__", "compile"), max_different_graphs)
     return region if f is None else region(f)
 
 

@@ -96,8 +96,8 @@ def _xla_real_device(device: DeviceLike) -> str:
 
 
 def xla_device_hw(device: DeviceLike) -> str:
-    """The hardware of an XLA device: "CPU", "CUDA" or "TPU"."""
-    return _xla_real_device(device).split(":")[0]
+    """The hardware of an XLA device, for "xla" of the current one: "CPU", "CUDA" or "TPU"."""
+    return _xla_real_device(xla_device() if str(device) == "xla" else device).split(":")[0]
 
 
 def jax_device_of(device: DeviceLike | None) -> Any:

@@ -93,6 +93,31 @@ class Mesh:
         return jax.sharding.Mesh(grid, tuple(map(str, self.shape())))
 
 
+class HybridMesh(Mesh):
+    """A mesh by slices of devices, within which links are fast; the devices of a process are one slice.
+
+    ici_mesh_shape   the size of the grid along each axis within a slice
+    dcn_mesh_shape   by how many slices each axis is extended; by default, and here always, 1
+    axis_names       the names of the axes
+    """
+
+    def __init__(
+        self,
+        *,
+        ici_mesh_shape: Sequence[int],
+        dcn_mesh_shape: Sequence[int] | None = None,
+        axis_names: Sequence[str] | None = None,
+    ) -> None:
+        self.ici_mesh_shape = tuple(ici_mesh_shape)
+        self.dcn_mesh_shape = (1,) * len(self.ici_mesh_shape) if dcn_mesh_shape is None else tuple(dcn_mesh_shape)
+        if self.dcn_mesh_shape != (1,) * len(self.ici_mesh_shape):
+            raise PreconditionError(
+                f"HybridMesh: the devices of this process are one slice, so dcn_mesh_shape must be 1 for each axis of "
+                f"ici_mesh_shape {self.ici_mesh_shape}, got {self.dcn_mesh_shape}; give ici_mesh_shape their product"
+            )
+        super().__init__(range(math.prod(self.ici_mesh_shape)), self.ici_mesh_shape, axis_names)
+
+
 class _Global:
     mesh: Mesh | None = None
 

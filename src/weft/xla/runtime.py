@@ -11,7 +11,7 @@ from weft._base.device import device
 from weft._base.dtype import bfloat16 as bfloat16
 from weft._base.site import warn_user
 from weft._lazy.runtime import in_runtime, jax_device
-from weft.errors import PreconditionError
+from weft.errors import DeviceError, PreconditionError
 from weft.xla import _devices
 from weft.xla._flags import flag
 from weft.xla._replicas import replicas
@@ -19,7 +19,11 @@ from weft.xla._replicas import replicas
 
 def device_type() -> str:
     """The kind of devices: "CPU", "CUDA" or "TPU"; PJRT_DEVICE where that is set."""
-    return (os.environ.get("PJRT_DEVICE") or _platform()).split("_")[0]
+    return _kind_of(os.environ.get("PJRT_DEVICE") or _platform())
+
+
+def _kind_of(pjrt_device: str) -> str:
+    return pjrt_device.split("_")[0]
 
 
 def _platform() -> str:
@@ -28,8 +32,8 @@ def _platform() -> str:
 
 
 def set_device_type(pjrt_device: str) -> None:
-    """Name the kind of devices. jax chooses devices when it starts, by JAX_PLATFORMS."""
-    if in_runtime() is not None:
+    """Name the kind of devices. jax chooses devices when it starts, by JAX_PLATFORMS. Replicas cannot change it."""
+    if in_runtime() is not None and _kind_of(pjrt_device) != device_type():
         raise PreconditionError("Can't change device type after PJRT client is initialized")
     os.environ["PJRT_DEVICE"] = pjrt_device
 
@@ -118,6 +122,14 @@ def local_device_attributes() -> list[dict[str, Any]]:
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
     """The attributes of the devices of all processes."""
     return [_attributes(held) for held in jax.devices()]
+
+
+def runtime_device_attributes(device: str) -> dict[str, Any]:
+    """The attributes of the device with this name by hardware, such as "CPU:0"; `RuntimeError` if there is none."""
+    attributes = {one["name"]: one for one in global_runtime_device_attributes()}
+    if device not in attributes:
+        raise DeviceError(f"runtime_device_attributes: there is no device {device!r}; there are {[*attributes]}")
+    return attributes[device]
 
 
 def _attributes(held: jax.Device) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
-from weft._tensor.subscript import as_filling, nonzero_dims, require_mask_names
+from weft._tensor.subscript import as_filling, placed_index, nonzero_dims, require_mask_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
 from weft.ops._table import OTHER_OUT
@@ -38,7 +38,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @composite(inplace=True, over=True, separate=("indices", "values"))
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
-    """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim."""
+    """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim.
+
+    Indices, and a single value, may be on the CPU.
+    """
     places: list[Tensor] = []
     masks: list[Tensor] = []
     starts: list[int] = []
@@ -54,4 +57,6 @@ def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumula
     if len(places) > input.ndim:
         raise IndexRangeError(f"too many indices for tensor of dimension {input.ndim} (got {len(places)})")
     require_mask_names(input, masks, starts)
-    return op.index_put(input, tuple(places), values, tuple(range(len(places))), accumulate)
+    placed = tuple(placed_index(input, index) for index in places)
+    values = values if values.ndim else placed_index(input, values)
+    return op.index_put(input, placed, values, tuple(range(len(places))), accumulate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -45,7 +45,7 @@ class SampleGenerator(Generic[T]):
 
 
 class FnDataGenerator:
-    """Yields `count` pairs (data, func(data)) with `data = gen_tensor(batch_size, *dims)`."""
+    """Yields `count` pairs (data, func(data)) with `data = gen_tensor(batch_size, *dims)`. Each loop starts anew."""
 
     def __init__(
         self,
@@ -56,17 +56,28 @@ class FnDataGenerator:
         count: int = 1,
     ) -> None:
         self._func = func
+        self._batch_size = batch_size
         self._gen_tensor = gen_tensor
-        self._dims = (batch_size, *(dims or [1]))
-        self._count = count
+        self._dims = dims or [1]
+        self._sample_count = count
+        self._count = 0
 
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for _ in range(self._count):
-            data = self._gen_tensor(*self._dims)
-            yield data, self._func(data)
+    def __iter__(self) -> FnDataGenerator:
+        return FnDataGenerator(self._func, self._batch_size, self._gen_tensor, self._dims, self._sample_count)
 
     def __len__(self) -> int:
-        return self._count
+        return self._sample_count
+
+    def __next__(self) -> tuple[Any, Any]:
+        return self.next()
+
+    def next(self) -> tuple[Any, Any]:
+        """One more pair; `StopIteration` after the last one."""
+        if self._count >= self._sample_count:
+            raise StopIteration
+        self._count += 1
+        data = self._gen_tensor(self._batch_size, *self._dims)
+        return data, self._func(data)
 
 
 # --- nested structures ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`torch_xla.distributed.spmd`: tensors split over the devices of one process, usually imported as `xs`."""
 
+from weft.xla._mesh import HybridMesh as HybridMesh
 from weft.xla._mesh import Mesh as Mesh
 from weft.xla._mesh import get_1d_mesh as get_1d_mesh
 from weft.xla._mesh import get_global_mesh as get_global_mesh

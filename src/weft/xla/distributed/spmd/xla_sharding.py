@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.xla._mesh import HybridMesh as HybridMesh
 from weft.xla._mesh import Mesh as Mesh
 from weft.xla._mesh import get_1d_mesh as get_1d_mesh
 from weft.xla._mesh import get_global_mesh as get_global_mesh
