@@ -69,7 +69,8 @@ def lobpcg(
     Both methods keep bases orthonormal, so the parameters of "ortho" have no effect.
     """
     del ortho_iparams, ortho_fparams, ortho_bparams
-    A, B, X, iK = (None if x is None else unnamed(x) for x in (A, B, X, iK))
+    A = unnamed(A)
+    B, X, iK = (None if x is None else unnamed(x) for x in (B, X, iK))
     count = (1 if X is None else X.shape[-1]) if k is None else k
     width = (count if n is None else n) if X is None else X.shape[-1]
     _check(A, B, X, width, method, tracker)

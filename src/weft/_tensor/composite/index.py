@@ -9,7 +9,7 @@ from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
-from weft._tensor.subscript import as_filling, placed_index, nonzero_dims, require_mask_names
+from weft._tensor.subscript import as_filling, nonzero_dims, placed_index, require_mask_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
 from weft.ops._table import OTHER_OUT
