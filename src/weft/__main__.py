@@ -24,7 +24,7 @@ def command() -> None:
     """Run what the command line says."""
     match sys.argv[1:]:
         case ["run", *rest]:
-            import_module("weft.distributed.run").main(rest)
+            import_module("weft.distributed.run").command(rest)
         case ["top", *rest]:
             import_module("weft.distributed._top.top").main(rest)
         case ["rpc", "top", *rest]:

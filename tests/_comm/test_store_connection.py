@@ -195,7 +195,7 @@ def test_a_host_without_an_address_is_not_a_server_that_has_ended():
 
 def test_the_server_forgets_the_oldest_of_the_lost(master, monkeypatch):
     monkeypatch.setattr(store_server, "_MOST_LOST", 3)
-    server = master.close.peek()[2][1]
+    server = master.close.peek()[2][1].server
     for number in range(10):
         store = TCPStore("127.0.0.1", master.port, timeout=_TIMEOUT)
         assert store.add("n", 1) == number + 1

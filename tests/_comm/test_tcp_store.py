@@ -360,3 +360,12 @@ def test_the_client_of_pytorchs_own_store_is_told_once(master, caplog):
         "was sent away: it does not speak Weft's protocol (its first bytes are 00 ce f7 85 3c), but that of PyTorch's "
         "own torch.distributed; change that import to weft.distributed, or set WEFT_AS_TORCH=1"
     )
+
+
+def test_a_store_that_is_garbage_may_end_while_another_is_made(monkeypatch):
+    first = TCPStore("127.0.0.1", 0, is_master=True)
+    listen, ends = sockets.listen, [first.close]
+    monkeypatch.setattr(sockets, "listen", lambda *args: ends.pop()() or listen(*args))  # as a collection would do it
+    del first
+    TCPStore("127.0.0.1", 0, is_master=True).close()
+    assert not ends

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from weft.distributed._flags import get_args_parser
 from weft.distributed.elastic.utils import macros
-from weft.distributed.run import run, to_the_end
+from weft.distributed.run import recorded, run, to_the_end
 from weft.errors import ValueRangeError
 
 
@@ -30,14 +30,17 @@ def launch(args: Namespace) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The command; exits as `weft run` does. Deprecated."""
+    """Launch as these arguments say; without `args` it is the command. As `weft.distributed.run.main`; deprecated."""
     warnings.warn(
         "weft.distributed.launch is deprecated, use `weft run`, which does not pass --local-rank: read "
         "os.environ['LOCAL_RANK'] in the script",
         FutureWarning,
         stacklevel=2,
     )
-    to_the_end(launch, parse_args(args))
+    if args is None:
+        to_the_end(launch, parse_args())
+    else:
+        recorded(launch)(parse_args(args))
 
 
 if __name__ == "__main__":

@@ -279,8 +279,25 @@ def _hand_on_key(run_id: str, *, alone: bool) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
+    """Launch as these arguments say; returns when all workers have succeeded.
+
+    Raises what `run` raises: `ChildFailedError` if workers have failed, `SignalException` if this process is asked to
+    end, `ValueError` and the like for arguments. Without `args` it is the command, which reads the command line.
+    """
+    if args is None:
+        command(sys.argv[1:])
+    else:
+        recorded(run)(parse_args(args))
+
+
+def command(args: Sequence[str]) -> None:
     """The command; exits with the exit code of the first worker that has failed, or 128 + N for signal N."""
     to_the_end(run, parse_args(args))
+
+
+def recorded(launch: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """`launch`, which writes an error file if this process is a worker itself."""
+    return record(launch) if os.environ.get("TORCHELASTIC_ERROR_FILE") else launch
 
 
 def to_the_end(launch: Callable[[Namespace], None], options: Namespace) -> None:
@@ -290,7 +307,7 @@ def to_the_end(launch: Callable[[Namespace], None], options: Namespace) -> None:
         _end(f"weft run: error: LOGLEVEL={level} is no level; there are DEBUG, INFO, WARNING, ERROR and CRITICAL", 1)
     logging.basicConfig(format="weft run: %(message)s", level=level)
     try:
-        (record(launch) if os.environ.get("TORCHELASTIC_ERROR_FILE") else launch)(options)
+        recorded(launch)(options)
     except ChildFailedError as error:
         _end(str(error), _exit_code(error))
     except SignalException as stop:
@@ -310,4 +327,4 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    command(sys.argv[1:])

@@ -195,7 +195,10 @@ def seen(spec):
 
 def test_events_tell_how_each_worker_ended(spec, seen, tmp_path):
     LocalElasticAgent(spec(fail, str(tmp_path), local_world_size=2, event_log_handler="console")).run()
-    told = {event["metadata"]["global_rank"]: (event["name"], event["source"]) for event in seen}
+    steps = ["RENDEZVOUS", "ASSIGN_WORKER_RANKS", "START", "START"]
+    assert [event["metadata"]["state"] for event in seen[:4]] == steps
+    assert [event["metadata"]["duration_ms"] is None for event in seen[:4]] == [False, False, True, True]
+    told = {event["metadata"]["global_rank"]: (event["name"], event["source"]) for event in seen[4:]}
     assert told == {
         None: ("torchelastic.worker.status.SUCCEEDED", "AGENT"),
         0: ("torchelastic.worker.status.TERMINATED", "WORKER"),
@@ -295,7 +298,7 @@ def test_a_node_that_is_not_needed_ends_without_an_error(spec, seen):
     agent = Scripted(spec("x", event_log_handler="console"), RendezvousGracefulExitError("spare"))
     assert not agent.run().is_failed()
     assert agent.calls == ["start", "wait", "shutdown"]
-    assert [event["metadata"]["state"] for event in seen] == ["SUCCEEDED"]
+    assert [event["metadata"]["state"] for event in seen][-1] == "SUCCEEDED"
 
 
 def test_events_of_the_agent_itself(spec):

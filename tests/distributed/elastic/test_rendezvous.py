@@ -1,5 +1,6 @@
 """Rendezvous handlers in one process: nodes are threads over one store."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from weft.distributed.elastic.rendezvous import (
     RendezvousTimeout,
     RendezvousTimeoutError,
     get_rendezvous_handler,
+    rendezvous_handler_registry,
     utils,
 )
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
@@ -293,6 +295,42 @@ def test_the_registry_knows_its_backends():
     registry.register("mine", len)
     with pytest.raises(ValueError, match=r"^The rendezvous backend 'mine' cannot be registered with"):
         registry.register("mine", max)
+
+
+def test_an_installed_package_offers_a_backend(nodes, tmp_path, monkeypatch):
+    (tmp_path / "carrier-1.dist-info").mkdir()
+    (tmp_path / "carrier-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: carrier\nVersion: 1\n")
+    entry = "[torchrun.handlers]\npigeon = pigeon_backend:creator\n"
+    (tmp_path / "carrier-1.dist-info" / "entry_points.txt").write_text(entry)
+    (tmp_path / "pigeon_backend.py").write_text("made = []\ndef creator():\n    return lambda params: made[0]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(rendezvous_handler_registry, "_registry", {})
+    handler = nodes()
+    monkeypatch.setattr(handler, "get_backend", lambda: "pigeon")
+    importlib.import_module("pigeon_backend").made.append(handler)
+    assert get_rendezvous_handler(RendezvousParameters("pigeon", "", "job", 1, 1)) is handler
+
+
+class Silent(RendezvousBackend):
+    """A backend that does not tell whether the value was set."""
+
+    present = None
+
+    @property
+    def name(self):
+        return "silent"
+
+    def get_state(self):
+        return self.present
+
+    def set_state(self, state, token=None):
+        if token == (self.present and self.present[1]):
+            self.present = (state, (token or 0) + 1)
+
+
+def test_a_backend_need_not_tell_whether_the_value_was_set(nodes):
+    (found,) = meet(nodes(1, 2, backend=Silent()))
+    assert (found.rank, found.world_size) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import yaml
 import weft
 from tests.distributed.elastic.nodes import SECONDS
 from weft.distributed.elastic.rendezvous.utils import free_port
-from weft.distributed.run import main, parse_args
+from weft.distributed.run import command, main, parse_args
 
 SAY = """
 import os, sys
@@ -268,5 +268,5 @@ def test_secrets_do_not_come_into_a_manifest(kind, manifest, monkeypatch, caplog
 )
 def test_bad_input_is_told(args, message, capsys):
     with pytest.raises(SystemExit, match=r"^1$"):
-        main(["--print-manifest", *args])
+        command(["--print-manifest", *args])
     assert message in capsys.readouterr().err

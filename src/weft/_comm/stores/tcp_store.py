@@ -6,7 +6,6 @@ import socket
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
@@ -70,19 +69,21 @@ class TCPStore(Store):
         deadline = Deadline(timeout.total_seconds())
         key = job_key()
         self._host = host_name
-        server, address = None, (host_name, port)
+        served, address = None, (host_name, port)
         if is_master:
-            server, address = _server_for(host_name, port, key, shared=multi_tenant, fd=master_listen_fd)
+            served = _served(host_name, port, key, shared=multi_tenant, fd=master_listen_fd)
+            address = served.address
         self._port = address[1]
         self._pool = ConnectionPool(address, key)
-        self.close = weakref.finalize(self, _close, self._pool, server)
+        self.close = weakref.finalize(self, _close, self._pool, served)
         try:
             if self._joins:
                 self._change(b"join", deadline=deadline)
-            if server is not None and wait_for_workers and world_size:
-                self._await_workers(server, world_size, deadline)
+            if served is not None and wait_for_workers and world_size:
+                self._await_workers(served.server, world_size, deadline)
         except BaseException:
             self.close()
+            served = None  # the error keeps this frame, but the port is free at once
             raise
 
     def _await_workers(self, server: StoreServer, world_size: int, deadline: Deadline) -> None:
@@ -220,37 +221,34 @@ def _checked_answer(answer: list[bytes]) -> list[bytes]:
 # --- servers of this process ------------------------------------------------------------------------------------
 
 
-@dataclass
-class _SharedServer:
-    """A server that several stores of this process share."""
+class _Served:
+    """A server and the address by which this process reaches it. It stops when no store has this object any more."""
 
-    server: StoreServer
-    address: tuple[str, int]
-    stores: int = 1
-
-
-_shared: dict[int, _SharedServer] = {}  # by port
-_shared_mutex = threading.Lock()
+    def __init__(self, server: StoreServer, address: tuple[str, int]) -> None:
+        self.server = server
+        self.address = address
+        weakref.finalize(self, server.stop)
 
 
-def _server_for(
-    host: str, port: int, key: bytes, *, shared: bool, fd: int | None
-) -> tuple[StoreServer, tuple[str, int]]:
-    """A server, and the address by which this process reaches it."""
+_shared: weakref.WeakValueDictionary[int, _Served] = weakref.WeakValueDictionary()  # by port
+_shared_mutex = threading.Lock()  # not taken at the end of a store: garbage is collected anywhere, even under this lock
+
+
+def _served(host: str, port: int, key: bytes, *, shared: bool, fd: int | None) -> _Served:
+    """A new server, or that of a master of this process that shares its own."""
     with _shared_mutex:
-        if shared and port in _shared:
-            _shared[port].stores += 1
-            return _shared[port].server, _shared[port].address
+        if shared and (present := _shared.get(port)) is not None:
+            return present
         if fd is None:
             listener = sockets.listen(host, port)
         else:
             listener = socket.socket(fileno=fd)
             listener.listen(sockets.BACKLOG)
         address = _local_address(listener)
-        server = StoreServer(listener, key)
+        served = _Served(StoreServer(listener, key), address)
         if shared:
-            _shared[server.port] = _SharedServer(server, address)
-        return server, address
+            _shared[served.server.port] = served
+        return served
 
 
 def _local_address(listener: socket.socket) -> tuple[str, int]:
@@ -259,15 +257,7 @@ def _local_address(listener: socket.socket) -> tuple[str, int]:
     return "127.0.0.1" if host in {"0.0.0.0", "::"} else host, port
 
 
-def _close(pool: ConnectionPool, server: StoreServer | None) -> None:
+def _close(pool: ConnectionPool, served: _Served | None) -> None:
+    """Close the connections. Its caller forgets `served` afterwards."""
+    del served
     pool.close()
-    if server is None:
-        return
-    with _shared_mutex:
-        entry = _shared.get(server.port)
-        if entry is not None and entry.server is server:
-            entry.stores -= 1
-            if entry.stores:
-                return
-            del _shared[server.port]
-    server.stop()

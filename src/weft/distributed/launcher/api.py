@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
+from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer
 from weft.distributed.elastic.events import get_logging_handler
 from weft.distributed.elastic.multiprocessing import (
     DefaultLogsSpecs,
@@ -21,6 +22,7 @@ from weft.distributed.elastic.multiprocessing import (
 )
 from weft.distributed.elastic.multiprocessing._entry import RUNNER, is_run_here, program_name
 from weft.distributed.elastic.multiprocessing._forked import ForkServer, preloaded_for
+from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
 from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from weft.distributed.elastic.rendezvous.api import check_limits
@@ -54,6 +56,7 @@ class LaunchConfig:
     metrics_cfg: dict[str, str] = field(default_factory=dict)
     local_addr: str | None = None
     event_log_handler: str = "null"
+    numa_options: None = None
     signals_to_handle: str = SIGNALS
     duplicate_stdout_filters: list[str] | None = None
     duplicate_stderr_filters: list[str] | None = None
@@ -68,6 +71,7 @@ class LaunchConfig:
             raise ValueRangeError(f"LaunchConfig: nproc_per_node must be at least 1, got {self.nproc_per_node}")
         check_limits(self.min_nodes, self.max_nodes, "rendezvous nodes")
         get_logging_handler(self.event_log_handler)  # raises if there is no such handler
+        refuse_numa(self.numa_options)
         if self.rdzv_timeout != -1:
             self.rdzv_configs["timeout"] = self.rdzv_timeout
         self.rdzv_configs.setdefault("timeout", _LEGACY_TIMEOUT)
@@ -82,46 +86,59 @@ class LaunchConfig:
 class elastic_launch:
     """Launches a function or command on this node: `elastic_launch(config, entrypoint)(*args)`.
 
-    Returns the functions' return values by global rank; raises `ChildFailedError` if workers failed.
+    Returns the functions' return values by global rank; raises `ChildFailedError` if workers failed. A
+    `health_check_server` that the caller has started is stopped with the workers, and takes the place of the agent's.
     """
 
-    def __init__(self, config: LaunchConfig, entrypoint: Callable[..., Any] | str) -> None:
+    def __init__(
+        self,
+        config: LaunchConfig,
+        entrypoint: Callable[..., Any] | str,
+        health_check_server: HealthCheckServer | None = None,
+    ) -> None:
         self._config = config
         self._entrypoint = entrypoint
+        self._health_check_server = health_check_server
 
     def __call__(self, *args: Any) -> dict[int, Any]:
-        return launch_agent(self._config, self._entrypoint, list(args))
+        return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
 
 
-def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]) -> dict[int, Any]:
-    """Run workers under an agent in this process until they end."""
+def launch_agent(
+    config: LaunchConfig,
+    entrypoint: Callable[..., Any] | str,
+    args: list[Any],
+    health_check_server: HealthCheckServer | None = None,
+) -> dict[int, Any]:
+    """Run workers under an agent in this process until they end; returns and raises what `elastic_launch` does."""
     if not config.run_id:
         config.run_id = str(uuid.uuid4().int)
         _log.warning("config has no run_id, generated a random run_id: %s", config.run_id)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     with _starter(config, entrypoint, args) as starter:
-        return _launched(config, entrypoint, args, starter)
+        agent = _agent(config, entrypoint, args, starter, health_check_server)
+        return _launched(agent, program_name(entrypoint, args))
 
 
-def _launched(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any], starter: Callable[..., PContext]
-) -> dict[int, Any]:
-    agent = _agent(config, entrypoint, args, starter)
+def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Any]:
     handler = agent.get_worker_group().spec.rdzv_handler
     ends_job = True
     try:
         result = agent.run()
         if result.is_failed():
-            raise ChildFailedError(program_name(entrypoint, args), result.failures)
+            raise ChildFailedError(program, result.failures)
         return result.return_values
     except SignalException:
         ends_job = False  # other nodes may continue, and this one may join again
         raise
     finally:
-        if ends_job:
-            handler.shutdown()
-        else:
-            handler.leave()
+        try:
+            if ends_job:
+                handler.shutdown()
+            else:
+                handler.leave()
+        except Exception as error:  # it must not hide how the workers have ended
+            _log.warning("the rendezvous of job %s cannot be shut down: %s", handler.get_run_id(), repr(error))
 
 
 @contextmanager
@@ -140,7 +157,11 @@ def _starter(
 
 
 def _agent(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any], starter: Callable[..., PContext]
+    config: LaunchConfig,
+    entrypoint: Callable[..., Any] | str,
+    args: list[Any],
+    starter: Callable[..., PContext],
+    health_check_server: HealthCheckServer | None,
 ) -> LocalElasticAgent:
     parameters = RendezvousParameters(
         config.rdzv_backend,
@@ -174,6 +195,7 @@ def _agent(
         config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
         shutdown_timeout=30 if config.shutdown_timeout is None else config.shutdown_timeout,
+        health_check_server=health_check_server,
         starter=starter,
     )
 

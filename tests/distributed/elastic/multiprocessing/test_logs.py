@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import sys
@@ -131,9 +132,10 @@ def test_a_closed_console_ends_the_showing_only(tmp_path, caplog):
 def test_redirecting_this_process(tmp_path, capfd):
     with redirect_stdout(str(tmp_path / "out")), redirect_stderr(str(tmp_path / "err")):
         os.write(1, b"below Python\n")
+        ctypes.CDLL(None).printf(b"by C\n")  # which holds it back
         os.write(2, b"too\n")
     os.write(1, b"after\n")
-    assert (tmp_path / "out").read_text() == "below Python\n"
+    assert (tmp_path / "out").read_text() == "below Python\nby C\n"
     assert (tmp_path / "err").read_text() == "too\n"
     assert capfd.readouterr().out == "after\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -127,6 +128,12 @@ def test_wait_gives_up_at_its_timeout_and_goes_on_later():
         assert context.wait(period=1000).failures[0].exitcode == -signal.SIGKILL
     finally:
         context.close()
+
+
+def test_a_context_of_functions_is_made_as_in_pytorch():
+    context = MultiprocessContext("trainer", math.hypot, {0: (3, 4)}, {0: {}}, "spawn", DefaultLogsSpecs())
+    context.start()
+    assert context.wait().return_values == {0: 5.0}
 
 
 def test_a_context_starts_once():

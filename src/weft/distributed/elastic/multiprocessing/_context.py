@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from weft._base.flight import has_recorded_end, remove_recording
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
+from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing._signals import (
     SignalException,
     raise_on_signals,
@@ -70,9 +71,11 @@ class PContext(ABC):
         envs: dict[int, dict[str, str]],
         logs_specs: LogsSpecs,
         log_line_prefixes: Mapping[int, str] | None = None,
+        numa_options: None = None,
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
+        refuse_numa(numa_options)
         self.name = name
         self.entrypoint = entrypoint
         self.args = args

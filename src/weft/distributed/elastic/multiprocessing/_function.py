@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -14,6 +14,7 @@ from typing import Any
 from weft._base.flight import start_from_environment
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._context import PContext
+from weft.distributed.elastic.multiprocessing._logs import LogsSpecs
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing._signals import die_by_signals
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure, record
@@ -30,8 +31,18 @@ class MultiprocessContext(PContext):
     picklable. `fork` copies a process in which XLA may have started, and the copy may deadlock.
     """
 
-    def __init__(self, *args: Any, start_method: str = "spawn", **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any] | str,
+        args: Mapping[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        start_method: str,
+        logs_specs: LogsSpecs,
+        *options: Any,
+        **named_options: Any,
+    ) -> None:
+        super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
         self.start_method = start_method
         self._start_context: Any = multiprocessing.get_context(start_method)
         self._processes: dict[int, BaseProcess] = {}

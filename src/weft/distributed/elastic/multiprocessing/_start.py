@@ -24,9 +24,10 @@ def start_processes(
     logs_specs: LogsSpecs | str | os.PathLike[str] | None = None,
     log_line_prefixes: Mapping[int, str] | None = None,
     start_method: str = "spawn",
-    *,
+    numa_options: None = None,
     duplicate_stdout_filters: list[str] | None = None,
     duplicate_stderr_filters: list[str] | None = None,
+    *,
     log_dir: str | os.PathLike[str] | None = None,
     redirects: Streams = Std.NONE,
     tee: Streams = Std.NONE,
@@ -42,7 +43,7 @@ def start_processes(
     and `filtered_stderr.log`.
 
     `start_method` is for functions. A script must start them below `if __name__ == "__main__":`, since their processes
-    import it. If a copy cannot be started, the others are ended.
+    import it. If a copy cannot be started, the others are ended. `numa_options` must be None.
     """
     require_all_ranks(args, len(args), "args")
     require_all_ranks(envs, len(args), "envs")
@@ -56,6 +57,7 @@ def start_processes(
         envs=envs,
         logs_specs=_specs(logs_specs, log_dir, redirects, tee),
         log_line_prefixes=log_line_prefixes,
+        numa_options=numa_options,
         duplicate_stdout_filters=duplicate_stdout_filters,
         duplicate_stderr_filters=duplicate_stderr_filters,
         **options,

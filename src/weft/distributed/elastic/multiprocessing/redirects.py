@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,20 @@ from contextlib import AbstractContextManager, contextmanager
 from weft.errors import ValueRangeError
 
 _NUMBERS = {"stdout": 1, "stderr": 2}
+_LIBC = ctypes.CDLL(None)
 
 
 def send(std: str, to_file: str) -> None:
     """Redirect `stdout` or `stderr` to a file, which is truncated first."""
-    getattr(sys, std).flush()
+    _flush(std)
     with open(to_file, "wb") as file:
         os.dup2(file.fileno(), _NUMBERS[std])
+
+
+def _flush(std: str) -> None:
+    """Write what Python and the C library hold back, so that it goes where the stream led when it was printed."""
+    getattr(sys, std).flush()
+    _LIBC.fflush(None)
 
 
 @contextmanager
@@ -29,7 +37,7 @@ def redirect(std: str, to_file: str) -> Iterator[None]:
         send(std, to_file)
         yield
     finally:
-        getattr(sys, std).flush()
+        _flush(std)
         os.dup2(before, _NUMBERS[std])
         os.close(before)
 

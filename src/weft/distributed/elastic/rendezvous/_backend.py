@@ -39,7 +39,7 @@ class RendezvousBackend(ABC):
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
         """Set the value if the token is that of the present version.
 
-        Returns the present value, its token, and whether this call has set it; None if there is no value.
+        Returns the present value, its token, and whether this call has set it; or None, and then the value is read.
         """
 
 

@@ -86,9 +86,11 @@ class Executor:
             case ReadStatus():
                 return self._decoded(self._backend.get_state())
             case SwapStatus(status, token):
-                answer = self._backend.set_state(status.encode(), token)
-                if answer is None:
-                    return *self._decoded(self._backend.get_state()), False
+                written = status.encode()
+                answer = self._backend.set_state(written, token)
+                if answer is None:  # the backend does not tell; equal bytes are as good as our own
+                    state = self._backend.get_state()
+                    return *self._decoded(state), state is not None and state[0] == written
                 return *self._decoded(answer[:2]), answer[2]
         with store_failures():
             match request:

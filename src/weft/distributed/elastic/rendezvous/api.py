@@ -216,6 +216,10 @@ class RendezvousHandlerRegistry:
             )
         self._registry[backend] = creator
 
+    def has(self, backend: str) -> bool:
+        """Whether a backend is registered."""
+        return backend in self._registry
+
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
         """A handler of the backend that the parameters name."""
         creator = self._registry.get(params.backend)

@@ -41,5 +41,13 @@ rendezvous_handler_registry.register("static", create_rdzv_handler)
 
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """A handler of the backend named in the parameters."""
+    """A handler of the backend named in the parameters.
+
+    A backend that is not registered is looked up among the entry points of the group `torchrun.handlers`, by which
+    installed packages offer theirs: the entry point names a function that returns the creator of handlers.
+    """
+    if not rendezvous_handler_registry.has(params.backend):
+        metadata = import_module("importlib.metadata")  # it is slow to import, and rarely needed
+        for entry_point in metadata.entry_points(group="torchrun.handlers", name=params.backend):
+            rendezvous_handler_registry.register(params.backend, entry_point.load()())
     return rendezvous_handler_registry.create_handler(params)

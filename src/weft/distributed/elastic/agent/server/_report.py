@@ -45,15 +45,26 @@ class Reporter:
             self.record(self.event(state, restarts, seconds, worker=worker, raw_error=raw_error))
 
     def event(
-        self, state: str, restarts: int, seconds: float, *, worker: Worker | None = None, raw_error: str | None = None
+        self,
+        state: str,
+        restarts: int,
+        seconds: float,
+        *,
+        worker: Worker | None = None,
+        raw_error: str | None = None,
+        duration_ms: float | None = None,
     ) -> Event:
-        """The event `torchelastic.worker.status.<state>` of a worker, or of the agent itself."""
+        """The event `torchelastic.worker.status.<state>` of a worker, or of the agent itself.
+
+        `seconds` is the time since the agent was started, `duration_ms` how long the step took that the event is about.
+        """
         name = f"torchelastic.worker.status.{state}"
         source = EventSource.AGENT if worker is None else EventSource.WORKER
         metadata = self._metadata(state, worker) | {
             "total_run_time": int(seconds),
             "raw_error": raw_error,
             "agent_restarts": restarts,
+            "duration_ms": duration_ms,
         }
         return Event(name=name, source=source, metadata=metadata)
 

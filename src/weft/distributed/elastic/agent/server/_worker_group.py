@@ -11,9 +11,10 @@ from enum import Enum
 from typing import Any
 
 from weft._comm.stores.store import Store
+from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.rendezvous.api import RendezvousHandler
-from weft.errors import OptionError, PreconditionError
+from weft.errors import PreconditionError
 
 DEFAULT_ROLE = "default"
 
@@ -62,11 +63,7 @@ class WorkerSpec:
             raise PreconditionError(f"local_world_size must be greater than 0, got {self.local_world_size}")
         if self.monitor_interval <= 0:
             raise PreconditionError(f"monitor_interval must be greater than 0 s, got {self.monitor_interval}")
-        if self.numa_options is not None:
-            raise OptionError(
-                f"workers are not bound to NUMA nodes here, got numa_options={self.numa_options!r}; pass None, and "
-                "start the launcher or its workers by numactl"
-            )
+        refuse_numa(self.numa_options)
         if self.fn is not None:
             warnings.warn(
                 "WorkerSpec.fn will be deprecated, please use WorkerSpec.entrypoint instead",

@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -143,6 +145,16 @@ class SimpleElasticAgent(ElasticAgent):
         raw_error = None if error is None else f"{type(error).__name__}: {error}"
         return self._report.event("FAILED", self._restarts, self._seconds, raw_error=raw_error)
 
+    @contextmanager
+    def record_duration(self, state: str) -> Iterator[None]:
+        """Record the event `torchelastic.worker.status.<state>` of the agent with the time that the block takes."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            duration_ms = (time.perf_counter() - began) * 1000
+            self._report.record(self._report.event(state, self._restarts, self._seconds, duration_ms=duration_ms))
+
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         group, spec = self._worker_group, self._worker_group.spec
         _log.info("[%s] starting workers for entrypoint: %s", spec.role, spec.get_entrypoint_name())
@@ -189,9 +201,11 @@ class SimpleElasticAgent(ElasticAgent):
         """Find the other nodes, and the workers' ranks."""
         spec = worker_group.spec
         while True:
-            info = spec.rdzv_handler.next_rendezvous()
+            with self.record_duration("RENDEZVOUS"):
+                info = spec.rdzv_handler.next_rendezvous()
             try:
-                workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+                with self.record_duration("ASSIGN_WORKER_RANKS"):
+                    workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
                 break
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
@@ -277,7 +291,9 @@ class SimpleElasticAgent(ElasticAgent):
         """Do a rendezvous, then start the workers; they count as healthy until a check says otherwise."""
         self._rendezvous(worker_group)
         for local_rank, worker_id in self._start_workers(worker_group).items():
-            worker_group.workers[local_rank].id = worker_id
+            worker = worker_group.workers[local_rank]
+            worker.id = worker_id
+            self._report.record(self._report.event("START", self._restarts, self._seconds, worker=worker))
         worker_group.state = WorkerState.HEALTHY
 
     @prof
