@@ -301,3 +301,8 @@ def test_of_a_complex_tensor_without_dims_only_the_kind_counts():
 
 def test_what_can_be_indexed_is_a_sequence():
     assert weft.tensor(bytearray(b"ab")).tolist() == [97, 98]
+
+
+def test_an_imaginary_number_is_true():
+    assert weft.zeros(2, dtype=weft.bool).copy_(tensor(1j)).tolist() == [True, True]
+    assert weft.zeros(2, dtype=weft.bool).copy_(tensor([0j, 2])).tolist() == [False, True]

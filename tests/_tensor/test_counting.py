@@ -185,3 +185,17 @@ def test_hashes_are_bits_combined_by_exclusive_or():
     assert weft.hash_tensor(weft.tensor([3, -1], dtype=weft.int8)).item() == 2**64 - 4
     with pytest.raises(RuntimeError, match="Unknown hash_tensor mode: 1"):
         weft.hash_tensor(weft.tensor(x), mode=1)
+
+
+def test_boundaries_and_values_may_have_different_types():
+    floats, ints = weft.tensor([1.5, 2.5]), weft.tensor([1, 2, 3])
+    assert weft.searchsorted(ints, floats).tolist() == weft.bucketize(floats, ints).tolist() == [1, 2]
+    assert weft.searchsorted(floats, ints.int()).tolist() == [0, 1, 2]
+    assert weft.searchsorted(floats.double(), floats.half(), right=True).tolist() == [1, 2]
+
+
+def test_a_histogram_has_a_hundred_bins_by_default():
+    counts, edges = weft.histogram(weft.tensor(X))
+    expected = np.histogram(X, 100)
+    assert counts.tolist() == expected[0].tolist()
+    np.testing.assert_allclose(edges.numpy(), expected[1])

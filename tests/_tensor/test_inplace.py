@@ -241,3 +241,8 @@ def test_a_part_is_assigned_everywhere():
     x = weft.arange(3.0)
     x[...] = x[1:2]
     assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("p", [0, 1])
+def test_a_whole_number_is_a_probability(p):
+    assert weft.full((3,), 0.5).bernoulli_(p).tolist() == weft.full((3,), 0.5).bernoulli(p).tolist() == [p] * 3

@@ -214,7 +214,10 @@ def test_approximations_of_low_rank(shape):
     U, S, V = weft.pca_lowrank(weft.tensor(low), 3)
     np.testing.assert_allclose((U * S @ V.mT).numpy(), low - low.mean(0), atol=1e-10)
     with pytest.raises(ValueError, match=r"^q\(=9\) must be non-negative integer and not greater than min\(m, n\)=6$"):
-        weft.svd_lowrank(weft.tensor(low), 9)
+        weft.pca_lowrank(weft.tensor(low), 9)
+    assert weft.svd_lowrank(weft.tensor(low), 9)[1].shape == weft.svd_lowrank(weft.tensor(low))[1].shape == (6,)
+    with pytest.raises(ValueError, match=r"^svd_lowrank: q must be a non-negative integer, got -1$"):
+        weft.svd_lowrank(weft.tensor(low), -1)
 
 
 def test_vectors_and_tensors():

@@ -140,6 +140,12 @@ def test_noise_of_gumbel():
     np.testing.assert_allclose(soft.sum(1).detach().numpy(), np.ones(4000), rtol=1e-5)
 
 
+def test_vectors_over_several_dims_are_normalised():
+    x = cosines(2, 3, 4)
+    expected = x.numpy() / np.sqrt((x.numpy() ** 2).sum((1, 2), keepdims=True))
+    np.testing.assert_allclose(F.normalize(x, dim=(1, 2)).numpy(), expected, rtol=1e-6)
+
+
 def test_a_temperature_may_be_learned():
     tau = weft.tensor([[0.5], [2.0]], requires_grad=True)
     soft = F.gumbel_softmax(weft.zeros(2, 3), tau)

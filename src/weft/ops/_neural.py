@@ -126,8 +126,8 @@ def size_of(x: Array) -> Array:
     return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.sign(x)
 
 
-def vector_norms(x: Array, p: float, axis: int) -> Array:
-    """p-norms along `axis`, which keeps size one; their gradient at 0 is 0."""
+def vector_norms(x: Array, p: float, axis: int | tuple[int, ...]) -> Array:
+    """p-norms along one axis or several, which keep size one; their gradient at 0 is 0."""
     size = size_of(x)
     if not x.ndim:
         return size

@@ -18,7 +18,7 @@ from weft.ops._dims import Factors, Sizes, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
 from weft.ops._neural import per_channel, require_float, updated_statistics, vector_norms, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, Promote, Scalar, Shape, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dims, Promote, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -361,8 +361,8 @@ def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: floa
 
 
 @defop(dims=along, cast=ACCELERATOR_FLOAT32, module="nn.functional")
-def normalize(input: Array, p: float = 2.0, dim: Dim = 1, eps: float = 1e-12) -> Array:
-    """Vectors along `dim` divided by their p-norm, or by `eps` if that is larger."""
+def normalize(input: Array, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Array:
+    """Vectors along `dim`, or over several dims, divided by their p-norm, or by `eps` if that is larger."""
     if not jnp.issubdtype(input.dtype, jnp.inexact):
         expected = "Expected a floating point or complex tensor as input."
         raise DTypeError(f"linalg.vector_norm: {expected} Got {scalar_name(input)}")

@@ -77,7 +77,10 @@ def randperm(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
 
 
 def _probabilities(input: Array, p: Array | None) -> Array:
-    return input if p is None else p
+    if p is None:
+        return input
+    p = jnp.asarray(p)
+    return p if jnp.issubdtype(p.dtype, jnp.inexact) else p.astype(jnp.float32)
 
 
 def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Array:

@@ -122,11 +122,6 @@ def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Arra
             f"{at}boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
             f"and input value tensor must match, but we got boundaries tensor {a} and input value tensor {b}"
         )
-    if b and sequence.dtype != values.dtype:  # a Python number is zero-dim, and may have any type
-        raise DTypeError(
-            f"{at}boundary tensor and input value tensor should have same dtype, but got boundary tensor "
-            f"dtype {scalar_name(sequence)} and input value tensor dtype {scalar_name(values)}"
-        )
     if sorter is None:
         return
     if sorter.shape != sequence.shape:

@@ -64,7 +64,7 @@ def copy(input: Array, src: Array) -> Array:
             f"({src.ndim})"
         )
     if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
-        src = src.real
+        src = src != 0 if input.dtype == jnp.bool_ else src.real
     return jnp.broadcast_to(converted(src, input.dtype), expanded(src, input.shape))
 
 

@@ -69,7 +69,7 @@ def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tenso
     out="torch.histogram: input tensor and hist tensor should have the same dtype, but got input {2} and hist {3}"
 )
 def histogram(
-    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+    input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
     """The number of elements in each bin, or the sum of their weights, and the edges of the bins.
 

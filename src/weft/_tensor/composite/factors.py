@@ -90,14 +90,15 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 
 @composite(method=False)
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Any:
-    """U, singular values and V of a random approximation of `A - M` of rank `q` (Halko et al., 2009)."""
+    """U, singular values and V of a random approximation of `A - M` of rank `q` (Halko et al., 2009).
+
+    A matrix with fewer rows or columns than `q` has as many singular values.
+    """
     matrix = A if M is None else A - op.expand(M, A.shape)
     rows, columns = matrix.shape[-2:]
-    count = 6 if q is None else q
-    if not 0 <= count <= min(rows, columns):
-        raise ValueRangeError(
-            f"q(={count}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}"
-        )
+    count = min(6 if q is None else q, rows, columns)
+    if count < 0:
+        raise ValueRangeError(f"svd_lowrank: q must be a non-negative integer, got {q}")
     tall = _adjoint(matrix) if rows < columns else matrix
     start = op.randn((tall.shape[-1], count), dtype=tall.dtype, device=tall.device)
     basis = op.qr(op.matmul(tall, start)).Q
