@@ -206,6 +206,13 @@ def test_older_decompositions():
     np.testing.assert_allclose(whole[:, :3].numpy(), weft.orgqr(reflectors, tau).numpy())
 
 
+def test_factors_of_reflectors_have_one_dim_less():
+    with pytest.raises(RuntimeError, match="Expected tau to have one dimension less than input"):
+        weft.linalg.householder_product(weft.ones(5, 3), weft.ones(5, 3))
+    with pytest.raises(RuntimeError, match=r"Expected batch dimensions of tau to be .* but got \[2\]$"):
+        weft.linalg.householder_product(weft.ones(3, 5, 3), weft.ones(2, 3))
+
+
 @pytest.mark.parametrize("shape", [(8, 6), (6, 8)])
 def test_approximations_of_low_rank(shape):
     low = RNG.standard_normal((shape[0], 3)) @ RNG.standard_normal((3, shape[1]))

@@ -146,6 +146,13 @@ def test_vectors_over_several_dims_are_normalised():
     np.testing.assert_allclose(F.normalize(x, dim=(1, 2)).numpy(), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("celu", [weft.celu, F.celu, weft.celu_])
+def test_celu_divides_by_alpha(celu):
+    assert celu(weft.tensor([-2.0, 1.0]), 2.0).tolist() == pytest.approx([2 * (np.exp(-1) - 1), 1])
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: alpha cannot be 0 for CELU$"):
+        celu(weft.ones(2), 0)
+
+
 def test_a_temperature_may_be_learned():
     tau = weft.tensor([[0.5], [2.0]], requires_grad=True)
     soft = F.gumbel_softmax(weft.zeros(2, 3), tau)

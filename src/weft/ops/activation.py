@@ -91,9 +91,9 @@ def elu(input: Array, alpha: Scalar = 1.0) -> Array:
 
 
 @defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
-def celu(input: Array, alpha: Scalar = 1.0) -> Array:
+def celu(input: Array, alpha: float = 1.0) -> Array:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
-    if isinstance(alpha, int | float) and alpha == 0:
+    if alpha == 0:
         raise ShapeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _elu(input, alpha, 1.0, 1.0 / alpha)
 

@@ -365,6 +365,16 @@ def householder_product(input: Array, tau: Array) -> Array:
     """
     if input.ndim < 2:
         raise ShapeError("torch.linalg.householder_product: input must have at least 2 dimensions.")
+    if tau.ndim != input.ndim - 1:
+        raise ShapeError(
+            "torch.linalg.householder_product: Expected tau to have one dimension less than input, but got tau.ndim "
+            f"equal to {tau.ndim} and input.ndim is equal to {input.ndim}"
+        )
+    if tau.shape[:-1] != input.shape[:-2]:
+        raise ShapeError(
+            "torch.linalg.householder_product: Expected batch dimensions of tau to be equal to input.shape[:-2], but "
+            f"got {list(tau.shape[:-1])}"
+        )
     check_floating("linalg.householder_product", input)
     if tau.dtype != input.dtype:
         raise DTypeError(
