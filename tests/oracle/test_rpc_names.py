@@ -30,7 +30,6 @@ MISSING = {
         "GenericWithOneTypeVar",
         "PyRRef",
         "PythonUDF",
-        "RPCExecMode",
         "RemoteProfilerManager",
         "T",
         "docstring",
