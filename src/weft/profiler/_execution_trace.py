@@ -20,6 +20,7 @@ from weft._lazy.value import Value, tick
 from weft._profile.chrome import write_json
 from weft._profile.names import operator_name
 from weft.monitor import RecordScope
+from weft.ops._strides import row_major
 from weft.ops._type_names import c_name
 
 _SCHEMA = "1.1.1-chakra.0.0.4"
@@ -165,12 +166,11 @@ class ExecutionTraceObserver:
 
 def _tensor(number: int, aval: Aval) -> Described:
     shape, dtype = aval.shape, aval.dtype
-    strides = [prod(shape[at + 1 :]) for at in range(len(shape))]
     return (
         [number, number, 0, prod(shape), dtype.itemsize, str(aval.device)],
         list(shape),
         f"Tensor({c_name(dtype)})",
-        strides,
+        list(row_major(shape)),
     )
 
 

@@ -83,8 +83,8 @@ for _name, _called in {**{name: name for name in _UNARY}, **_WITH_OPERANDS}.item
     _define(f"{_name}_", _method(f"{_called}_"), f"`{_name}_` of each tensor of a list, in place.", in_place=True)
 for _name in ("zero_", "copy_"):
     _define(_name, _method(_name), f"`{_name}` of each tensor of a list, in place.", in_place=True)
-for _name, _called in {"clone": "clone", "max": "max", "mm": "mm"}.items():
-    _define(_name, _method(_called), f"`{_name}` of each tensor of a list.")
+for _name in ("clone", "max", "mm"):
+    _define(_name, _method(_name), f"`{_name}` of each tensor of a list.")
 
 
 def _norm(x: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
@@ -112,8 +112,10 @@ def foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
 def amp_foreach_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> None:
     """Multiply gradients by `inv_scale`, in place, and set `found_inf` to 1 if one was infinite or NaN."""
     with using(grad=False):
+        one = op.ones((), dtype=found_inf.dtype, device=found_inf.device)
+        *_, infinite = op.unscale_gradients(self, op.reshape(found_inf, ()), one)
+        found_inf.copy_(infinite)
         for grad in self:
-            found_inf.copy_(op.maximum(found_inf, (~op.isfinite(grad)).any().to(found_inf.dtype).reshape_as(found_inf)))
             grad.mul_(inv_scale)
 
 
@@ -127,10 +129,8 @@ def amp_update_scale_(
     growth_interval: int,
 ) -> Tensor:
     """Shrink a scale, in place, if `found_inf` is not 0, or let it grow after `growth_interval` steps without."""
+    state = [op.reshape(x, ()) for x in (self, growth_tracker, found_inf)]
     with using(grad=False):
-        fails = found_inf.reshape_as(self) != 0
-        steps = growth_tracker + 1
-        grows = ~fails & (steps == growth_interval).reshape_as(self)
-        growth_tracker.copy_(op.where((fails | grows).reshape_as(growth_tracker), 0, steps))
-        factor = op.where(fails, scale_backoff_factor, op.where(grows, scale_growth_factor, 1.0))
-        return self.mul_(factor)
+        scale, steps = op.updated_scale(*state, scale_growth_factor, scale_backoff_factor, growth_interval)
+        growth_tracker.copy_(steps)
+        return self.copy_(scale)
