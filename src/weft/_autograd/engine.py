@@ -29,7 +29,7 @@ from weft._autograd.hooks import Cotangents, Gradients
 from weft._autograd.node import backward_name
 from weft._autograd.saving import SavingTape
 from weft._base.device import META
-from weft._base.state import Ambient, ambient, using
+from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
@@ -58,7 +58,8 @@ def backward(
     Every leaf's gradient is passed to `deliver`, unless that is None, as soon as it is complete. With `targets`, only
     what leads to them is computed, and their gradients are returned; None for those on which the roots do not depend.
     """
-    with using(grad=create_graph):
+    token = enter(grad=create_graph)
+    try:
         if _running.queued is not None:  # a pass started by a derivative of another one
             return BackwardPass(deliver, targets, retain_graph).run(roots)
         with callback_queue([]) as queued:
@@ -66,6 +67,8 @@ def backward(
             for callback in queued:
                 callback()
         return grads
+    finally:
+        leave(token)
 
 
 class _Running(threading.local):

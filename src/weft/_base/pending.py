@@ -47,6 +47,7 @@ class Pending(list[Any]):
     branch   whether it may never run what is recorded, so that no check can be made at once
     marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
     thread   the thread that records, by `threading.get_ident`
+    within   whether a user's function records, which a running program has called
     when_computed   called by the next `flush_pending`, which computes what is in the list before
 
     What is recorded into a list that is not `watched` is shown to nobody.
@@ -63,15 +64,17 @@ class Pending(list[Any]):
         "room",
         "thread",
         "when_computed",
+        "within",
     )
 
-    def __init__(self, room: int = LEAST_LIMIT, *, watched: bool = True) -> None:
+    def __init__(self, room: int = LEAST_LIMIT, *, watched: bool = True, within: bool = False) -> None:
         super().__init__()
         self.limit = self.room = room
         self.checks: list[Any] = []
         self.kept = False
         self.branch = False
         self.marked = False
+        self.within = within
         self.when_computed: list[Callable[[], None]] = []
         self._watches: tuple[_Watch, ...] = ()
         self.thread = threading.get_ident()

@@ -93,6 +93,10 @@ def raised_here(error: BaseException) -> bool:
     return trace is not None and _is_ours(trace.tb_frame.f_code)
 
 
+UNTIL_USER = (WeftError, KeyboardInterrupt)
+"""What comes from within this package, or was raised there by chance: tracebacks end at the user's line."""
+
+
 def end_at_user(error: BaseException) -> None:
     """Let the traceback of an exception that is being handled end at the innermost line of the user's.
 
@@ -115,13 +119,13 @@ def end_at_user(error: BaseException) -> None:
 
 
 def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function below which tracebacks of this package's errors show nothing of the package."""
+    """Decorate a function below which tracebacks of this package's errors and of Ctrl-C show nothing of the package."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

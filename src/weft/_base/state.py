@@ -124,7 +124,11 @@ replace_ambient = _ambient.set
 """Set the whole record until `leave` is called with the result."""
 
 leave = _ambient.reset
-"""Undo one `enter` or `replace_ambient`, of which it takes the result."""
+"""Undo one `enter` or `replace_ambient`, of which it takes the result, and all that were not left since.
+
+It is a function of C, which no signal cuts off at its beginning, as it can cut off an `__exit__`. So what a program
+calls in a loop (a backward pass, a capture) leaves by it in a `finally`, whatever happened to the blocks within.
+"""
 
 
 class using:
@@ -161,7 +165,12 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "debug_info": old.debug_info,
     }
     fields = {**kept, **fields}
-    return _ambient.set((Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields))
+    new = (Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields)
+    try:
+        return _ambient.set(new)
+    except BaseException:  # a signal, right after it was set
+        _ambient.set(old)
+        raise
 
 
 def set_field(**fields: Any) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import NeedsValueError, traced
+from weft._lazy.callbacks import called_back
 from weft._tensor.autocast import not_cast
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
@@ -130,6 +131,7 @@ class Kernel:
 
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {name}")), *flat.inputs)
 
+        @called_back
         def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
             results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
             for at, (array, struct) in enumerate(zip(results, structs, strict=True)):

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import jax
 
 from weft._base.device import device
+from weft._base.interrupts import uninterrupted
 from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
@@ -101,6 +102,7 @@ class CompiledGraph:
         def run(*args: Any) -> list[jax.Array]:
             entries = dict(zip(self._form.leaves, unpacked(args, self._slots), strict=True))
             for program, inputs, results, ending in steps:
+                uninterrupted.poll()  # only the last segment overwrites leaves
                 arrays = program(*[entries[number] for number in inputs])
                 entries.update(zip(results, arrays, strict=True))
                 for number in ending:

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from weft._base.device import CPU, device
+from weft._base.interrupts import received, uninterrupted
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, prepare, quiet
@@ -73,6 +74,8 @@ class InterpretedGraph:
             self._steps = self._prepared()
         with quiet():
             for run, inputs, values, ending in self._steps:
+                if received:  # nothing is overwritten here, so the graph can be computed again
+                    uninterrupted.poll()
                 results = run([entries[i] for i in inputs])
                 for number, index in values:
                     entries[number] = results[index]

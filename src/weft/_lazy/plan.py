@@ -27,11 +27,17 @@ Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
 
 class Ticket:
-    """Takes the place of an array while a flush computes it."""
+    """Takes the place of an array while a flush computes it.
 
-    __slots__ = ("done",)
+    calls_back   whether the program calls users' functions, which must not wait for it
+    thread       the one that runs the program, by `threading.get_ident`
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("calls_back", "done", "thread")
+
+    def __init__(self, *, calls_back: bool = False) -> None:
+        self.calls_back = calls_back
+        self.thread = threading.get_ident()
         self.done = threading.Event()
 
     def wait(self) -> None:
@@ -42,9 +48,9 @@ class Ticket:
 class Busy(Exception):
     """An input is not in memory: another thread is computing it, or its array was released."""
 
-    def __init__(self, ticket: Ticket | Absent) -> None:
+    def __init__(self, value: Value) -> None:
         super().__init__()
-        self.ticket = ticket
+        self.value = value
 
 
 class _Registry:
@@ -123,7 +129,7 @@ def _batch(graph: _Numbering) -> Batch | None:
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:
         batch.doubts = graph.doubts_of(chosen)
-    batch.ticket = Ticket()
+    batch.ticket = Ticket(calls_back=batch.program.calls_back)
     batch.outputs = chosen
     for value in chosen:
         value.array = batch.ticket
@@ -216,7 +222,7 @@ class _Numbering:
             array: object = value.array
             held = type(array)
             if held is Ticket or held is Absent:
-                raise Busy(value.array)
+                raise Busy(value)
             if held is Unconfirmed:
                 self.unconfirmed.append(value)
             value.num = len(self.entries)

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,11 +17,13 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
 from weft._base.activity import compiling
+from weft._base.collector import collector_paused
 from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import explain, metrics
+from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
 from weft._lazy.interpreted import InterpretedGraph
@@ -121,12 +123,14 @@ class Program:
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the estimated seconds of that
     summary      what the flight recorder keeps of its operators, once it has run
+    calls_back   whether it calls users' functions
     waits        whether its results are waited for, so that a failure is one of the call that runs it
     handed       by position, the NumPy array that was last passed to the compiled graph without moving it
     """
 
     __slots__ = (
         "__weakref__",
+        "calls_back",
         "compiled",
         "device",
         "handed",
@@ -144,7 +148,10 @@ class Program:
         applications, leaves = graph.applications(), [leaf.num for leaf in graph.inputs]
         wanted, slots = tuple(graph.wanted), slots_of([leaf.aval for leaf in graph.inputs])
         self.interpreted = InterpretedGraph(applications, leaves, wanted, self.device)
-        self.waits = self.device is CPU and _is_large(graph, applications)
+        self.calls_back = any(calls_back(signature) for signature, _, _ in applications)
+        # It is not to overwrite anything if it may fail, nor to go on in the background while a user's function, which
+        # it has called, reads what it is to compute.
+        self.waits = self.calls_back or (self.device is CPU and _is_large(graph, applications))
         donated = () if self.waits else graph.donated
         self.compiled = CompiledGraph(applications, leaves, slots, wanted, donated, self.device)
         self.run: Callable[..., Sequence[jax.Array]] | None = None
@@ -268,12 +275,16 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
         program.spent += program.costs.interpreting
         return program.interpreted(_numbered(graph, arrays))
     operands, packs = _on_device(graph, arrays, program.takes), packs_of(graph.inputs)
+    # Finalizers of a user's, which may read what the program is about to overwrite, wait until its results are there;
+    # but not where the program itself runs code of a user's.
+    pause = nullcontext() if program.calls_back else collector_paused
     if program.run is not None:
-        return program.run(*packs, *operands)
+        with pause:
+            return program.run(*packs, *operands)
     site = user_site()
     start = time.perf_counter()
     run = program.compiled.run()
-    with _announced(site, len(graph.steps)), compiling(site):
+    with _announced(site, len(graph.steps)), compiling(site), pause:
         result = run(*packs, *operands)
     program.run = run
     seconds = time.perf_counter() - start

@@ -16,11 +16,14 @@ import jax
 import numpy as np
 
 from weft._base import config
+from weft._base.collector import collector_paused
 from weft._base.device import CPU, META
+from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import metrics, refcounts
+from weft._lazy.callbacks import failure_behind
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.ledger import ledgers, note_alive, note_run
@@ -31,11 +34,12 @@ from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_tape
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
+_LONGEST = 1024  # operators in a program cut from a very long list that does not repeat
 _FEW = 16  # operators that may be quicker computed than planned
 _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
-_planning = threading.Lock()
+_planning = threading.RLock()  # a finalizer may compute while this thread interprets a few operators
 _STAND_INS = (Ticket, Absent, Unconfirmed)
 
 
@@ -59,7 +63,7 @@ def raw_array(value: Value) -> Any:
         if array is None:
             flush(ambient().pending, (value,))
         elif type(array) is not Unconfirmed:
-            array.wait()
+            _wait_for_array(value, ambient().pending)
         else:
             for doubt in array.doubts:
                 confirm(doubt.check)
@@ -137,18 +141,23 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
     if pending.limit != LEAST_LIMIT:  # something is shown, or the list was long
         pending.show()
         pending.set_room(LEAST_LIMIT)
-    values = _take(pending)
+    values: list[Value] = []
     try:
-        computed = len(values) <= _FEW and _compute_at_once(values)
-    except MemoryError:
-        computed = False  # `_run` meets it again, and makes good what it breaks
-    if computed:
-        values.clear()
-        if all(value.array is not None for value in wanted):
-            return
-    if len(values) > _LONG:
-        _flush_in_chunks(values, pending, _MANY)
-    _flush(values, pending, wanted)
+        _take(pending, values)
+        try:
+            computed = len(values) <= _FEW and _compute_at_once(values)
+        except MemoryError:
+            computed = False  # `_run` meets it again, and makes good what it breaks
+        if computed:
+            values.clear()
+            if all(value.array is not None for value in wanted):
+                return
+        if len(values) > _LONG:
+            _flush_in_chunks(values, pending, _MANY)
+        _flush(values, pending, wanted)
+    except BaseException:
+        _put_back(values, pending)
+        raise
 
 
 _flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)
@@ -189,14 +198,16 @@ def at_limit(pending: Pending) -> None:
     pending.show()
     if len(pending) <= pending.room:
         return
-    values = _take(pending)
-    if len(values) < config.NODE_CAP:
-        pending.set_room(max(LEAST_LIMIT, 2 * len(values)))
-    else:
-        pending.set_room(config.NODE_CAP)
-        _flush_in_chunks(values, pending, 2)
-    pending[:0] = values
-    pending.moved(len(values))
+    values: list[Value] = []
+    try:
+        _take(pending, values)
+        if len(values) < config.NODE_CAP:
+            pending.set_room(max(LEAST_LIMIT, 2 * len(values)))
+        else:
+            pending.set_room(config.NODE_CAP)
+            _flush_in_chunks(values, pending, 2)
+    finally:
+        _put_back(values, pending)
 
 
 def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
@@ -205,17 +216,17 @@ def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
     So an endless loop compiles one program, whatever its length and wherever the limit falls in it. The stretch must
     repeat `least` times: the layers of a network repeat, too, but are better computed by one program.
     """
-    start, end, size = _repeating([v.origin for v in values], least)
-    if not start and size == len(values) and len(values) < config.NODE_CAP:
+    sizes = _chunk_sizes([v.origin for v in values], least)
+    if len(sizes) == 1 and len(values) < config.NODE_CAP:
         return
-    rest = values[end:]
-    chunks = [values[:start], *(values[at : at + size] for at in range(start, end, size))]
-    values.clear()
-    for chunk in chunks:
-        living = list(chunk)
-        chunk.clear()
-        _flush(living, pending, ())
-    values.extend(rest)
+    for chunk_size in sizes:
+        chunk = values[:chunk_size]
+        del values[:chunk_size]
+        try:
+            _flush(chunk, pending, ())
+        except BaseException:
+            values[:0] = chunk
+            raise
 
 
 def escaping(region: Pending) -> set[int]:
@@ -243,11 +254,15 @@ def _checks_of(region: Pending) -> Iterator[Check]:
 # --- flushing ---------------------------------------------------------------------------------------------------
 
 
-def _take(pending: Pending) -> list[Value]:
-    """Empty the list; return the living values, in order. Dead ones are dropped last to first: whole graphs fall."""
-    living: list[Value] = []
+def _take(pending: Pending, living: list[Value]) -> None:
+    """Move the living values to an empty list, in order. Dead ones are dropped last to first: whole graphs fall.
+
+    The list is the caller's, who puts back what is in it if a signal comes, here or later. Without that an endless
+    loop would forget what it has recorded, and compute it as one long program once somebody reads its end.
+    """
     own = refcounts.IN_A_LOCAL
     pending.moved(-len(pending))
+    value = None
     try:
         while True:
             value = pending.pop()
@@ -255,7 +270,18 @@ def _take(pending: Pending) -> list[Value]:
                 living.append(value)
     except IndexError:
         living.reverse()
-        return living
+    except BaseException:
+        if value is not None and not (living and living[-1] is value):
+            living.append(value)
+        living.reverse()
+        raise
+
+
+def _put_back(values: list[Value], pending: Pending) -> None:
+    """Make values, which were taken out of a list, its first ones again."""
+    pending[:0] = values
+    pending.moved(len(values))
+    values.clear()
 
 
 def _compute_at_once(values: list[Value]) -> bool:
@@ -310,30 +336,70 @@ def _forget_inputs(value: Value) -> None:
 
 
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
-    if not _on_one_device(values):  # values of different devices never meet in one application
-        for device in {v.aval.device: None for v in values}:
-            _flush([v for v in values if v.aval.device is device], pending, ())
-        values = []
+    if not _on_one_device(values):
+        _flush_by_device(values, pending)
     if values and values[0].aval.device is META:
         _leave_without_data(values)
-        values = []
+        values.clear()
     if wanted and wanted[0].aval.device is META:
         _leave_without_data(wanted)
         wanted = ()
-    while True:
+    while (missing := _computed(values, wanted)) is not None:
+        _wait_for_array(missing, pending)
+    report(pending, _MOST_CHECKS)
+
+
+def _flush_by_device(values: list[Value], pending: Pending) -> None:
+    """Compute values of several devices, which never meet in one application, by a program for each device."""
+    parts: dict[Any, list[Value]] = {}
+    for value in values:
+        parts.setdefault(value.aval.device, []).append(value)
+    values.clear()
+    value = None  # references are counted
+    try:
+        for part in parts.values():
+            _flush(part, pending, ())
+    finally:
+        values.extend([value for part in parts.values() for value in part])  # what a signal has left
+
+
+def _wait_for_array(value: Value, pending: Pending) -> None:
+    """Wait until a value's array is no longer missing: another flush computes it, or its owner gets it back."""
+    missing = value.array
+    if type(missing) is Ticket and (missing.thread == threading.get_ident() or (missing.calls_back and pending.within)):
+        # The flush waits for the function that is reading here: a finalizer or a handler within it, or one that its
+        # program calls. So the function computes the value for itself, and the flush will store the same again.
+        value.array = None
+    elif type(missing) in (Ticket, Absent):
+        missing.wait()
+
+
+def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
+    """Plan and run one program; returns a value that has to be waited for before, since it has no array yet.
+
+    From the claim of the outputs until they have their arrays, nothing else may happen. An exception in between would
+    leave values that are claimed for ever, or parameters whose buffers XLA has overwritten. So signals wait, but where
+    a user's function runs, and between the steps of what takes long.
+    """
+    with uninterrupted:
         try:
-            with _planning:
+            with _planning, collector_paused:
                 batch = plan(values, wanted)
-            break
         except Busy as busy:
-            busy.ticket.wait()
-    if batch is None:
-        return
-    target, operators = batch.outputs[0].aval.device, len(batch.graph.steps)
-    _run(batch, pending)
-    if ledgers:
-        batch = None  # and with it what the program has overwritten
-        note_alive(target, operators)
+            return busy.value
+        if batch is not None:
+            target, operators = batch.outputs[0].aval.device, len(batch.graph.steps)
+            try:
+                _run(batch)
+            except Exception:  # what cannot be computed is tried again only where it is needed
+                raise
+            except BaseException:  # a signal
+                values.extend([value for value in batch.graph.nodes if value.array is None])
+                raise
+            if ledgers:
+                batch = None  # and with it what the program has overwritten
+                note_alive(target, operators)
+    return None
 
 
 def _leave_without_data(values: Sequence[Value]) -> None:
@@ -352,25 +418,33 @@ def _on_one_device(values: list[Value]) -> bool:
     return True
 
 
+def _chunk_sizes(origins: list[Any], least: int) -> list[int]:
+    """The sizes of the chunks in which a list is computed: one if it does not repeat and is not very long.
+
+    What lies before the repetition (a loop that a signal has left in the middle of an iteration, say) is cut for
+    itself. Planning one program of 20,000 operators takes a second, in which no signal is handled.
+    """
+    start, end, size = _repeating(origins, least)
+    if not start and size == len(origins):
+        whole, rest = divmod(size, _LONGEST)
+        return [size] if size < config.NODE_CAP else [*[_LONGEST] * whole, *[rest] * bool(rest)]
+    before = _chunk_sizes(origins[:start], least) if start > _LONGEST else [start] * bool(start)
+    return [*before, *[size] * ((end - start) // size)]
+
+
 def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
     """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
 
-    It finds the shortest period of the list's middle half (by Knuth, Morris and Pratt's failure function), and extends
-    it both ways. If the half has fewer than `least` repetitions, the run is the whole list.
+    It looks for a period of the list's middle half, else of its end, and extends it both ways. If neither has `least`
+    repetitions, the run is the whole list.
     """
     n = len(origins)
-    middle = origins[n // 4 : 3 * n // 4]
-    failure = [0] * len(middle)
-    k = 0
-    for i in range(1, len(middle)):
-        while k and middle[i] is not middle[k]:
-            k = failure[k - 1]
-        k += middle[i] is middle[k]
-        failure[i] = k
-    period = len(middle) - failure[-1]
-    if period * least > len(middle):
+    for start, end in ((n // 4, 3 * n // 4), (3 * n // 4, n)):
+        period = _period(origins[start:end])
+        if period * least <= end - start:
+            break
+    else:
         return 0, n, n
-    start, end = n // 4, 3 * n // 4
     while start and origins[start - 1] is origins[start - 1 + period]:
         start -= 1
     while end < n and origins[end] is origins[end - period]:
@@ -379,7 +453,19 @@ def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
     return start, end - (end - start) % size, size
 
 
-def _run(batch: Batch, pending: Pending) -> None:
+def _period(origins: list[Any]) -> int:
+    """The shortest period of a list, by Knuth, Morris and Pratt's failure function."""
+    failure = [0] * len(origins)
+    k = 0
+    for i in range(1, len(origins)):
+        while k and origins[i] is not origins[k]:
+            k = failure[k - 1]
+        k += origins[i] is origins[k]
+        failure[i] = k
+    return len(origins) - failure[-1]
+
+
+def _run(batch: Batch) -> None:
     outputs, arrays = batch.outputs, batch.arrays
     batch.arrays = []
     try:
@@ -390,7 +476,10 @@ def _run(batch: Batch, pending: Pending) -> None:
                     result.block_until_ready()
     except BaseException as error:
         for value in outputs:  # still pending, so that a later read tries again
-            value.array = None
+            if value.array is batch.ticket:
+                value.array = None
+        if batch.program.calls_back and (failure := failure_behind(error)) is not None:
+            raise failure from None
         if is_exhaustion(error):
             large = _largest(batch.graph.nodes)
             for act in _on_exhausted:
@@ -401,12 +490,12 @@ def _run(batch: Batch, pending: Pending) -> None:
         doubts = batch.doubts
         for value, array in zip(outputs, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
+        for value in outputs:  # only now, since what dies with the inputs may have a finalizer that reads the outputs
             _forget_inputs(value)
         if ledgers:
             note_run(batch.program.bytes_at_once, batch.graph.inputs, outputs)
     finally:
         batch.ticket.done.set()
-    report(pending, _MOST_CHECKS)
 
 
 def _largest(values: Sequence[Value]) -> list[Value]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.device import CPU, META, device
+from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
@@ -61,6 +62,7 @@ def _configure() -> None:
 
 
 _configure()
+keep_ignored_interrupts()  # jax has just hung a callback into the garbage collector
 
 _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "METAL", "xla": None}
 

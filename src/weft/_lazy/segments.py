@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft._base.interrupts import uninterrupted
 from weft._lazy.form import Application, Form
 from weft._lazy.signature import Signature
 
@@ -91,6 +92,7 @@ def _cuts(applications: Sequence[Application], compiling: Sequence[float]) -> li
     stretches = [(0, len(applications))]
     alive = _alive(applications)
     while stretches:
+        uninterrupted.poll()  # a graph of ten thousand operators takes a second
         start, end = stretches.pop()
         repetition = _repetition(sequence[start:end], seconds[start : end + 1])
         if repetition is None:

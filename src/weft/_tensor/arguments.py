@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user, raised_here, warn_user
+from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
@@ -379,7 +379,7 @@ _DIMS = {"Dim": "_dim", "Dims": "_dims", "OwnDim": "_own_dim"}
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
 SCOPE |= {"_dim": dim, "_own_dim": own_dim, "_dims": dims, "_without_names": without_names}
 SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
-SCOPE |= {"_Overridden": Overridden, "_dispatched": dispatched, "_WeftError": WeftError, "_end_at_user": end_at_user}
+SCOPE |= {"_Overridden": Overridden, "_dispatched": dispatched, "_UNTIL_USER": UNTIL_USER, "_end_at_user": end_at_user}
 
 
 def converted(

@@ -243,7 +243,7 @@ def _source(op: OpDef, name: str) -> str:
 
 _HANDLER = (
     "    except _Overridden as signal:\n        return _dispatched(signal)\n"
-    "    except _WeftError as error:\n        _end_at_user(error)\n        raise\n"
+    "    except _UNTIL_USER as error:\n        _end_at_user(error)\n        raise\n"
 )
 
 

@@ -32,7 +32,7 @@ from weft._base.dtype import (
 )
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user
+from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, default_dtype
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.moving import moved_value, put
@@ -44,7 +44,7 @@ from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import check_names, own
-from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError, WeftError
+from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 
 
 def resolve_device(device: Any) -> device_class:
@@ -142,7 +142,7 @@ def tensor(
         return result._require_grad(True) if requires_grad else result
     except Overridden as signal:
         return dispatched(signal)
-    except WeftError as error:
+    except UNTIL_USER as error:
         end_at_user(error)
         raise
 
@@ -310,7 +310,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         return tensor(data, dtype=dtype, device=device)
     except Overridden as signal:
         return dispatched(signal)
-    except WeftError as error:
+    except UNTIL_USER as error:
         end_at_user(error)
         raise
 

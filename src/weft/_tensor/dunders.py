@@ -11,7 +11,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user
+from weft._base.site import UNTIL_USER, end_at_user
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
 from weft._tensor.codegen import default_static, is_plain
@@ -19,7 +19,6 @@ from weft._tensor.convert import from_host
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import dispatched, require_not_overridden, twin
 from weft._tensor.tensor import Tensor
-from weft.errors import WeftError
 from weft.ops._table import Kind, OpDef
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -47,7 +46,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
             return function(input, _as_operand(other))
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 
@@ -59,7 +58,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
             return function(_as_operand(other), input)
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

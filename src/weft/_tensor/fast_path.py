@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user
+from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
 from weft._dispatch import apply
 from weft._lazy.infer import Call
@@ -19,7 +19,6 @@ from weft._lazy.value import Value, tick
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.errors import WeftError
 
 _new = object.__new__
 _NO_VALUE = (AttributeError, Overridden)
@@ -59,7 +58,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             return result
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 
@@ -103,7 +102,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             return result
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

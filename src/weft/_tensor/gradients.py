@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from weft._autograd import engine
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user, warn_user
+from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval, sharded
 from weft._lazy.runtime import filled_array as _filled
@@ -23,7 +23,7 @@ from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
-from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError, WeftError
+from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
@@ -85,7 +85,7 @@ def backward_of(
         backward(self, gradient, retain_graph, create_graph, inputs)
     except Overridden as signal:
         return dispatched(signal)
-    except WeftError as error:
+    except UNTIL_USER as error:
         end_at_user(error)
         raise
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user
+from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
@@ -76,7 +76,7 @@ def inplace_of(
             return take_names(write(input, value, uniform=uniform), value.aval.names)
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

@@ -19,10 +19,10 @@ from weft._base.overriding import (
     handles,
     raise_overridden,
 )
-from weft._base.site import end_at_user
+from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
 from weft._tensor.base import TensorBase
-from weft.errors import ArgumentError, WeftError
+from weft.errors import ArgumentError
 
 
 def disabled(*_: Any, **__: Any) -> Any:
@@ -281,7 +281,7 @@ def overridable(function: Callable[..., Any], public: Any = None, *, only_modes:
             return function(*args, **kwargs)
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

@@ -10,7 +10,7 @@ import numpy as np
 from weft._base.device import CPU
 from weft._base.dtype import bool_, uint8
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user, warn_user
+from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
 from weft._tensor.alias import owner_of
 from weft._tensor.codegen import op
@@ -22,7 +22,7 @@ from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.scalar import fitting
 from weft._tensor.tensor import Tensor, placed_with
 from weft._tensor.view import check_overlap, check_writable, write
-from weft.errors import ArgumentError, DimNameError, DTypeError, WeftError
+from weft.errors import ArgumentError, DimNameError, DTypeError
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -92,7 +92,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         return view if plan.steps else op.alias(x)
     except Overridden as signal:
         return dispatched(signal)
-    except WeftError as error:
+    except UNTIL_USER as error:
         end_at_user(error)
         raise
 
@@ -134,7 +134,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
         write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
     except Overridden as signal:
         return dispatched(signal)
-    except WeftError as error:
+    except UNTIL_USER as error:
         end_at_user(error)
         raise
 

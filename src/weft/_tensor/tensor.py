@@ -13,7 +13,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
-from weft._base.site import end_at_user, warn_user
+from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
@@ -37,7 +37,6 @@ from weft.errors import (
     GradientError,
     SettingError,
     ValueRangeError,
-    WeftError,
 )
 
 _new = object.__new__
@@ -280,7 +279,7 @@ class Tensor(TensorBase):
             return view.make_detached_view(wrap(own(operand(self))), self)
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 
@@ -360,7 +359,7 @@ class Tensor(TensorBase):
             return self._host().reshape(()).item()
         except Overridden as signal:
             return dispatched(signal)
-        except WeftError as error:
+        except UNTIL_USER as error:
             end_at_user(error)
             raise
 

@@ -11,6 +11,7 @@ from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
 from weft._base.handles import Handle
+from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
@@ -83,7 +84,11 @@ class Module(Lookup):
             or GLOBAL_HOOKS
         ):
             return _hooks.call(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            return self.forward(*args, **kwargs)
+        except KeyboardInterrupt as error:
+            end_at_user(error)
+            raise
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         """A call without compilation, even if the module is compiled."""

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from weft._base.collector import collector_paused
+from weft._base.interrupts import uninterrupted
 from weft.errors import DistBackendError
 from weft.ops._jax import all_gather, equations_of, eval_shape, make_jaxpr, pmax, pmin, psum
 
@@ -37,14 +39,16 @@ def set_replica_count(size: int) -> None:
 
 def jaxpr_of(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
     """The function's closed jaxpr for inputs of these types, traced as by one of the replicas."""
-    return make_jaxpr(function, axis_env=_axis_env())(*structs)
+    with uninterrupted, collector_paused:  # an exception from outside would leave jax in the middle of a trace
+        return make_jaxpr(function, axis_env=_axis_env())(*structs)
 
 
 def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
     """`jax.eval_shape`, for one of the replicas."""
-    if _Job.size == 1:
-        return eval_shape(function, *structs)
-    return make_jaxpr(function, axis_env=_axis_env(), return_shape=True)(*structs)[1]
+    with uninterrupted, collector_paused:
+        if _Job.size == 1:
+            return eval_shape(function, *structs)
+        return make_jaxpr(function, axis_env=_axis_env(), return_shape=True)(*structs)[1]
 
 
 def has_collectives(closed: Any) -> bool:

@@ -9,6 +9,7 @@ from math import inf, isnan
 from typing import Any, ClassVar
 
 from weft._base.dtype import DType, float32, float64
+from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, default_dtype, using
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of, named
@@ -109,7 +110,8 @@ class FusedOptimizer(Optimizer):
         changes. With `differentiable` the update is recorded on the tape.
         """
         loss = evaluated(closure)
-        with using(grad=bool(self.defaults.get("differentiable"))):
+        # The parameters and all state are of one step, whatever signals come: half a step would be another model.
+        with uninterrupted, using(grad=bool(self.defaults.get("differentiable"))):
             due = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
             for group, params, numbers in [(g, params, self._read(g)) for g, params in due if params]:
                 for together in by_device(params, self._kind):

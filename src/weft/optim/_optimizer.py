@@ -12,7 +12,7 @@ from typing import Any
 
 from weft._base.activity import Activity, process
 from weft._base.handles import Handle
-from weft._base.site import warn_user
+from weft._base.site import end_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._base.usage import log_api_usage_once
@@ -310,6 +310,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         self._stepping = True
         try:
             return _run_with_hooks(self, step, (self, *args), kwargs)
+        except KeyboardInterrupt as error:
+            end_at_user(error)
+            raise
         finally:
             self._stepping = False
 

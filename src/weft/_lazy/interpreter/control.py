@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft._base.interrupts import received, uninterrupted
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, primitive
 
@@ -24,6 +25,8 @@ def _while(params: Params, ins: Types, outs: Types) -> Function:
         of_condition, of_body = arrays[:first], arrays[first:second]
         carry: Sequence[Array] = arrays[second:]
         while (goes_on := condition((*of_condition, *carry))[0]).any():
+            if received:  # this may be an endless loop
+                uninterrupted.poll()
             new = body((*of_body, *carry))
             if goes_on.ndim:  # a batch of loops: those that have ended keep their carries
                 new = [np.where(_expanded(goes_on, x), x, old) for x, old in zip(new, carry, strict=True)]
@@ -53,6 +56,8 @@ def _scan(params: Params, ins: Types, outs: Types) -> Function:
         fixed, carry, xs = arrays[:consts], arrays[consts : consts + carries], arrays[consts + carries :]
         ys = [np.empty(shape, dtype) for shape, dtype in stacked]
         for at in steps:
+            if received:
+                uninterrupted.poll()
             results = body((*fixed, *carry, *[x[at, ...] for x in xs]))
             carry = results[:carries]
             for y, result in zip(ys, results[carries:], strict=True):

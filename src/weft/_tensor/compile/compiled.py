@@ -22,7 +22,7 @@ from weakref import WeakSet
 from weft._base.device import default_device
 from weft._base.logs import ARTIFACTS
 from weft._base.site import line_of, warn_user
-from weft._base.state import ambient, default_dtype, set_field, using
+from weft._base.state import ambient, default_dtype, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
@@ -143,12 +143,16 @@ class Compiled:
         outer = ambient().pending
         apart = {"pending": capture.region, "capture": capture, "autocast": ambient().autocast.apart()}
         try:
-            with using(**apart), CallWatch(snapshot, capture.prevent):
-                del apart  # casts that are kept are nobody's after the call
-                before = _modes()
-                result = self._function(*call.args, **call.kwargs)
-                after = _modes()
-                _refresh(result, capture)
+            token = enter(**apart)
+            try:
+                with CallWatch(snapshot, capture.prevent):
+                    del apart  # casts that are kept are nobody's after the call
+                    before = _modes()
+                    result = self._function(*call.args, **call.kwargs)
+                    after = _modes()
+                    _refresh(result, capture)
+            finally:
+                leave(token)
             if after != before:
                 capture.prevent("changes the gradient mode or a default for what follows")
             self._keep(entry, call, capture, result, why)

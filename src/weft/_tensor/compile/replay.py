@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline
@@ -185,7 +186,14 @@ class Replay:
         return changed and f"`{changed}`"
 
     def run(self, arguments: Arguments) -> Any:
-        """Record the operator with the current values, and distribute its outputs."""
+        """Record the operator with the current values, and distribute its outputs.
+
+        Either all tensors that the function writes get their new values, or none, whatever signals come.
+        """
+        with uninterrupted:
+            return self._distributed(arguments)
+
+    def _distributed(self, arguments: Arguments) -> Any:
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
         inputs = [source(arguments) for source in self._sources]

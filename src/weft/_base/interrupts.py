@@ -1,0 +1,202 @@
+"""Sections that signals do not interrupt, and signals that nothing swallows.
+
+Python runs signal handlers of its own in the main thread, between any two instructions. What they raise (Ctrl-C's
+`KeyboardInterrupt`, a time-out) ends whatever runs there. A few stretches of this package must not end half-way: from
+the moment at which XLA takes buffers to the one at which results are in their place, there is no copy of a model to go
+back to; and a function of jax that is left while it traces leaves jax's own state behind.
+
+So a section replaces the handlers by one that only notes the signal. At the section's end, the signals that have come
+meanwhile are handled. Nothing can be lost, since the replacement itself is what Python calls. Masking signals would
+not do: XLA's threads get them then, and `_thread.interrupt_main` sends none.
+"""
+
+from __future__ import annotations
+
+import _signal  # whose functions convert no number to an enumeration: a section takes 2 microseconds, and not 60
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+getsignal, set_handler = _signal.getsignal, _signal.signal
+_FIRST_REALTIME = 32
+_HANDLED = sorted(n for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} if n < _FIRST_REALTIME)
+# Ctrl-C's first: once it is replaced, hardly anything disturbs the replacement of the others.
+_NUMBERS = (int(signal.SIGINT), *[int(n) for n in _HANDLED if n != signal.SIGINT])
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class _Main:
+    """The thread in which Python runs handlers: after a fork, the one that has forked."""
+
+    ident = threading.main_thread().ident
+
+
+class Section:
+    """What `uninterrupted` is the only one of; sections may be nested, and do nothing in threads that get no signals.
+
+    depth     how many blocks the main thread is in
+    received  the signals that have come within, with the frames in which they came
+    replaced  the handlers to put back
+    """
+
+    __slots__ = ("_depth", "_handlers", "_known", "_replaced", "received")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self.received: list[tuple[int, FrameType | None]] = []
+        self._replaced: list[tuple[int, Handler]] = []
+        self._known: tuple[Any, ...] = ()  # handlers by `_NUMBERS`, as they were found last
+        self._handlers: list[tuple[int, Handler]] = []  # those of them that are functions
+
+    def __enter__(self) -> None:
+        if _thread.get_ident() == _Main.ident:
+            if not self._depth:
+                self._replace()
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if _thread.get_ident() == _Main.ident:
+            self._depth -= 1
+            if not self._depth:
+                self._restore()
+
+    def poll(self) -> None:
+        """Handle the signals that have come, at a place within the section where ending it loses nothing."""
+        if self.received and _thread.get_ident() == _Main.ident:
+            self._handle()
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Let signals interrupt the block, which runs a user's function or waits for others."""
+        depth = self._depth
+        if not depth or _thread.get_ident() != _Main.ident:
+            yield
+            return
+        self._depth = 0
+        try:
+            self._restore()
+            yield
+        finally:
+            self._replace()
+            self._depth = depth
+
+    def _replace(self) -> None:
+        known = tuple(map(getsignal, _NUMBERS))
+        if known != self._known:
+            self._known = known
+            self._handlers = [(n, handler) for n, handler in zip(_NUMBERS, known, strict=True) if callable(handler)]
+        try:
+            for entry in self._handlers:
+                self._replaced.append(entry)
+                set_handler(entry[0], note_signal)
+        except BaseException:  # one that came before its own handler was replaced
+            self._restore()
+            raise
+
+    def _restore(self) -> None:
+        """Put all handlers back, then handle what has come."""
+        errors: list[BaseException] = []
+        while self._replaced:
+            number, handler = self._replaced[-1]
+            try:
+                # A handler that was set within the section stays.
+                if getsignal(number) is note_signal:
+                    set_handler(number, handler)
+                self._replaced.pop()
+            except BaseException as error:  # a signal whose own handler is back already
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        if self.received:
+            self._handle()
+
+    def _handle(self) -> None:
+        number, frame = self.received.pop(0)
+        handlers = dict(self._replaced)
+        handler = handlers.get(number) or getsignal(number)
+        try:
+            if callable(handler):
+                handler(number, frame)
+        finally:
+            if self.received:
+                self._handle()
+
+
+uninterrupted = Section()
+"""`with uninterrupted:` is a block that no signal ends, in the main thread. It must not wait for anything without
+`uninterrupted.suspended()`."""
+
+received = uninterrupted.received
+"""The signals that have come within the section: a loop that may take long tests this before it calls `poll`."""
+
+
+def note_signal(number: int, frame: FrameType | None = None) -> None:
+    """Have a signal handled at the end of the section."""
+    if not any(number == other for other, _ in received):  # as the system does with signals that are blocked
+        received.append((number, frame))
+
+
+def _after_fork() -> None:
+    """Make the thread that has forked the one of signals; if another one was in a section, end that here."""
+    if _Main.ident != _thread.get_ident():
+        _Main.ident = _thread.get_ident()
+        uninterrupted.received.clear()
+        uninterrupted._depth = 0  # pyright: ignore[reportPrivateUsage]
+        uninterrupted._restore()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- signals that arrive where Python ignores exceptions --------------------------------------------------------
+
+
+def keep_ignored_interrupts() -> None:
+    """Raise what a signal's handler raises, where Python would only print it, a moment later in the main thread.
+
+    Python ignores exceptions in finalizers and in callbacks of the garbage collector, of which jax has one: about each
+    thousandth interrupt of a program of small steps lands there.
+    """
+    sys.unraisablehook = _Hook(sys.unraisablehook)
+
+
+class _Hook:
+    def __init__(self, before: Callable[[Any], Any]) -> None:
+        self._before = before
+
+    def __call__(self, unraisable: Any, /) -> None:
+        number = _signal_behind(unraisable.exc_value, unraisable.exc_traceback)
+        if number is None:
+            self._before(unraisable)
+        else:
+            _thread.start_new_thread(_interrupt_later, (number,))
+
+
+def _interrupt_later(number: int) -> None:
+    """Send the main thread a signal once it has left the hook, where a second exception would be lost for good."""
+    time.sleep(1e-3)
+    _thread.interrupt_main(number)
+
+
+def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> int | None:
+    """The signal whose handler has raised an exception, or None."""
+    codes: list[Any] = []
+    while trace is not None:
+        codes.append(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    for number in _NUMBERS:
+        handler = getsignal(number)
+        if handler is signal.default_int_handler:
+            if isinstance(error, KeyboardInterrupt):
+                return number
+        elif callable(handler) and getattr(handler, "__code__", None) in codes:
+            return number
+    return None
