@@ -248,12 +248,11 @@ def test_another_thread_may_compute_what_this_one_is_about_to(monkeypatch):
     taken, computed = threading.Event(), threading.Event()
     take, recorded, raised = realize._take, [], []
 
-    def take_and_wait(values):
-        living = take(values)
+    def take_and_wait(values, living):
+        take(values, living)
         if threading.current_thread() is not threading.main_thread():
             taken.set()
             computed.wait(60)
-        return living
 
     def record_and_flush():
         recorded.append(weft.ones(3) + 1)

@@ -183,7 +183,8 @@ class _Hook:
 def _interrupt_later(number: int) -> None:
     """Send the main thread a signal once it has left the hook, where a second exception would be lost for good."""
     time.sleep(1e-3)
-    _thread.interrupt_main(number)
+    assert _Main.ident is not None, "it runs"
+    signal.pthread_kill(_Main.ident, number)  # and not `interrupt_main`, which would not end a wait
 
 
 def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> int | None:

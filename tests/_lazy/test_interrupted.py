@@ -1,0 +1,162 @@
+"""Training loops into which interrupts come at random times."""
+
+import random
+import signal
+import sys
+import traceback
+
+import pytest
+
+import weft
+from weft import nn
+from weft._base import config
+from weft._base.interrupts import keep_ignored_interrupts
+from weft._lazy import realize
+from weft._lazy.plan import plan
+
+INPUTS = weft.linspace(-1, 1, 16 * 24).reshape(16, 24).tolist()
+
+
+def new_model(kind):
+    weft.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(24, 24), nn.BatchNorm1d(24), nn.GELU()) for _ in range(3)]
+    model = nn.Sequential(*layers)
+    optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs = weft.tensor(INPUTS)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, weft.compile(step) if kind == "captured" else step
+
+
+class Interrupts:
+    """Interrupts after random stretches of the process's time, by the handler of a signal."""
+
+    def __init__(self, seed, longest):
+        self._armed = False
+        self._random = random.Random(seed)
+        self._longest = longest
+
+    def __enter__(self):
+        self._before = signal.signal(signal.SIGVTALRM, self._on_signal)
+        self._hook = sys.unraisablehook  # pytest has set its own
+        keep_ignored_interrupts()
+        self._wait()
+        return self
+
+    def __exit__(self, *_):
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, self._before)
+        sys.unraisablehook = self._hook
+
+    def _wait(self):
+        signal.setitimer(signal.ITIMER_VIRTUAL, self._random.uniform(1e-4, self._longest))
+
+    def _on_signal(self, number, frame):
+        self._wait()
+        if self._armed:
+            raise KeyboardInterrupt
+
+    def interrupts(self, function):
+        """Call a function; returns whether it was interrupted."""
+        try:
+            self._armed = True
+            function()
+            self._armed = False
+        except KeyboardInterrupt:
+            self._armed = False
+            return True
+        return False
+
+
+def interrupted(kind, count):
+    """A model, and the numbers of its steps, after a loop that `count` interrupts have left and that has gone on."""
+    model, optimizer, step = new_model(kind)
+    for _ in range(3):
+        step().item()
+    with Interrupts(count, 0.02) as interrupts:
+        caught = 0
+        while caught < count:
+            caught += interrupts.interrupts(lambda: step().item())
+    step().item()
+    return model, {int(state["step"]) for state in optimizer.state.values()}
+
+
+def check_is_that_of_an_uninterrupted_run(kind, count):
+    model, steps = interrupted(kind, count)
+    assert len(steps) == 1, "all parameters have had the same steps"
+    other, _, step = new_model(kind)
+    for _ in range(steps.pop()):
+        step().item()
+    for (name, ours), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+        weft.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["recorded", "captured"])
+def test_a_loop_goes_on_as_if_nothing_had_happened(kind):
+    check_is_that_of_an_uninterrupted_run(kind, 30)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("kind", ["recorded", "captured"])
+def test_a_compiled_loop_goes_on_as_if_nothing_had_happened(kind, monkeypatch):
+    monkeypatch.setattr(config, "TIER", "compiled")
+    check_is_that_of_an_uninterrupted_run(kind, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("tier", ["interpreted", "auto", "compiled"])
+@pytest.mark.parametrize("kind", ["recorded", "captured"])
+def test_a_thousand_interrupts(kind, tier, monkeypatch):
+    monkeypatch.setattr(config, "TIER", tier)
+    check_is_that_of_an_uninterrupted_run(kind, 1000)
+
+
+def test_an_endless_loop_without_reads_forgets_nothing_that_it_has_recorded(monkeypatch):
+    """A list that was taken to be computed is put back, so that no later program has to compute all of it at once."""
+    monkeypatch.setattr(config, "NODE_CAP", 1024)
+    total, done, caught = weft.zeros(3), 0, 0
+
+    def add():
+        nonlocal done
+        for _ in range(100):
+            total.add_(1)
+            done += 1
+
+    compilations = []
+    monkeypatch.setattr(realize, "plan", lambda *args: compilations.append(plan(*args)) or compilations[-1])
+    with Interrupts(0, 0.05) as interrupts:
+        while caught < 20:
+            caught += interrupts.interrupts(add)
+    assert done <= total[0].item() <= done + caught
+    assert max(len(batch.graph.steps) for batch in compilations if batch is not None) < 2 * 1024
+
+
+def test_the_traceback_of_an_interrupt_ends_at_the_users_line():
+    model, _, _ = new_model("recorded")
+    inputs = weft.tensor(INPUTS)
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)  # a function of C, which has no frame
+    hook = sys.unraisablehook
+    keep_ignored_interrupts()
+    draw = random.Random(2)
+    depths, caught = [], 0
+    try:
+        while caught < 30:
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, draw.uniform(1e-4, 0.01))
+                (model(inputs) + 1).sum().backward()
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            except KeyboardInterrupt as error:
+                caught += 1
+                names = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+                depths.append(sum(name != __file__ for name in names))
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+        sys.unraisablehook = hook
+    assert max(depths) <= 3  # those of the modules, as where PyTorch is interrupted; up to 80 without the cut
