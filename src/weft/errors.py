@@ -35,6 +35,10 @@ class OutOfMemoryError(WeftError, RuntimeError, MemoryError):
     """A device or the host has no memory left for the result."""
 
 
+class LostError(WeftError, RuntimeError):
+    """The elements of a tensor are gone, since a program that was to overwrite them has failed."""
+
+
 class NoDeviceError(DeviceError, AssertionError):
     """There is no device of this kind, where PyTorch asserts that there is one."""
 

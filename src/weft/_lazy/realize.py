@@ -27,6 +27,7 @@ from weft._lazy.callbacks import failure_behind
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.ledger import ledgers, note_alive, note_run
+from weft._lazy.lost import error_for, is_lost, revive
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import Run, execute, place
 from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
@@ -85,6 +86,8 @@ def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
             return np.asarray(array)
         except (RuntimeError, MemoryError) as error:
             raise_if_exhausted(error, CPU)
+            if is_lost(array):
+                raise error_for(value) from None
             raise
     with metrics.from_device(array), telling_of_memory(value.aval.device):
         return np.asarray(array)
@@ -146,7 +149,7 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
         _take(pending, values)
         try:
             computed = len(values) <= _FEW and _compute_at_once(values)
-        except MemoryError:
+        except (MemoryError, RuntimeError):
             computed = False  # `_run` meets it again, and makes good what it breaks
         if computed:
             values.clear()
@@ -392,7 +395,9 @@ def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
             try:
                 _run(batch)
             except Exception:  # what cannot be computed is tried again only where it is needed
-                raise
+                if not revive(batch.graph):
+                    raise
+                return _computed([value for value in batch.graph.nodes if value.array is None], wanted)
             except BaseException:  # a signal
                 values.extend([value for value in batch.graph.nodes if value.array is None])
                 raise
