@@ -26,6 +26,7 @@ from typing import Any
 
 getsignal, set_handler = _signal.getsignal, _signal.signal
 _FIRST_REALTIME = 32
+PATIENCE = 1.0  # seconds for which a signal waits for what should not be cut off, and may wait for ever itself
 _HANDLED = sorted(n for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} if n < _FIRST_REALTIME)
 # Ctrl-C's first: once it is replaced, hardly anything disturbs the replacement of the others.
 _NUMBERS = (int(signal.SIGINT), *[int(n) for n in _HANDLED if n != signal.SIGINT])
@@ -47,46 +48,88 @@ class Section:
     replaced  the handlers to put back
     """
 
-    __slots__ = ("_depth", "_handlers", "_known", "_replaced", "received")
+    __slots__ = ("_depth", "_extended", "_handlers", "_known", "_overdue", "_replaced", "received")
 
     def __init__(self) -> None:
         self._depth = 0
-        self.received: list[tuple[int, FrameType | None]] = []
+        self._extended = False
+        self._overdue = False
+        self.received: list[tuple[int, FrameType | None, float]] = []
         self._replaced: list[tuple[int, Handler]] = []
         self._known: tuple[Any, ...] = ()  # handlers by `_NUMBERS`, as they were found last
         self._handlers: list[tuple[int, Handler]] = []  # those of them that are functions
 
     def __enter__(self) -> None:
         if _thread.get_ident() == _Main.ident:
-            if not self._depth:
+            if not (self._depth or self._extended):
                 self._replace()
             self._depth += 1
 
     def __exit__(self, *_: object) -> None:
         if _thread.get_ident() == _Main.ident:
             self._depth -= 1
+            if not (self._depth or self._extended):
+                self._restore()
+            elif not self._depth and self.received:
+                _thread.start_new_thread(_end_extension_later, (self.received[0][0],))
+
+    def poll(self, age: float = 0.0) -> None:
+        """Handle the signals that have come, at a place within the section where ending it loses nothing.
+
+        Where it loses something, but may also wait for ever, only signals are handled that came `age` seconds ago.
+        """
+        if self.received and _thread.get_ident() == _Main.ident and time.monotonic() >= self.received[0][2] + age:
+            self._handle()
+
+    def extend(self) -> None:
+        """Let no signal interrupt what follows until `end_extension`, in whatever function.
+
+        It is for what a program does in several calls of which others must not be left out: between the exchange of
+        gradients and the step that they are for, ranks would part for ever. Who never ends it is interrupted a second
+        after a signal has come.
+        """
+        if _thread.get_ident() == _Main.ident and not self._extended:
+            if not self._depth:
+                self._replace()
+            self._extended = True
+
+    def end_extension(self) -> None:
+        """Handle the signals that have come since `extend`."""
+        if self._extended and _thread.get_ident() == _Main.ident:
+            self._extended = self._overdue = False
             if not self._depth:
                 self._restore()
 
-    def poll(self) -> None:
-        """Handle the signals that have come, at a place within the section where ending it loses nothing."""
-        if self.received and _thread.get_ident() == _Main.ident:
-            self._handle()
+    def on_signal(self, number: int, frame: FrameType | None = None) -> None:
+        """What handlers are replaced by."""
+        if self._overdue and self._extended and not self._depth:
+            return self.end_extension()
+        if any(number == other for other, _, _ in self.received):
+            return None  # as the system does with signals that are blocked
+        self.received.append((number, frame, time.monotonic()))
+        if self._extended and not self._depth:
+            _thread.start_new_thread(_end_extension_later, (number,))
+        return None
+
+    def set_overdue(self) -> None:
+        """Let the next signal end an extension."""
+        self._overdue = self._extended
 
     @contextmanager
     def suspended(self) -> Generator[None]:
         """Let signals interrupt the block, which runs a user's function or waits for others."""
         depth = self._depth
-        if not depth or _thread.get_ident() != _Main.ident:
+        if not (depth or self._extended) or _thread.get_ident() != _Main.ident:
             yield
             return
+        extended, self._extended = self._extended, False
         self._depth = 0
         try:
             self._restore()
             yield
         finally:
             self._replace()
-            self._depth = depth
+            self._depth, self._extended = depth, extended
 
     def _replace(self) -> None:
         known = tuple(map(getsignal, _NUMBERS))
@@ -96,7 +139,7 @@ class Section:
         try:
             for entry in self._handlers:
                 self._replaced.append(entry)
-                set_handler(entry[0], note_signal)
+                set_handler(entry[0], _on_signal)
         except BaseException:  # one that came before its own handler was replaced
             self._restore()
             raise
@@ -108,7 +151,7 @@ class Section:
             number, handler = self._replaced[-1]
             try:
                 # A handler that was set within the section stays.
-                if getsignal(number) is note_signal:
+                if getsignal(number) is _on_signal:
                     set_handler(number, handler)
                 self._replaced.pop()
             except BaseException as error:  # a signal whose own handler is back already
@@ -119,7 +162,7 @@ class Section:
             self._handle()
 
     def _handle(self) -> None:
-        number, frame = self.received.pop(0)
+        number, frame, _ = self.received.pop(0)
         handlers = dict(self._replaced)
         handler = handlers.get(number) or getsignal(number)
         try:
@@ -138,10 +181,15 @@ received = uninterrupted.received
 """The signals that have come within the section: a loop that may take long tests this before it calls `poll`."""
 
 
-def note_signal(number: int, frame: FrameType | None = None) -> None:
-    """Have a signal handled at the end of the section."""
-    if not any(number == other for other, _ in received):  # as the system does with signals that are blocked
-        received.append((number, frame))
+_on_signal = uninterrupted.on_signal
+
+
+def _end_extension_later(number: int) -> None:
+    """Send the main thread a signal once more, after which it does not wait any longer for what it waits for."""
+    time.sleep(PATIENCE)
+    uninterrupted.set_overdue()
+    if received and _Main.ident is not None:
+        signal.pthread_kill(_Main.ident, number)
 
 
 def _after_fork() -> None:
@@ -149,7 +197,7 @@ def _after_fork() -> None:
     if _Main.ident != _thread.get_ident():
         _Main.ident = _thread.get_ident()
         uninterrupted.received.clear()
-        uninterrupted._depth = 0  # pyright: ignore[reportPrivateUsage]
+        uninterrupted._depth, uninterrupted._extended = 0, False  # pyright: ignore[reportPrivateUsage]
         uninterrupted._restore()  # pyright: ignore[reportPrivateUsage]
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.flight import Flight
+from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
@@ -289,7 +290,7 @@ class ProcessGroup(GroupCollectives):
     @ends_at_user
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
         wait = self._followed(operation, (), wait)
-        with waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
+        with uninterrupted, waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
             self._executor.run(wait)
         if self._unwaited:
             self._deliver()
@@ -329,10 +330,13 @@ class ProcessGroup(GroupCollectives):
         call = self._followed(operation, inputs or results, call)
         arrays = self._arrays_of(inputs)
         if not async_op:
-            outputs = self._waited(operation, lambda: call(*arrays), arrays)
-            if self._unwaited:
-                self._deliver()
-            put(results, outputs)
+            # A rank that leaves in the middle would break the group for all. So a signal waits until the results are
+            # there, unless other ranks keep this one waiting.
+            with uninterrupted:
+                outputs = self._waited(operation, lambda: call(*arrays), arrays)
+                if self._unwaited:
+                    self._deliver()
+                put(results, outputs)
             return None
         work = Work(operation, lambda outputs: put(results, outputs))
         self._executor.submit(lambda: call(*arrays), work._arrived)

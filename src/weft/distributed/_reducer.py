@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from weft._autograd.engine import queue_callback
+from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, using
 from weft._lazy.realize import flush_pending
 from weft._lazy.value import Value, inputs_first
@@ -240,6 +241,8 @@ class Reducer:
             self._next += 1
 
     def _start(self, number: int) -> None:
+        # From here on the other ranks count on this one: until the averages are there, and the step has used them.
+        uninterrupted.extend()
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft._base.activity import COLLECTIVES, waiting
+from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft.errors import DistBackendError
@@ -182,7 +183,8 @@ class OrderedExecutor:
             if free:
                 self._busy = True
         if not free:
-            return self.submit(function).wait()
+            with uninterrupted.suspended():  # another thread does it, whatever comes here
+                return self.submit(function).wait()
         try:
             return function()
         finally:

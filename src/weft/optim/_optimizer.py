@@ -12,6 +12,7 @@ from typing import Any
 
 from weft._base.activity import Activity, process
 from weft._base.handles import Handle
+from weft._base.interrupts import uninterrupted
 from weft._base.site import end_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
@@ -315,6 +316,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             self._stepping = False
+            uninterrupted.end_extension()
 
     return run
 

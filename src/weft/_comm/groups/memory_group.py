@@ -25,6 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
+from weft._base.interrupts import PATIENCE, uninterrupted
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.shared_memory.layout import RegionLayout
@@ -107,6 +108,7 @@ class MemoryGroup(AbortableGroup):
                 return
             idle = 0 if self.progress() else idle + 1
             if idle > _YIELDS or attempt % _YIELDS == 0:
+                uninterrupted.poll(PATIENCE)
                 self._check_peers(missing, what, deadline)
             if idle > _YIELDS:
                 sleep(pause)

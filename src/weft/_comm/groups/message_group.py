@@ -20,6 +20,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from weft._base.interrupts import PATIENCE, uninterrupted
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.groups.messages import MessageRequest, Messages
@@ -150,6 +151,7 @@ class MessageGroup(AbortableGroup):
         while missing():
             if self.progress():
                 continue
+            uninterrupted.poll(PATIENCE)
             self._check_peers(missing, what, deadline, absent or missing)
             if absent is not None and (monotonic() > started + _ANNOUNCE_AFTER or self._step in self._waiting_at):
                 self._announce_waiting()
@@ -166,6 +168,7 @@ class MessageGroup(AbortableGroup):
             if attempt < _YIELDS:
                 os.sched_yield()
                 continue
+            uninterrupted.poll(PATIENCE)
             self._check_peers(lambda: () if done() else self._peers, what, deadline, lambda: self._peers, True)
             sleep(pause)
             pause = min(2 * pause, _PAUSES[1])
