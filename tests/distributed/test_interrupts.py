@@ -1,0 +1,68 @@
+"""Interrupts of ranks that train together."""
+
+import sys
+
+import pytest
+
+import weft
+import weft.distributed as dist
+from tests.distributed.processes import ended, start
+from tests.interrupting import Interrupts
+from weft import nn
+from weft.nn.parallel import DistributedDataParallel
+
+
+def step_of(model):
+    optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs = weft.linspace(-1, 1, 8 * 16).reshape(8, 16)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return optimizer, step
+
+
+def new_model():
+    weft.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def train(rank, size, folder, steps, longest):
+    """Take part in so many steps, whatever comes between; print the interrupts and what the parameters add up to."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+    model = DistributedDataParallel(new_model())
+    optimizer, step = step_of(model)
+    step()
+    caught = 0
+    with Interrupts(rank, longest) as interrupts:
+        while next(iter(optimizer.state.values()))["step"].item() < steps:
+            caught += interrupts.interrupts(step)
+    print(caught, *[parameter.sum().item() for parameter in model.parameters()])
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("steps", "longest"), [(60, 0.005), pytest.param(4000, 0.01, marks=pytest.mark.soak)], ids=["short", "long"]
+)
+def test_ranks_go_on_together_however_often_each_is_interrupted(tmp_path, steps, longest):
+    arguments = [
+        [sys.executable, "-m", __spec__.name, *map(str, (rank, 2, tmp_path, steps, longest))] for rank in (0, 1)
+    ]
+    results = ended([start(command) for command in arguments])
+    assert [code for code, _, _ in results] == [0, 0], results
+    (caught, *ours), (others, *theirs) = ([float(x) for x in text.split()] for _, text, _ in results)
+    assert min(caught, others) >= 3
+    assert ours == theirs
+    model = new_model()
+    _, step = step_of(model)
+    for _ in range(steps):
+        step()
+    weft.testing.assert_close(ours, [parameter.sum().item() for parameter in model.parameters()], rtol=1e-4, atol=1e-4)
+
+
+if __name__ == "__main__":
+    train(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
