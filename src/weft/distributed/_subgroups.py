@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import cuda
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
@@ -153,7 +154,7 @@ def shrink_group(
         old.abort()
     _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
     destroy_process_group(old)
-    shrunk_store = PrefixStore(f"without/{','.join(map(str, sorted(ranks_to_exclude)))}", old.store)
+    shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
     backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
     shrunk = ProcessGroup(
