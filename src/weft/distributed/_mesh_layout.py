@@ -35,13 +35,13 @@ def divided(dim: Dim, sizes: Sequence[int]) -> list[Dim] | None:
 
 def rows(dim: Dim, places: int) -> list[list[int]]:
     """The rows along a dim of a mesh with so many places: each place is in one."""
-    taken: set[int] = set()
-    found: list[list[int]] = []
+    result: list[list[int]] = []
+    visited: set[int] = set()
     for first in range(places):
-        if first not in taken:
-            found.append([first + step for step in dim])
-            taken.update(found[-1])
-    return found
+        if first not in visited:
+            result.append([first + step for step in dim])
+            visited.update(result[-1])
+    return result
 
 
 def coordinate(dims: Sequence[Dim], place: int, places: int) -> tuple[int, ...]:

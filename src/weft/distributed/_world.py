@@ -192,7 +192,7 @@ def _rendezvous(
 
 def _compare_members(meeting: Meeting, backend: str, timeout: timedelta) -> list[str]:
     """Wait for the other ranks and compare their backends; returns their hosts by rank."""
-    members = [json.loads(told) for told in meeting.wait(json.dumps([host_identity(), backend]), timeout)]
+    members = [json.loads(fact) for fact in meeting.wait(json.dumps([host_identity(), backend]), timeout)]
     for peer, (_, other) in enumerate(members):
         if other != backend:
             raise DistBackendError(

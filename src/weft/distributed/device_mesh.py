@@ -96,25 +96,25 @@ class DeviceMesh:
         mesh_dim_names: Sequence[str] | None = None,
     ) -> DeviceMesh:
         """A mesh over existing groups: one, or a list with one for each dim of `mesh`, which has names then."""
-        given = None if mesh is None else np.asarray(mesh.numpy() if isinstance(mesh, Tensor) else mesh)
+        array = None if mesh is None else np.asarray(mesh.numpy() if isinstance(mesh, Tensor) else mesh)
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
         if not groups:
             raise ValueRangeError("Expects at least one ProcessGroup to be passed")
         if isinstance(group, ProcessGroup):
             ranks = np.asarray(group.ranks)
-            if given is not None and given.tolist() != ranks.tolist():
+            if array is not None and array.tolist() != ranks.tolist():
                 raise ValueRangeError(f"Invalid mesh {mesh} for ProcessGroup with ranks {ranks.tolist()}")
-        elif given is None:
+        elif array is None:
             raise ValueRangeError("Must pass mesh if passing multiple ProcessGroups")
         elif mesh_dim_names is None:
             raise ValueRangeError("Must pass mesh_dim_names if passing multiple ProcessGroups")
-        elif given.ndim != len(groups):
+        elif array.ndim != len(groups):
             raise ValueRangeError(
-                f"Expects mesh with ndim equal to number of ProcessGroups but got mesh {given.tolist()} and "
+                f"Expects mesh with ndim equal to number of ProcessGroups but got mesh {array.tolist()} and "
                 f"{len(groups)} ProcessGroups"
             )
         else:
-            ranks = given
+            ranks = array
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
         result = object.__new__(DeviceMesh)
@@ -204,11 +204,11 @@ class DeviceMesh:
             return self
         if len(wanted) == 1 and wanted[0] in self._flattened_here:
             return self._flattened_here[wanted[0]]
-        known = dict(zip(self.mesh_dim_names, zip(self._dims, self._groups, strict=True), strict=True))
-        known |= {name: (mesh._dims[0], mesh._groups[0]) for name, mesh in self._flattened_here.items()}
-        if not all(name in known for name in wanted):
-            raise NameKeyError(f"Invalid mesh_dim_names {wanted} specified. Valid mesh_dim_names are {[*known]}.")
-        dims = [known[name][0] for name in wanted]
+        entries = dict(zip(self.mesh_dim_names, zip(self._dims, self._groups, strict=True), strict=True))
+        entries |= {name: (mesh._dims[0], mesh._groups[0]) for name, mesh in self._flattened_here.items()}
+        if not all(name in entries for name in wanted):
+            raise NameKeyError(f"Invalid mesh_dim_names {wanted} specified. Valid mesh_dim_names are {[*entries]}.")
+        dims = [entries[name][0] for name in wanted]
         steps = merged(dims)
         if len(set(steps)) < len(steps):
             raise DistError(f"Slicing overlapping dim_names {wanted} is not allowed.")
@@ -216,7 +216,7 @@ class DeviceMesh:
             raise NameKeyError(
                 f"Invalid mesh_dim_names {wanted} specified. Mesh dim indices should be in ascending order."
             )
-        return self._part(dims, wanted, [known[name][1] for name in wanted])
+        return self._part(dims, wanted, [entries[name][1] for name in wanted])
 
     @property
     def _flattened_here(self) -> dict[str, DeviceMesh]:

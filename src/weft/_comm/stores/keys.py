@@ -177,9 +177,9 @@ def devices(number: int) -> str:
     return f"devices/{number}"
 
 
-def told(number: int) -> str:
+def knows_devices(number: int) -> str:
     """That a worker knows what is wrong with devices."""
-    return f"told/{number}"
+    return f"knows devices/{number}"
 
 
 _WORKER = re.compile(r"(?P<job>(?P<round>(?:.*/)?rpc/\d+)/[^/]+)/id/(?P<number>\d+)")

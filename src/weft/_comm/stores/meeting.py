@@ -26,7 +26,7 @@ from weft.errors import DistError, DistNetworkError, DistStoreError
 _HELD = "held"
 _ABSENT = "-"  # no rank's claim, so that comparing with it reads one without waiting
 _LOOKS = (0.25, 4.0)  # seconds until a waiting rank looks where rank 0 is: at first, and at most
-_FAREWELL = timedelta(seconds=5)  # for which a rank, which may serve the store, waits until the others know the outcome
+_DEPARTURE = timedelta(seconds=5)  # for which a failed rank, which may serve the store, waits until the others know
 
 
 class Meeting:
@@ -137,7 +137,7 @@ class Meeting:
         with suppress(DistError):
             if self.store.add(keys.ARRIVED, -1 if self._arrived else 0) <= 0:
                 self.store.set(keys.DEPARTED, "1")
-            self.store.wait([keys.DEPARTED], _FAREWELL)
+            self.store.wait([keys.DEPARTED], _DEPARTURE)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

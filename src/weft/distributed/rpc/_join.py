@@ -121,8 +121,8 @@ def _agreed_devices(store: Store, workers: Workers, size: int) -> list[Device]:
     store.set(keys.devices(me.id), device_error(me.name, everybody))
     for error in store.multi_get([keys.devices(peer) for peer in range(size)]):
         if error:
-            store.set(keys.told(me.id), "1")
+            store.set(keys.knows_devices(me.id), "1")
             with suppress(DistError):  # the store's worker may end once all have read this
-                store.wait([keys.told(peer) for peer in range(size)])
+                store.wait([keys.knows_devices(peer) for peer in range(size)])
             raise ValueRangeError(error.decode())
     return devices_of(me.name, everybody)

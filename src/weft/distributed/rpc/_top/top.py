@@ -69,13 +69,13 @@ class JobProbe:
 
     def _find_workers(self) -> dict[WorkerInfo, Endpoint]:
         """The endpoints of the workers that have joined together last, by number."""
-        found = [worker for key in self._store.list_keys() if (worker := keys.worker_of(key)) is not None]
-        if not found:
+        registered = [worker for key in self._store.list_keys() if (worker := keys.worker_of(key)) is not None]
+        if not registered:
             raise DistError(f"no workers have joined the job at {self._url}; does it call init_rpc with this address?")
-        start = max((start for start, _, _ in found), key=_numbers)
+        start = max((start for start, _, _ in registered), key=_numbers)
         latest = f"{start}/{self._store.get(f'{start}/{keys.LATEST}').decode()}"
         workers = Workers(PrefixStore(latest, self._store), WorkerInfo(OBSERVER, -1), self._options)
-        numbers = sorted(number for _, job, number in found if job == latest)
+        numbers = sorted(number for _, job, number in registered if job == latest)
         there = [worker for number in numbers if (worker := workers.find(number)) is not None]
         return {worker: endpoint for worker in there if (endpoint := workers.endpoint(worker)) is not None}
 
