@@ -65,6 +65,8 @@ def new_subgroups_by_enumeration(
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
     """Disjoint groups of these ranks of the job: this rank's group (or None), and all of them."""
+    if not ranks_per_subgroup_list:
+        raise ValueRangeError("The arg 'ranks_per_subgroup_list' cannot be empty")
     groups_of: dict[int, Sequence[int]] = {}
     for ranks in ranks_per_subgroup_list:
         for rank in ranks:

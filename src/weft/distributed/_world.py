@@ -142,7 +142,7 @@ def init_process_group(
             "trying to initialize the default process group twice!; call destroy_process_group() before the second time"
         )
     if store is not None and init_method is not None:
-        raise ArgumentError("Cannot specify both init_method and store.")
+        raise PreconditionError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
     requested_name, backend = backend, _backends.canonical_name(backend)
     place = _backends.job_rendezvous(backend) if store is None and init_method is None else None
@@ -183,7 +183,10 @@ def _rendezvous(
     thread = thread_rank()
     if store is not None:
         if rank < 0 or world_size < 1:
-            raise ValueRangeError("with a store, rank and world_size must be given")
+            raise PreconditionError(
+                "world_size must be positive if using store, and rank must be non-negative: give both, but got "
+                f"world_size={world_size} and rank={rank}"
+            )
         return store, rank, world_size
     if thread is not None and init_method is None:
         return thread.store, thread.rank, thread.size
@@ -345,15 +348,26 @@ def require_group(group: Any) -> ProcessGroup:
     if group is GroupMember.NON_GROUP_MEMBER:
         raise ValueRangeError("Invalid process group specified: this rank is no member of it")
     if not isinstance(group, ProcessGroup):
-        raise ArgumentError(f"group must be a ProcessGroup or None, not {type(group).__name__}")
+        raise ValueRangeError(
+            f"Invalid process group specified: group must be a ProcessGroup or None, not {type(group).__name__} "
+            f"{group!r}"
+        )
     if group not in _world().groups:
         raise ValueRangeError(f"Invalid process group specified: {group!r} has been destroyed")
     return group
 
 
-def member_of(group: Any, operation: str) -> ProcessGroup | None:
-    """The group of an operation; None, with a warning, if this rank is not a member."""
+def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGroup | None:
+    """The group of an operation; None, with a warning, if this rank is not a member.
+
+    `ValueError` if it is not, and names a `root` by its rank in the job, which cannot be found in the group then.
+    """
     if group is GroupMember.NON_GROUP_MEMBER:
+        if root is not None:
+            raise ValueRangeError(
+                f"Invalid process group specified: rank {get_rank()} is no member of it, and cannot call {operation} "
+                f"with rank {root} there"
+            )
         warnings.warn(
             f"Running {operation} on global rank {get_rank()} which does not belong to the given group.",
             stacklevel=3,

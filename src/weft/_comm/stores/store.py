@@ -312,7 +312,7 @@ class PrefixStore(Store):
     """A part of another store: adds `prefix/` to every key."""
 
     def __init__(self, prefix: str, store: Store) -> None:
-        self._prefix = prefix
+        self._prefix = as_key(prefix).decode(errors="surrogateescape")
         self._store = _as_store(store)
 
     @property
