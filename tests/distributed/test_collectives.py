@@ -138,7 +138,7 @@ def test_without_a_group_the_error_names_what_to_call():
 @pytest.mark.parametrize(
     ("options", "kind", "text"),
     [
-        ({"backend": "smoke"}, ValueError, "Invalid backend: 'smoke'; known are"),
+        ({"backend": "smoke"}, AssertionError, "Unknown backend type 'smoke'; known are"),
         ({"timeout": 5}, TypeError, r"argument to be of type datetime\.timedelta, got 5"),
         ({"timeout": timedelta(0)}, ValueError, "timeout must be positive"),
         ({"init_method": "http://x"}, RuntimeError, "No rendezvous handler for http://"),

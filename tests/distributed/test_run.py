@@ -328,6 +328,39 @@ def test_exit_codes_are_those_of_the_first_failure(script):
     run(script("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=128 + signal.SIGKILL)
 
 
+WORLDS = """
+import os
+from datetime import timedelta
+import weft, weft.distributed as dist
+from weft.distributed import rpc
+rank, sums = int(os.environ["RANK"]), []
+if rank == 0:
+    try:
+        dist.init_process_group(world_size=2, rank=0, timeout=timedelta(seconds=0.05))  # nobody comes
+    except RuntimeError:
+        pass
+for size in (3, 2, 3, 1, 2):
+    if rank < size:
+        dist.init_process_group(rank=rank, world_size=size, timeout=timedelta(seconds=60))
+        x = weft.ones(1)
+        dist.all_reduce(x)
+        sums.append(int(x))
+        if size == 3:
+            dist.new_group([0, 2])
+            dist.new_group([2, 1], use_local_synchronization=True)
+        dist.destroy_process_group()
+        rpc.init_rpc(f"w{rank}", rank=rank, world_size=size)
+        assert rpc.rpc_sync(f"w{size - 1}", max, (rank, size)) == size
+        rpc.shutdown()
+print(rank, sums)
+"""
+
+
+def test_worlds_of_different_sizes_follow_each_other_in_one_start(script):
+    done = run("--nproc-per-node", 3, script(WORLDS))
+    assert sorted(done.stdout.splitlines()) == ["0 [3, 2, 3, 1, 2]", "1 [3, 2, 3, 2]", "2 [3, 3]"]
+
+
 def test_workers_are_started_again(script):
     text = "import os; n = int(os.environ['TORCHELASTIC_RESTART_COUNT']); print(n, flush=True); assert n == 2"
     assert run("--max-restarts", 2, script(text)).stdout == "0\n1\n2\n"

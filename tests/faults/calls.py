@@ -21,7 +21,6 @@ import weft as torch
 from tests.distributed.rpc.leaks import left_in_the_end
 from tests.distributed.rpc.load import Load, hold, twice
 from weft.distributed import autograd, rpc
-from weft.distributed.rpc._state import here
 
 SECONDS = 60.0  # in which all must come to an end
 SIZE = 3
@@ -32,7 +31,6 @@ def tell(said):
 
 
 def join(folder, run, rank):
-    here().begun = run  # of the survivors it is the number of the run; the third worker is a new process
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{folder}/{run}", rpc_timeout=SECONDS)
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=SIZE, rpc_backend_options=options)
     return Load([f"w{other}" for other in range(SIZE) if other != rank], f"{run} {rank}")

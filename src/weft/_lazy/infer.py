@@ -13,7 +13,7 @@ from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.aval import Aval, marked, named
+from weft._lazy.aval import Aval, marked, named, sharded
 from weft._lazy.body import Unflattener, body_of, entries_of, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
@@ -84,6 +84,8 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return signature
     if any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
+    if call.op.result_type is not None:
+        return _retyped_signature(call, avals)
     if call.op.names or any(aval.names for aval in avals):
         return _named_signature(call, avals)
     return _unnamed_signature(call, avals)
@@ -119,6 +121,14 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     if call.op.names or unnamed in call.signatures:  # else each call warns
         call.signatures[avals] = result
     return result
+
+
+def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature of a row that changes of what values are parts; it computes with the parts alone."""
+    assert call.op.result_type is not None, "it has a rule for the type of its result"
+    plain = _infer(call, tuple([named(sharded(aval, None), None) for aval in avals]))
+    rest = call.static[len(avals) :]
+    return call.signatures.setdefault(avals, plain.with_types([call.op.result_type(avals, *rest)]))
 
 
 @spanned(Phase.INFERENCE, "signature")

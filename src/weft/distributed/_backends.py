@@ -11,7 +11,7 @@ from typing import Any
 from weft import cuda
 from weft._comm.stores.store import Store
 from weft.distributed._group import GroupBackend, ProcessGroup
-from weft.errors import ArgumentError, DistBackendError, ValueRangeError
+from weft.errors import DistBackendError, PreconditionError, ValueRangeError
 
 Join = Callable[..., GroupBackend]
 """`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job."""
@@ -33,16 +33,16 @@ _registered: dict[str, Join] = {}
 
 
 def canonical_name(name: str | None) -> str:
-    """This package's name of a backend; `auto` if the choice depends on the job. `ValueError` for unknown names."""
+    """This package's name of a backend; `auto` if the choice depends on the job. `AssertionError` for unknown names."""
     if name is None:
         return "auto"
     if not isinstance(name, str):
-        raise ArgumentError(f"Backend name must be a string, but got: {name!r}")
+        raise ValueRangeError(f"Backend name must be a string, but got: {name!r}")
     parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # for instance cpu:gloo,cuda:nccl
     known_name = _OTHER_NAMES.get(parts[0], parts[0])
     if known_name != "auto" and known_name not in _JOIN and known_name not in _registered:
         names = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
-        raise ValueRangeError(f"Invalid backend: {name!r}; known are {names}")
+        raise PreconditionError(f"Unknown backend type {name!r}; known are {names}")
     return known_name
 
 
@@ -63,7 +63,7 @@ def is_backend_available(backend: str) -> bool:
     """Whether groups of this backend can be created in this process."""
     try:
         known_name = canonical_name(backend)
-    except ValueError:
+    except PreconditionError:
         return False
     return (
         is_nccl_available()

@@ -16,8 +16,8 @@ from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup, give_names
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
 from weft.distributed._work import Work
-from weft.distributed._world import member_of, require_timedelta
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError, WeftError
+from weft.distributed._world import is_default, member_of, require_timedelta
+from weft.errors import ArgumentError, DistError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError, WeftError
 from weft.futures import Future
 
 # --- arguments --------------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
         raise ValueRangeError(f"give one of `{name}`, a rank in the job, and `group_{name}`, a rank in the group")
     if group_rank is None:
         assert rank is not None
-        return group.rank_in_group(rank)
+        group_rank = rank if is_default(group) else group.rank_in_group(rank)
     if not 0 <= group_rank < group.size():
-        raise ValueRangeError(f"group_{name} must be from 0 to {group.size() - 1}, but got {group_rank}")
+        raise DistError(f"invalid root rank: {name} must be from 0 to {group.size() - 1}, but got {group_rank}")
     return group_rank
 
 
@@ -142,7 +142,7 @@ def broadcast(
 ) -> Work | None:
     """Copy the tensor of rank `src` to the tensors of all ranks, which have its shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
-    process_group = member_of(group, "broadcast")
+    process_group = member_of(group, "broadcast", src)
     if process_group is None:
         return None
     backend, root = process_group._backend, rank_of(process_group, src, group_src, "src")
@@ -283,7 +283,7 @@ def reduce(
     """Reduce the tensors of all ranks; that of rank `dst` gets the result."""
     target = one_tensor(tensor, "tensor", "reduce")
     reduction = _reduction(op, [target], "reduce")
-    process_group = member_of(group, "reduce")
+    process_group = member_of(group, "reduce", dst)
     if process_group is None:
         return None
     backend, root = process_group._backend, rank_of(process_group, dst, group_dst, "dst")
@@ -306,7 +306,7 @@ def gather(
 ) -> Work | None:
     """Put the tensor of rank i into `gather_list[i]` of rank `dst` (by default 0); other ranks give no list."""
     source = one_tensor(tensor, "tensor", "gather")
-    process_group = member_of(group, "gather")
+    process_group = member_of(group, "gather", dst)
     if process_group is None:
         return None
     backend, root = process_group._backend, rank_of(process_group, *_or_first(dst, group_dst, process_group), "dst")
@@ -330,7 +330,7 @@ def scatter(
 ) -> Work | None:
     """Put `scatter_list[i]` of rank `src` (by default 0) into the tensor of rank i; other ranks give no list."""
     target = one_tensor(tensor, "tensor", "scatter")
-    process_group = member_of(group, "scatter")
+    process_group = member_of(group, "scatter", src)
     if process_group is None:
         return None
     backend, root = process_group._backend, rank_of(process_group, *_or_first(src, group_src, process_group), "src")

@@ -25,10 +25,10 @@ from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._reducer import Reducer, hint_at_join
 from weft.distributed._structures import moved
-from weft.distributed._world import require_group
+from weft.distributed._world import is_default, is_initialized, require_default, require_group
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
-from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, DistBackendError, OptionError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
 from weft.nn._optimized import OptimizedModule
@@ -97,7 +97,7 @@ class DistributedDataParallel(Module, Joinable):
             broadcast_buffers,
             forward_sync_buffers,
         )
-        limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
+        self._bucket_limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
         self._compiled_module: Any = None
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         trained = require_module(module, self.parameters_to_ignore, device_ids, output_device)
@@ -115,16 +115,19 @@ class DistributedDataParallel(Module, Joinable):
         if init_sync:
             self._verify(trained)
             self._broadcast(self._states(forward_sync_buffers is not None or formerly), 0)
-        self.reducer = Reducer(
+        self.reducer = self._new_reducer(trained)
+        if static_graph:
+            self._set_static_graph()
+
+    def _new_reducer(self, trained: list[tuple[str, Any]]) -> Reducer:
+        return Reducer(
             [p for _, p in trained],
             [name for name, _ in trained],
             self.process_group,
-            limits,
-            find_unused=find_unused_parameters,
-            in_buckets=gradient_as_bucket_view,
+            self._bucket_limits,
+            find_unused=self.find_unused_parameters,
+            in_buckets=self.gradient_as_bucket_view,
         )
-        if static_graph:
-            self._set_static_graph()
 
     @property
     def broadcast_buffers(self) -> bool:
@@ -335,11 +338,27 @@ class DistributedDataParallel(Module, Joinable):
         """Register one of the built-in hooks, with the group of this replica as its state."""
         self.register_comm_hook(self.process_group, hook_of_type(comm_hook_type))
 
+    # --- copies and files -------------------------------------------------------------------------------------
+
     def __getstate__(self) -> dict[str, Any]:
-        raise PreconditionError(
-            "a DistributedDataParallel holds a process group and cannot be pickled or copied; save its module, or its "
-            "state_dict()"
+        """All but what belongs to this job. A copy is a replica of its own, in the default group, without a hook."""
+        if not (is_initialized() and is_default(self.process_group)):
+            raise OptionError(
+                "DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, "
+                "when you have called init_process_group and have not passed process_group argument to DDP constructor"
+            )
+        left_out = {"process_group", "reducer", "_compiled_module"}
+        return {name: value for name, value in super().__getstate__().items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.process_group, self._compiled_module = require_default(), None
+        named = self.module.named_parameters()
+        self.reducer = self._new_reducer(
+            [(name, p) for name, p in named if p.requires_grad and name not in self.parameters_to_ignore]
         )
+        if self.static_graph:
+            self.reducer.become_static()
 
 
 class _ReplicaJoinHook(JoinHook):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from enum import IntEnum
 
-from weft.errors import ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError
 
 _VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 
@@ -44,7 +44,9 @@ def get_debug_level() -> DebugLevel:
 
 def set_debug_level(level: DebugLevel) -> None:
     """Set the level."""
-    _chosen.level = DebugLevel(level)
+    if not isinstance(level, DebugLevel):
+        raise ArgumentError(f"set_debug_level: level must be a DebugLevel, not {type(level).__name__} {level!r}")
+    _chosen.level = level
 
 
 def set_debug_level_from_env() -> None:

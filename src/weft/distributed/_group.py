@@ -38,7 +38,7 @@ from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import MessageWork, OrderedExecutor, Work
-from weft.errors import ArgumentError, OptionError
+from weft.errors import OptionError, ValueRangeError
 
 Array = jax.Array | np.ndarray[Any, Any]
 R = TypeVar("R")
@@ -300,7 +300,7 @@ class ProcessGroup(GroupCollectives):
         try:
             return self.ranks.index(rank)
         except ValueError:
-            raise ArgumentError(
+            raise ValueRangeError(
                 f"Global rank {rank} is not part of group {self.group_name!r}, which has the ranks {list(self.ranks)}"
             ) from None
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups import mpi
+from weft._comm.stores import keys
 from weft._comm.stores.store import Store
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._group_host import HostBackend
@@ -57,12 +58,12 @@ def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> H
     mpi_rank, size = mpi.job()
     if mpi_rank != ranks[rank] or max(ranks) >= size:
         _checked_job(ranks[rank], max(ranks) + 1)
-    store.set(f"mpi/{rank}", b"here")  # MPI itself would wait for the others without a timeout
-    keys = [f"mpi/{peer}" for peer in range(len(ranks))]
+    store.set(keys.mpi(rank), b"here")  # MPI itself would wait for the others without a timeout
+    entries = [keys.mpi(peer) for peer in range(len(ranks))]
     try:
-        store.wait(keys, timeout)
+        store.wait(entries, timeout)
     except DistStoreError as error:
-        missing = ", ".join(str(one) for one, key in zip(ranks, keys, strict=True) if not store.check([key]))
+        missing = ", ".join(str(one) for one, key in zip(ranks, entries, strict=True) if not store.check([key]))
         raise DistBackendError(
             f"joining the group: rank {ranks[rank]} waited {timeout.total_seconds():g} s for {missing}; look whether "
             "all members make the group"

@@ -28,6 +28,7 @@ from weft._comm.groups.messages import MessageRequest
 from weft._comm.groups.operations import CollectiveCall, size_mismatch
 from weft._comm.groups.reductions import check_reduction
 from weft._comm.groups.tcp_streams import connect
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
 from weft._comm.transport.tunnel import Tunnel, TunnelServer
@@ -260,8 +261,8 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
     """Join the runtime with all ranks of the job, or check that this has been done."""
     if in_runtime() is not None and not _runtime.token:
         _runtime.token = "joined by the user"
-    store.set(f"runtime/{rank}", f"{_runtime.process} {_runtime.token}")
-    entries = store.multi_get([f"runtime/{peer}" for peer in range(len(ranks))])
+    store.set(keys.runtime(rank), f"{_runtime.process} {_runtime.token}")
+    entries = store.multi_get([keys.runtime(peer) for peer in range(len(ranks))])
     processes, _, tokens = zip(*[one.decode().partition(" ") for one in entries], strict=True)
     if len(set(processes)) < len(ranks):
         raise DistBackendError(
@@ -288,10 +289,10 @@ def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
         token = secrets.token_hex(16)
         tunnel = server = TunnelServer(token)
         endpoint = {"addresses": ["127.0.0.1", _address(store)], "port": server.port, "token": token}
-        store.set("coordinator", json.dumps(endpoint))
+        store.set(keys.COORDINATOR, json.dumps(endpoint))
         atexit.register(server.close, min(seconds, _LONGEST_LEAVE))
     else:
-        endpoint = json.loads(store.get("coordinator"))
+        endpoint = json.loads(store.get(keys.COORDINATOR))
         token = endpoint["token"]
         tunnel = Tunnel(endpoint["addresses"], endpoint["port"], token, seconds)
     join_runtime(tunnel.path, rank, size, seconds)

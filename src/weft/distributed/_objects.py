@@ -77,7 +77,7 @@ def gather_object(
 
     Further entries of the list are kept.
     """
-    process_group = member_of(group, "gather_object")
+    process_group = member_of(group, "gather_object", dst)
     if process_group is None:
         return
     root = _root(process_group, dst, group_dst, "dst")
@@ -99,7 +99,7 @@ def broadcast_object_list(
 ) -> None:
     """Put the objects of rank `src` (by default 0) into the lists of all ranks, which must have one length."""
     del device
-    process_group = member_of(group, "broadcast_object_list")
+    process_group = member_of(group, "broadcast_object_list", src)
     if process_group is None:
         return
     root = _root(process_group, src, group_src, "src")
@@ -124,7 +124,7 @@ def scatter_object_list(
     group_src: int | None = None,
 ) -> None:
     """Put object i of the list of rank `src` (by default 0) into the first place of rank i's output list."""
-    process_group = member_of(group, "scatter_object_list")
+    process_group = member_of(group, "scatter_object_list", src)
     if process_group is None:
         return
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:

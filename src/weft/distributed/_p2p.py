@@ -10,7 +10,7 @@ from weft.distributed._collectives import one_tensor, rank_of
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
 from weft.distributed._world import member_of
-from weft.errors import ArgumentError, ValueRangeError
+from weft.errors import ValueRangeError
 
 
 def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
@@ -27,7 +27,7 @@ def isend(
 ) -> Work | None:
     """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
     source = one_tensor(tensor, "tensor", "isend")
-    process_group = member_of(group, "isend")
+    process_group = member_of(group, "isend", dst)
     return (
         None
         if process_group is None
@@ -40,7 +40,7 @@ def irecv(
 ) -> Work | None:
     """Start to receive a tensor, of this shape and type, from rank `src`, or from any rank (None)."""
     target = one_tensor(tensor, "tensor", "irecv")
-    process_group = member_of(group, "irecv")
+    process_group = member_of(group, "irecv", src)
     if process_group is None:
         return None
     anyone = src is None and group_src is None
@@ -100,7 +100,7 @@ class P2POp:
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Start all of them; returns their works in order, which can be waited for in any order."""
     if not all(isinstance(op, P2POp) for op in p2p_op_list):
-        raise ArgumentError(
+        raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )
     works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]

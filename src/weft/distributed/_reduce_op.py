@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from enum import Enum
+from typing import NoReturn
 
 from weft.errors import ArgumentError
 
@@ -20,6 +21,10 @@ class ReduceOp(Enum):
     BAND = "band"
     BOR = "bor"
     BXOR = "bxor"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ArgumentError(f"a ReduceOp is one of {', '.join(cls.__members__)}, and {value!r} is none")
 
 
 ReduceOp.RedOpType = ReduceOp  # pyright: ignore[reportAttributeAccessIssue]  PyTorch's name for the type of members

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from weft._autograd.engine import queue_callback
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, using
+from weft._comm.stores import keys
 from weft._lazy.realize import flush_pending
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.codegen import op as rows
@@ -409,7 +410,7 @@ class Reducer:
             except DistBackendError as error:
                 raise self._without_gradient(unused, []) from error
             raise self._without_gradient(unused, [])
-        store, key = self.group.store, _key(self.group.rank())
+        store, key = self.group.store, keys.without_gradient(self.group.rank())
         if store is not None:
             store.set(key, json.dumps(unused))
         unused_of_ranks: list[Any] = [None] * self.group.size()
@@ -423,8 +424,8 @@ class Reducer:
 
     def _published_unused(self) -> list[list[int]]:
         """By rank, the unused parameters that ranks have published in the store."""
-        store, keys = self.group.store, map(_key, range(self.group.size()))
-        return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in keys]
+        store, entries = self.group.store, map(keys.without_gradient, range(self.group.size()))
+        return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in entries]
 
     def _without_gradient(self, unused: list[int], unused_of_ranks: Sequence[list[int]]) -> GradientError:
         others = [rank for rank, other_unused in enumerate(unused_of_ranks) if other_unused != unused]
@@ -465,10 +466,6 @@ def _inside_tape(value: Value) -> bool:
 
 def _zeros_like(parameter: Tensor) -> Tensor:
     return zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
-
-
-def _key(rank: int) -> str:
-    return f"ddp/without a gradient/{rank}"
 
 
 def _flushed(done: Future[Any]) -> Any:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import cuda
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
@@ -64,6 +65,8 @@ def new_subgroups_by_enumeration(
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
     """Disjoint groups of these ranks of the job: this rank's group (or None), and all of them."""
+    if not ranks_per_subgroup_list:
+        raise ValueRangeError("The arg 'ranks_per_subgroup_list' cannot be empty")
     groups_of: dict[int, Sequence[int]] = {}
     for ranks in ranks_per_subgroup_list:
         for rank in ranks:
@@ -153,7 +156,7 @@ def shrink_group(
         old.abort()
     _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
     destroy_process_group(old)
-    shrunk_store = PrefixStore(f"without/{','.join(map(str, sorted(ranks_to_exclude)))}", old.store)
+    shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
     backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
     shrunk = ProcessGroup(

@@ -7,7 +7,6 @@ import os
 import threading
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,12 +15,14 @@ from typing import Any
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
 from weft._base.usage import log_api_usage_once
+from weft._comm.stores import keys
+from weft._comm.stores.meeting import Meeting
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed.constants import default_pg_timeout
-from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 
 _LONGEST_LIST = 60  # characters of a list of ranks in the texts that ranks compare
@@ -33,9 +34,7 @@ class _World:
 
     default: ProcessGroup | None = None
     groups: list[ProcessGroup] = field(default_factory=list)
-    groups_created: int = 0  # groups of the job, also without this rank: so names are equal on all ranks
-    local: Counter[str] = field(default_factory=Counter)  # groups created by their members only, by members
-    begun: int = 0  # the number of calls of `init_process_group`
+    groups_created: int = 0  # calls of `new_group` by all ranks together, also of groups without this rank
 
 
 @dataclass(frozen=True)
@@ -143,10 +142,9 @@ def init_process_group(
             "trying to initialize the default process group twice!; call destroy_process_group() before the second time"
         )
     if store is not None and init_method is not None:
-        raise ArgumentError("Cannot specify both init_method and store.")
+        raise PreconditionError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
     requested_name, backend = backend, _backends.canonical_name(backend)
-    world.begun += 1
     place = _backends.job_rendezvous(backend) if store is None and init_method is None else None
     if place is not None:
         store, rank, world_size = place(rank, world_size, timeout)
@@ -154,11 +152,11 @@ def init_process_group(
         store, rank, world_size = _rendezvous(init_method, store, rank, world_size, timeout)
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    own = PrefixStore(f"{group_name or 'default'}/{attempt}.{world.begun}", store)
-    hosts = _compare_members(own, rank, world_size, backend, timeout)
-    own_backend = _backends.join_job(backend, own, rank, hosts, timeout)
-    default = register_group(ProcessGroup("default", own_backend, range(world_size), own), default=True)
+    groups = PrefixStore(keys.default_groups(group_name), store)
+    with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
+        hosts = _compare_members(meeting, backend, timeout)
+        own_backend = _backends.join_job(backend, meeting.store, rank, hosts, timeout)
+    default = register_group(ProcessGroup("default", own_backend, range(world_size), meeting.store), default=True)
     default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
     if world is _process:
         leave_at_exit(_leave)
@@ -185,44 +183,25 @@ def _rendezvous(
     thread = thread_rank()
     if store is not None:
         if rank < 0 or world_size < 1:
-            raise ValueRangeError("with a store, rank and world_size must be given")
+            raise PreconditionError(
+                "world_size must be positive if using store, and rank must be non-negative: give both, but got "
+                f"world_size={world_size} and rank={rank}"
+            )
         return store, rank, world_size
     if thread is not None and init_method is None:
         return thread.store, thread.rank, thread.size
     return next(iter(rendezvous(init_method or "env://", rank, world_size, timeout=timeout)))
 
 
-def _compare_members(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -> list[str]:
-    """Wait for the other ranks and compare their arguments; returns their hosts by rank."""
-    if store.add(f"count/{rank}", 1) > 1:
-        raise DistBackendError(
-            f"two processes came as rank {rank}: give each its own rank (RANK in its environment), and each job a "
-            "store or file of its own"
-        )
-    mine = {"host": host_identity(), "size": size, "backend": backend}
-    store.set(f"member/{rank}", json.dumps(mine))
-    keys = [f"member/{peer}" for peer in range(size)]
-    try:
-        store.wait(keys, timeout)
-    except DistStoreError as error:
-        missing = [peer for peer, key in enumerate(keys) if not store.check([key])]
-        raise DistBackendError(
-            f"init_process_group: rank {rank} waited {timeout.total_seconds():g} s for {_ranks(missing)} of {size}; "
-            "look whether they were started, reached the same address, and expect as many ranks"
-        ) from error
-    members = [json.loads(entry) for entry in store.multi_get(keys)]
-    for peer, member in enumerate(members):
-        for what, text in (("size", "world_size"), ("backend", "backend")):
-            if member[what] != mine[what]:
-                raise DistBackendError(
-                    f"init_process_group: rank {rank} has {text}={mine[what]!r} and rank {peer} {text}={member[what]!r}"
-                )
-    return [member["host"] for member in members]
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    numbers = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
-    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
+def _compare_members(meeting: Meeting, backend: str, timeout: timedelta) -> list[str]:
+    """Wait for the other ranks and compare their backends; returns their hosts by rank."""
+    members = [json.loads(fact) for fact in meeting.wait(json.dumps([host_identity(), backend]), timeout)]
+    for peer, (_, other) in enumerate(members):
+        if other != backend:
+            raise DistBackendError(
+                f"init_process_group: rank {meeting.rank} has backend={backend!r} and rank {peer} backend={other!r}"
+            )
+    return [host for host, _ in members]
 
 
 def host_identity() -> str:
@@ -272,19 +251,20 @@ def new_group(
             raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
     chosen = _backends.canonical_name(backend)
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
-    if use_local_synchronization:
-        numbers = ",".join(map(str, members))
-        world.local[numbers] += 1
-        name = f"local {numbers} #{world.local[numbers]}"
-    else:
+    members = [*map(int, members)]
+    if not use_local_synchronization:
         world.groups_created += 1
-        name = f"group {world.groups_created}"
-        default.await_ranks(
-            f"new_group({abridged([*map(int, members)])}{'' if backend is None else f', backend={chosen!r}'})"
-        )
+        default.await_ranks(f"new_group({abridged(members)}{'' if backend is None else f', backend={chosen!r}'})")
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
-    own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
+    if use_local_synchronization:
+        place = PrefixStore(keys.own_group(members), default.store)
+        with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:
+            meeting.wait("", timeout)
+        own, name = meeting.store, f"group of {abridged(members)}"
+    else:
+        own = PrefixStore(keys.group(world.groups_created), default.store)
+        name = f"group {world.groups_created}"
     own_backend = _backends.subgroup(chosen, default, own, members, timeout)
     group = register_group(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
     group.requested_name = (
@@ -314,7 +294,6 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         world.groups.remove(one)
     if world.default not in world.groups:
         world.default, world.groups_created = None, 0
-        world.local.clear()
 
 
 def _leave() -> None:
@@ -369,15 +348,26 @@ def require_group(group: Any) -> ProcessGroup:
     if group is GroupMember.NON_GROUP_MEMBER:
         raise ValueRangeError("Invalid process group specified: this rank is no member of it")
     if not isinstance(group, ProcessGroup):
-        raise ArgumentError(f"group must be a ProcessGroup or None, not {type(group).__name__}")
+        raise ValueRangeError(
+            f"Invalid process group specified: group must be a ProcessGroup or None, not {type(group).__name__} "
+            f"{group!r}"
+        )
     if group not in _world().groups:
         raise ValueRangeError(f"Invalid process group specified: {group!r} has been destroyed")
     return group
 
 
-def member_of(group: Any, operation: str) -> ProcessGroup | None:
-    """The group of an operation; None, with a warning, if this rank is not a member."""
+def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGroup | None:
+    """The group of an operation; None, with a warning, if this rank is not a member.
+
+    `ValueError` if it is not, and names a `root` by its rank in the job, which cannot be found in the group then.
+    """
     if group is GroupMember.NON_GROUP_MEMBER:
+        if root is not None:
+            raise ValueRangeError(
+                f"Invalid process group specified: rank {get_rank()} is no member of it, and cannot call {operation} "
+                f"with rank {root} there"
+            )
         warnings.warn(
             f"Running {operation} on global rank {get_rank()} which does not belong to the given group.",
             stacklevel=3,

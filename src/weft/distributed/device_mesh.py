@@ -16,6 +16,7 @@ from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
+from weft.distributed._mesh_layout import Dim, coordinate, dims_of, divided, merged, rows
 from weft.distributed._world import (
     get_rank,
     get_world_size,
@@ -24,7 +25,7 @@ from weft.distributed._world import (
     new_group,
     require_default,
 )
-from weft.errors import ArgumentError, DimNameError, DistError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DimError, DistError, NameKeyError, ValueRangeError
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -51,29 +52,40 @@ class DeviceMesh:
         ranks = mesh.numpy() if isinstance(mesh, Tensor) else np.asarray(mesh)
         if ranks.dtype.kind not in "iu" or not ranks.ndim:
             raise ValueRangeError(f"a mesh is an array of ranks with at least one dim, but got {mesh!r}")
-        default = require_default()
+        require_default()
         _require_ranks(ranks)
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
-        groups = [_groups_along(ranks, dim) for dim in range(ranks.ndim)]
-        self._init(device_type, ranks, names, groups)
-        if ranks.size == get_world_size():
-            self._whole = default
+        dims = dims_of(ranks.shape)
+        self._init(device_type, tuple(ranks.ravel().tolist()), dims, names, [_group_along(ranks, dim) for dim in dims])
 
     def _init(
-        self, device_type: str, ranks: np.ndarray[Any, Any], names: tuple[str, ...] | None, groups: Sequence[Any]
+        self,
+        device_type: str,
+        places: tuple[int, ...],
+        dims: Sequence[Dim],
+        names: tuple[str, ...] | None,
+        groups: Sequence[Any],
+        root: DeviceMesh | None = None,
     ) -> None:
+        """Set what the mesh consists of: dims of the root mesh, which has a rank at each of its `places`."""
         self.device_type = device_type
         self.mesh_dim_names = names
-        self._ranks = ranks
-        self._groups = list(groups)
-        self._whole: ProcessGroup | None = None  # the group of all ranks of the mesh, if there is one
-        self._flattened: dict[str, DeviceMesh] = {}
-        self._root: DeviceMesh | None = None  # the mesh that this one is a part of
-        places = np.argwhere(ranks == get_rank())
-        self.coordinate: tuple[int, ...] | None = tuple(int(i) for i in places[0]) if len(places) else None
-        self.shape = tuple(ranks.shape)
-        self.key = (device_type, self.shape, ranks.tobytes(), names, self.coordinate, _job_number())
+        self._places, self._dims, self._groups = places, list(dims), list(groups)
+        self._root: DeviceMesh = root or self  # the mesh that this one is a part of
+        if root is None:
+            self._flattened: dict[str, DeviceMesh] = {}
+            self._group_of: dict[Dim, Any] = {}  # this rank's group along dims together
+            if len(places) == get_world_size():
+                self._group_of[_key(dims)] = require_default()
+        for dim, group in zip(dims, groups, strict=True):
+            self._root._group_of.setdefault(_key([dim]), group)
+        self.shape = tuple(map(len, dims))
+        place = places.index(get_rank()) if get_rank() in places else None
+        self.coordinate = None if place is None else coordinate(dims, place, len(places))
+        origin = 0 if place is None or self.coordinate is None else place - _step(dims, self.coordinate)
+        self._ranks = np.array([places[origin + step] for step in merged(dims)]).reshape(self.shape)
+        self.key = (device_type, self.shape, self._ranks.tobytes(), names, self.coordinate, _job_number())
 
     @staticmethod
     def from_group(
@@ -83,17 +95,30 @@ class DeviceMesh:
         *,
         mesh_dim_names: Sequence[str] | None = None,
     ) -> DeviceMesh:
-        """A mesh over existing groups: one, or one for each dim of `mesh`."""
+        """A mesh over existing groups: one, or a list with one for each dim of `mesh`, which has names then."""
+        array = None if mesh is None else np.asarray(mesh.numpy() if isinstance(mesh, Tensor) else mesh)
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
-        if mesh is None and len(groups) != 1:
-            raise ValueRangeError("DeviceMesh.from_group: several groups need `mesh`, the ranks of all places")
-        ranks = np.asarray(groups[0].ranks if mesh is None else mesh)
-        if ranks.ndim != len(groups):
-            raise ValueRangeError(f"a mesh of {ranks.ndim} dims needs as many groups, but got {len(groups)}")
+        if not groups:
+            raise ValueRangeError("Expects at least one ProcessGroup to be passed")
+        if isinstance(group, ProcessGroup):
+            ranks = np.asarray(group.ranks)
+            if array is not None and array.tolist() != ranks.tolist():
+                raise ValueRangeError(f"Invalid mesh {mesh} for ProcessGroup with ranks {ranks.tolist()}")
+        elif array is None:
+            raise ValueRangeError("Must pass mesh if passing multiple ProcessGroups")
+        elif mesh_dim_names is None:
+            raise ValueRangeError("Must pass mesh_dim_names if passing multiple ProcessGroups")
+        elif array.ndim != len(groups):
+            raise ValueRangeError(
+                f"Expects mesh with ndim equal to number of ProcessGroups but got mesh {array.tolist()} and "
+                f"{len(groups)} ProcessGroups"
+            )
+        else:
+            ranks = array
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
         result = object.__new__(DeviceMesh)
-        result._init(device_type, ranks, names, groups)
+        result._init(device_type, tuple(ranks.ravel().tolist()), dims_of(ranks.shape), names, groups)
         return result
 
     # --- what it is ---
@@ -116,30 +141,34 @@ class DeviceMesh:
         """The position of a dim that is given by number or by name. `KeyError` for a name that it has not."""
         if isinstance(mesh_dim, str):
             if mesh_dim not in (self.mesh_dim_names or ()):
-                raise DimNameError(f"no mesh dim is called {mesh_dim!r}; the mesh has {self._dims_text()}")
+                raise NameKeyError(f"no mesh dim is called {mesh_dim!r}; the mesh has {self._dims_text()}")
             return (self.mesh_dim_names or ()).index(mesh_dim)
         if not isinstance(mesh_dim, int):
             raise ArgumentError(f"a mesh dim is given by its number or its name, but got {mesh_dim!r}")
         if not -self.ndim <= mesh_dim < self.ndim:
-            raise ShapeError(f"mesh dim {mesh_dim} is out of range for a mesh with {self.ndim} dims")
+            raise DimError(f"mesh dim {mesh_dim} is out of range for a mesh with {self.ndim} dims")
         return mesh_dim % self.ndim
 
-    def get_coordinate(self) -> list[int] | None:
+    def get_coordinate(self) -> tuple[int, ...] | None:
         """This rank's place in the mesh; None if it has none."""
-        return None if self.coordinate is None else list(self.coordinate)
+        return self.coordinate
 
     def get_rank(self) -> int:
         """This process's rank in the job."""
         return get_rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """This rank's index along a dim, which may be left out if there is only one."""
+        """This rank's index along a dim, which may be left out if there is only one, or along a flattened one."""
+        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened:
+            return self._root._flattened[mesh_dim].get_local_rank()
         if self.coordinate is None:
             raise DistError(f"rank {get_rank()} has no place in {self!r}")
         return self.coordinate[self._only(mesh_dim, "get_local_rank")]
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
-        """The group of the ranks along a dim to which this rank belongs."""
+        """The group of the ranks along a dim to which this rank belongs; also by the name of a flattened dim."""
+        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened:
+            return self._root._flattened[mesh_dim].get_group()
         group = self._groups[self._only(mesh_dim, "get_group")]
         if not isinstance(group, ProcessGroup):
             raise DistError(f"rank {get_rank()} has no place in {self!r}, so it has no group there")
@@ -147,10 +176,7 @@ class DeviceMesh:
 
     def group_over(self, mesh_dims: Sequence[int]) -> ProcessGroup | None:
         """One group of the ranks that differ from this one in these dims alone, if there is one."""
-        long = [dim for dim in mesh_dims if self.shape[dim] > 1]
-        if len(long) == 1:
-            return self.get_group(long[0])
-        return self._whole if len(long) == sum(size > 1 for size in self.shape) else None
+        return self._root._group_of.get(_key([self._dims[dim] for dim in mesh_dims]))
 
     def get_all_groups(self) -> list[ProcessGroup]:
         """The groups along all dims."""
@@ -158,7 +184,10 @@ class DeviceMesh:
 
     def _only(self, mesh_dim: int | str | None, call: str) -> int:
         if mesh_dim is None and self.ndim > 1:
-            raise DistError(f"{call}() needs `mesh_dim` for a mesh with {self.ndim} dims: {self._dims_text()}")
+            raise DistError(
+                f"Found the DeviceMesh have {self.ndim} dimensions: {call}() needs `mesh_dim` to be one of "
+                f"{self._dims_text()}"
+            )
         return self.dim_of(0 if mesh_dim is None else mesh_dim)
 
     def _dims_text(self) -> str:
@@ -167,54 +196,96 @@ class DeviceMesh:
     # --- parts of it ---
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """The mesh of some dims, given by name, in which this rank is."""
-        wanted = (names,) if isinstance(names, str) else tuple(names)
+        """The mesh of some dims, given by name, in which this rank is; names of flattened dims if this is no part."""
         if not self.mesh_dim_names:
-            raise DimNameError("Cannot slice a DeviceMesh without mesh_dim_names!")
-        if len(wanted) == 1 and wanted[0] in self._flattened:
-            return self._flattened[wanted[0]]
-        dims = [self.dim_of(name) for name in wanted]
-        if dims != sorted(set(dims)):
-            raise DimNameError(f"{list(wanted)} are not dims of the mesh in its order {list(self.mesh_dim_names)}")
-        return self if dims == list(range(self.ndim)) else self._of_dims(dims, wanted)
+            raise DistError("Cannot slice a DeviceMesh without mesh_dim_names!")
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        if wanted == self.mesh_dim_names:
+            return self
+        if len(wanted) == 1 and wanted[0] in self._flattened_here:
+            return self._flattened_here[wanted[0]]
+        entries = dict(zip(self.mesh_dim_names, zip(self._dims, self._groups, strict=True), strict=True))
+        entries |= {name: (mesh._dims[0], mesh._groups[0]) for name, mesh in self._flattened_here.items()}
+        if not all(name in entries for name in wanted):
+            raise NameKeyError(f"Invalid mesh_dim_names {wanted} specified. Valid mesh_dim_names are {[*entries]}.")
+        dims = [entries[name][0] for name in wanted]
+        steps = merged(dims)
+        if len(set(steps)) < len(steps):
+            raise DistError(f"Slicing overlapping dim_names {wanted} is not allowed.")
+        if list(steps) != sorted(steps):
+            raise NameKeyError(
+                f"Invalid mesh_dim_names {wanted} specified. Mesh dim indices should be in ascending order."
+            )
+        return self._part(dims, wanted, [entries[name][1] for name in wanted])
 
-    def _of_dims(self, dims: Sequence[int], names: tuple[str, ...]) -> DeviceMesh:
-        """The mesh of some dims, in this order, in which this rank is."""
-        index: list[Any] = list(self.coordinate or (0,) * self.ndim)
-        for dim in dims:
-            index[dim] = slice(None)
-        kept = sorted(dims)
-        ranks = self._ranks[tuple(index)].transpose([kept.index(dim) for dim in dims])
+    @property
+    def _flattened_here(self) -> dict[str, DeviceMesh]:
+        """The flattened meshes that this mesh knows by name: a part knows none."""
+        return self._flattened if self._root is self else {}
+
+    def _part(self, dims: Sequence[Dim], names: tuple[str, ...], groups: Sequence[Any]) -> DeviceMesh:
         result = object.__new__(DeviceMesh)
-        result._init(self.device_type, ranks, names, [self._groups[dim] for dim in dims])
-        result._root = self._root or self
+        result._init(self.device_type, self._places, dims, names, groups, self._root)
         return result
 
     @staticmethod
     def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
         """The mesh of the dims of several parts of one mesh, in this order; `RuntimeError` for parts of several."""
-        roots = {mesh._root or mesh for mesh in device_mesh_list}
-        names = [name for mesh in device_mesh_list for name in mesh.mesh_dim_names or (None,)]
-        if len(roots) > 1 or None in names:
+        parts = list(device_mesh_list)
+        names = [name for mesh in parts for name in mesh.mesh_dim_names or (None,)]
+        if len({mesh._places for mesh in parts}) > 1 or None in names:
             raise DistError(
                 "Cannot concatenate DeviceMeshes derived from different device meshs: slice one mesh with names by "
-                f"them, as mesh['dp'] and mesh['tp'], but got {list(device_mesh_list)}"
+                f"them, as mesh['dp'] and mesh['tp'], but got {parts}"
             )
-        if len(set(names)) < len(names):
-            raise DistError(f"Cannot concatenate overlapping meshes: {list(device_mesh_list)}")
-        (root,) = roots
-        return root._of_dims([root.dim_of(str(name)) for name in names], tuple(map(str, names)))
+        dims = [dim for mesh in parts for dim in mesh._dims]
+        if len(set(merged(dims))) < len(merged(dims)):
+            raise DistError(f"Cannot concatenate overlapping meshes: {parts}")
+        return parts[0]._part(dims, tuple(map(str, names)), [group for mesh in parts for group in mesh._groups])
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
-        """The mesh as one dim. All ranks of the job must call it."""
-        name = mesh_dim_name or "_".join(self.mesh_dim_names or ("flat",))
-        if name not in self._flattened:
-            names = (name,) if self.mesh_dim_names else None
-            flat = DeviceMesh(self.device_type, self._ranks.reshape(-1), mesh_dim_names=names)
-            self._flattened[name] = flat
-            if self._whole is None and flat.coordinate is not None:
-                self._whole = flat.get_group()
-        return self._flattened[name]
+        """The mesh as one dim, which the whole mesh then knows by this name. All ranks of the job must call it."""
+        if not self.mesh_dim_names:
+            raise DistError("Cannot flatten a DeviceMesh without mesh_dim_names!")
+        name, dim, root = mesh_dim_name or "_".join(self.mesh_dim_names), merged(self._dims), self._root
+        if self.mesh_dim_names == (name,):
+            return self
+        if name in (root.mesh_dim_names or ()):
+            raise ValueRangeError(
+                f"{name} already exists for submesh of the {root}; its dims are called {root.mesh_dim_names}. Please "
+                "specify another valid mesh_dim_name."
+            )
+        flat = root._flattened.get(name)
+        if flat is None:
+            group = _group_along(np.array(self._places), dim)
+            flat = root._flattened[name] = self._part([dim], (name,), [group])
+        elif flat._dims != [dim]:
+            raise ValueRangeError(
+                f"Flatten mesh with mesh_dim_name {name} has been created before, Please specify another valid "
+                "mesh_dim_name."
+            )
+        return flat
+
+    def _unflatten(self, dim: int | str, mesh_sizes: Sequence[int], mesh_dim_names: Sequence[str]) -> DeviceMesh:
+        """The mesh with several dims, of these sizes and names, in place of one. All ranks of the job must call it."""
+        if len(mesh_sizes) != len(mesh_dim_names):
+            raise DistError("mesh_dim_names must have same length as mesh_sizes in _unflatten!")
+        names = self.mesh_dim_names or ()
+        at = names.index(dim) if dim in names else dim
+        if not isinstance(at, int) or not 0 <= at < self.ndim:
+            raise ValueRangeError(f"dim {dim} specified in `_unflatten` is not one of {self._dims_text()}")
+        dims = divided(self._dims[at], mesh_sizes)
+        if dims is None:
+            raise ValueRangeError(
+                f"The product of mesh_sizes={tuple(mesh_sizes)} is {int(np.prod(mesh_sizes))}, but the original "
+                f"dimension at dim={at} has size {self.shape[at]}. These must be equal for unflatten to work correctly."
+            )
+        groups = [_group_along(np.array(self._places), one) for one in dims]
+        return self._part(
+            [*self._dims[:at], *dims, *self._dims[at + 1 :]],
+            (*names[:at], *mesh_dim_names, *names[at + 1 :]),
+            [*self._groups[:at], *groups, *self._groups[at + 1 :]],
+        )
 
     def __enter__(self) -> DeviceMesh:
         _active.meshes.append(self)
@@ -261,11 +332,22 @@ def _require_names(names: tuple[str, ...] | None, ndim: int) -> None:
         raise DistError(f"Each mesh_dim_name must be unique, but got {names}")
 
 
-def _groups_along(ranks: np.ndarray[Any, Any], dim: int) -> Any:
-    """This rank's group among those of the ranks that differ in one index alone; all ranks make all of them."""
-    default = require_default()
+def _key(dims: Sequence[Dim]) -> Dim:
+    """Which places dims reach together, in whatever order."""
+    return tuple(sorted(merged(dims)))
+
+
+def _step(dims: Sequence[Dim], index: Sequence[int]) -> int:
+    """How far a place is from the one where all indices are 0."""
+    return sum(dim[at] for dim, at in zip(dims, index, strict=True))
+
+
+def _group_along(ranks: np.ndarray[Any, Any], dim: Dim) -> Any:
+    """This rank's group of those along a dim. All ranks of the job make all of them, in one order."""
+    default, places = require_default(), ranks.ravel().tolist()
     own: Any = None
-    for members in np.moveaxis(ranks, dim, -1).reshape(-1, ranks.shape[dim]).tolist():
+    for row in rows(dim, len(places)):
+        members = [places[place] for place in row]
         group = default if members == list(default.ranks) else new_group(members, sort_ranks=False)
         if get_rank() in members:
             own = group

@@ -248,6 +248,7 @@ class OpDef:
     types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
     older: bool = False  # whether it still takes its numbers before its last tensors, as before version 1.5
     native: tuple[Native, ...] = ()  # bodies for some devices, in the order of preference
+    result_type: Callable[..., Any] | None = None  # (types of the inputs, *params) -> the result's, of other shardings
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

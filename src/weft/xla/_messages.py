@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from weft._base.state import using
+from weft._comm.stores import keys
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed._group_xla import XlaBackend
 from weft.errors import ShapeError, XlaError
 from weft.xla._replicas import replicas
 
-_sent: Counter[int] = Counter()  # by channel, the number of messages from here, and to here
-_received: Counter[int] = Counter()
-
 
 def send(value: Tensor, channel_id: int) -> Tensor:
     """Send a tensor to the replica that receives from the channel; returns the tensor.
 
-    A channel leads from one replica to one other. The message passes through the job's store, outside of programs.
+    A channel leads from one replica to one other at a time. The message passes through the job's store, outside of
+    programs.
     """
     backend = _backend("send")
     content = value.detach().cpu().numpy().tobytes()
-    backend.store.set(f"channel/{channel_id}/{_sent[channel_id]}", content)
-    _sent[channel_id] += 1
+    number = backend.store.add(keys.sent(channel_id), 1)
+    backend.store.set(keys.message(channel_id, number), content)
     return value
 
 
 def recv(output: Tensor, channel_id: int) -> Tensor:
     """Wait for the next tensor of a channel, and write it to `output`, which has its shape and type; returns that."""
     backend = _backend("recv")
-    key = f"channel/{channel_id}/{_received[channel_id]}"
+    key = keys.message(channel_id, backend.store.add(keys.received(channel_id), 0) + 1)
     content = backend.store.get(key)
+    backend.store.add(keys.received(channel_id), 1)  # not before, so that an interrupted wait loses no message
     backend.store.delete_key(key)
-    _received[channel_id] += 1
     if len(content) != output.nbytes:
         raise ShapeError(
             f"recv: channel {channel_id} has sent {len(content)} bytes, and a {output.dtype} of size "

@@ -170,3 +170,30 @@ def test_workers_that_have_finished_run_again_when_others_fail(job, tmp_path):
     assert [first.end(), second.end()] == [0, 0], first.stderr + second.stderr
     said = [first.line(), first.line(), second.line(), second.line()]
     assert sorted(said) == ["0 in 0", "0 in 1", "1 in 0", "1 in 1"]
+
+
+MEETS_AGAIN = """
+import os, sys
+import weft.distributed as dist
+from weft.distributed import rpc
+rank, restarts, again = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"], os.path.exists(sys.argv[1])
+dist.init_process_group("gloo")
+rpc.init_rpc(f"w{rank}", rank=rank, world_size=2)
+told = rpc.rpc_sync(f"w{1 - rank}", max, (rank, 1))
+if not again:
+    dist.barrier()
+    if rank == 1:
+        open(sys.argv[1], "w").close()
+        os._exit(9)
+    dist.barrier()  # fails, as the other rank has ended
+rpc.shutdown()
+sys.stdout.write(f"{told} after {restarts}\\n")
+"""
+
+
+def test_workers_of_nodes_with_different_counts_of_restarts_meet(job, tmp_path):
+    (tmp_path / "worker.py").write_text(MEETS_AGAIN)
+    first, second = job.node(2, "--max-restarts", 1, host=True), job.node(2, "--max-restarts", 1)
+    assert [first.end(), second.end()] == [0, 0], first.stderr + second.stderr
+    said = {first.line(), second.line()}
+    assert said in ({"1 after 0", "1 after 1"}, {"1 after 1"})  # the worker that lives may end before it is stopped

@@ -126,7 +126,7 @@ def test_reductions_over_several_dims_of_a_mesh_are_one():
     assert on_mesh((2, 1, 2), program) == [3] * 4
 
     def with_and_without_a_flat_mesh(job):
-        mesh = DeviceMesh("cpu", [[0, 1], [2, 3]])
+        mesh = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("dp", "tp"))
         if job.get_rank() >= mesh.size():
             return mesh._flatten().coordinate
         first = program(mesh)

@@ -6,7 +6,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.tensor.threads import on_mesh
-from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
+from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor import Replicate, Shard, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode, visualize_sharding
 from weft.distributed.tensor.placement_types import _StridedShard
@@ -70,7 +70,7 @@ def test_meshes_are_put_together():
         turned = DeviceMesh._concatenate([mesh["tp"], mesh["dp"]])
         assert (turned.mesh.tolist(), turned.mesh_dim_names) == ([[0, 2], [1, 3]], ("tp", "dp"))
         assert turned.get_group("dp") is mesh.get_group("dp")
-        other = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+        other = DeviceMesh("cpu", [[3, 2], [1, 0]], mesh_dim_names=("a", "b"))
         with pytest.raises(RuntimeError, match="derived from different device meshs"):
             DeviceMesh._concatenate([mesh["dp"], other["b"]])
         with pytest.raises(RuntimeError, match="overlapping"):

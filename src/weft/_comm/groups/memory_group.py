@@ -31,6 +31,7 @@ from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.shared_memory.layout import RegionLayout
 from weft._comm.shared_memory.memory import Memory
 from weft._comm.shared_memory.ring import Ring
+from weft._comm.stores import keys
 
 WEAKLY_ORDERED = platform.machine() not in {"x86_64", "AMD64", "i686"}
 _SPINS = range(50)  # reads of a counter before the processor is yielded: about 3 µs
@@ -227,7 +228,7 @@ def connect(
     size: int,
     deadline: Deadline,
     *,
-    key: str = "memory",
+    key: str = keys.MEMORY,
     ranks: Sequence[int] | None = None,
 ) -> MemoryGroup:
     """This rank's part of a group, once all of its `size` ranks have joined. They find each other by `key`."""

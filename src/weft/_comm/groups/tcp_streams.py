@@ -21,6 +21,7 @@ import numpy as np
 from weft._comm.deadline import Deadline
 from weft._comm.groups.memory_group import KeyValueStore
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
+from weft._comm.stores import keys
 from weft._comm.transport import sockets, tags
 from weft._comm.transport.acceptor import Acceptor, Channel
 from weft._comm.transport.authentication import Service, Session, authenticate
@@ -170,12 +171,11 @@ def connect(
     deadline: Deadline,
     *,
     address: str,
-    key: str = "links",
     ranks: Sequence[int] | None = None,
 ) -> TcpStreams:
     """This rank's streams to the other ranks of a group, once all are connected. They reach this host at `address`.
 
-    Ranks find each other by `key`. `DistBackendError` names those that have not connected by the deadline.
+    `DistBackendError` names those that have not connected by the deadline.
     """
     secret, token = job_key(), secrets.token_hex(16)
     connections: dict[int, tuple[socket.socket, Session]] = {}
@@ -185,9 +185,9 @@ def connect(
     place = {"addresses": ["127.0.0.1", address], "port": listener.getsockname()[1], "token": token}
     acceptor = Acceptor([listener], Service("links", token), secret, callers.put)
     try:
-        store.set(f"{key}/{rank}", json.dumps(place).encode())
+        store.set(keys.link(rank), json.dumps(place).encode())
         for peer in range(rank):
-            connections[peer] = _called(json.loads(store.get(f"{key}/{peer}")), rank, secret, deadline)
+            connections[peer] = _called(json.loads(store.get(keys.link(peer))), rank, secret, deadline)
         while len(connections) < size - 1:
             channel = callers.get(timeout=deadline.left())
             channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -91,7 +91,7 @@ class FileStore(Store):
         wanted = as_keys(keys)
         return self._read(lambda table: not table.missing(wanted))
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         self._await_values(as_keys(keys), self._timeout_or_default(timeout))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:

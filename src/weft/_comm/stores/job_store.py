@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
 
@@ -26,5 +27,4 @@ def store_at(
     if not hosted:
         return store
     # One server is used by several starts of the workers, which must not see the keys of earlier ones.
-    attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    return PrefixStore(f"workers/{attempt}", store)
+    return PrefixStore(keys.in_round(), store)

@@ -29,13 +29,13 @@ class Store:
         """How long `get` and `wait` wait."""
         return self._timeout
 
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Set how long `get` and `wait` wait."""
-        self._timeout = _as_timeout("set_timeout", timeout)
+    def set_timeout(self, timeout: timedelta | float) -> None:
+        """Set how long `get` and `wait` wait: a `timedelta`, or a float of seconds."""
+        self._timeout = as_timeout("set_timeout", timeout)
 
-    def _timeout_or_default(self, timeout: timedelta | None) -> timedelta:
+    def _timeout_or_default(self, timeout: timedelta | float | None) -> timedelta:
         """How long a wait with this argument lasts."""
-        return self._timeout if timeout is None else _as_timeout("wait", timeout)
+        return self._timeout if timeout is None else as_timeout("wait", timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
         """Set the value of a key."""
@@ -57,7 +57,7 @@ class Store:
         """Whether all of the keys have values; does not wait."""
         raise NotImplementedError
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         """Wait until all of the keys have values."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class Store:
         """The number of values in the key's queue."""
         raise UnsupportedStoreError(_NO_QUEUES)
 
-    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+    def barrier(self, key: str, world_size: int, timeout: timedelta | float | None = None) -> None:
         """Wait until `world_size` callers have reached the barrier with this key. A key can be used once."""
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
@@ -132,9 +132,14 @@ class Store:
         """Release the store's resources; it cannot be used any more. Also called when nothing refers to it."""
 
 
-def _as_timeout(method: str, timeout: object) -> timedelta:
+def as_timeout(method: str, timeout: object) -> timedelta:
+    """A time-out as a `timedelta`; as in PyTorch, a float is one in seconds, and an int is none."""
+    if isinstance(timeout, float):
+        return timedelta(seconds=timeout)
     if not isinstance(timeout, timedelta):
-        raise ArgumentError(f"{method}(): timeout must be a timedelta, not {type(timeout).__name__}")
+        raise ArgumentError(
+            f"{method}(): timeout must be a timedelta, or a float of seconds, not {type(timeout).__name__} {timeout!r}"
+        )
     return timeout
 
 
@@ -224,7 +229,7 @@ class HashStore(Store):
         with self._changed:
             return not self._table.missing(wanted)
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         wanted = as_keys(keys)
         with self._changed:
             self._await(self._table.missing, wanted, self._timeout_or_default(timeout))
@@ -307,7 +312,7 @@ class PrefixStore(Store):
     """A part of another store: adds `prefix/` to every key."""
 
     def __init__(self, prefix: str, store: Store) -> None:
-        self._prefix = prefix
+        self._prefix = as_key(prefix).decode(errors="surrogateescape")
         self._store = _as_store(store)
 
     @property
@@ -319,7 +324,7 @@ class PrefixStore(Store):
     def timeout(self) -> timedelta:
         return self._store.timeout
 
-    def set_timeout(self, timeout: timedelta) -> None:
+    def set_timeout(self, timeout: timedelta | float) -> None:
         self._store.set_timeout(timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -340,7 +345,7 @@ class PrefixStore(Store):
     def check(self, keys: Sequence[str]) -> bool:
         return self._store.check(self._all(keys))
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         self._store.wait(self._all(keys), timeout)
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:

@@ -58,7 +58,7 @@ class TCPStore(Store):
         port: int,
         world_size: int | None = None,
         is_master: bool = False,
-        timeout: timedelta = DEFAULT_TIMEOUT,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
         wait_for_workers: bool = True,
         multi_tenant: bool = False,
         master_listen_fd: int | None = None,
@@ -66,7 +66,7 @@ class TCPStore(Store):
     ) -> None:
         del use_libuv
         self.set_timeout(timeout)
-        deadline = Deadline(timeout.total_seconds())
+        deadline = Deadline(self._timeout.total_seconds())
         key = job_key()
         self._host = host_name
         served, address = None, (host_name, port)
@@ -123,7 +123,7 @@ class TCPStore(Store):
     def check(self, keys: Sequence[str]) -> bool:
         return self._call(b"check", *as_keys(keys)) == [b"1"]
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         self._await(b"wait", as_keys(keys), self._timeout_or_default(timeout))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:

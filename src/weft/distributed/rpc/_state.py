@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class RpcState:
-    """The agent, which exists between `init_rpc` and `shutdown`, and how many there have been."""
+    """The agent, which exists between `init_rpc` and `shutdown`."""
 
     agent: Agent | None = None
-    begun: int = 0
 
     @property
     def is_process(self) -> bool:

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
+from weft._comm.stores import keys
 from weft._comm.stores.store import Store
 from weft._comm.transport.key import fingerprint
 from weft.distributed.rpc._listener import LIVENESS_CHECK, ConnectOptions, Endpoint, connect
@@ -69,6 +70,8 @@ class Workers:
         """The fingerprint of this worker's job key."""
         self.size: int | None = None
         """The number of workers, if it is fixed and all have joined; else None."""
+        self.registered = False
+        """Whether the store has this worker's endpoint."""
         self.names: dict[int, str] = {}
         """The names of all workers of such a job by number, including ended ones; empty until `learn` is called."""
         self._entries: dict[str | int, Entry] = {}  # removed when a worker is lost
@@ -85,6 +88,7 @@ class Workers:
         except BaseException:
             self.store.delete_key(_key(self.me.id))
             raise
+        self.registered = True
         for number in before - {self.me.id}:  # numbers of earlier holders of this name
             self.store.delete_key(_key(number))
 
@@ -99,10 +103,6 @@ class Workers:
             if holder == before:  # if there is no value, the store returns the expected one
                 holder = self.store.compare_set(key, "", mine).decode()
         return holders
-
-    def is_alive(self, name: str) -> bool:
-        """Whether there is a living worker with this name. `JobKeyError` if it has another key."""
-        return self.store.check([_key(name)]) and self._is_reachable(_entry(self.store.get(_key(name))))
 
     def _is_reachable(self, entry: Entry) -> bool:
         try:
@@ -161,8 +161,8 @@ class Workers:
                 if not self.names:
                     self.learn(self.size)
                 return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
-            keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
-            workers = [_entry(text).worker for text in self.store.multi_get(keys)]
+            entries = self.store.values_under(keys.WORKER_NAMES).values()
+            workers = [_entry(text).worker for text in entries]
         except DistError:  # a worker has left meanwhile, or the store has ended
             workers = [entry.worker for entry in self._entries.values()]
         return sorted({self.me, *workers}, key=lambda one: one.id)
@@ -204,7 +204,7 @@ class Workers:
 
 
 def _key(to: str | int) -> str:
-    return f"name/{to}" if isinstance(to, str) else f"id/{to}"
+    return keys.worker_name(to) if isinstance(to, str) else keys.worker_number(to)
 
 
 def _entry(text: str | bytes) -> Entry:

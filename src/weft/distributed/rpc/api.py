@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed._world import thread_rank
@@ -71,11 +72,9 @@ def init_rpc(
     if backend is None and not isinstance(options, TensorPipeRpcBackendOptions):
         raise ArgumentError(f"Could not infer backend for options {options}; name the backend that takes them")
     store, rank, size = _rendezvous(options.init_method, -1 if rank is None else rank, world_size)
-    state.begun += 1
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     state.agent = backend_registry.init_backend(
         backend or backend_registry.BackendType.TENSORPIPE,
-        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else state.begun}", store),
+        store=PrefixStore(keys.remote_workers(), store),
         name=name,
         rank=rank,
         world_size=size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft._base.state import using
 from weft._lazy.aval import named
 from weft._lazy.value import Value
 from weft._tensor.overriding import disabled
@@ -14,7 +15,8 @@ from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, labelled, local_part, local_type, relabelled, sharding_of
+from weft.distributed.tensor._sharding import Sharding, local_type, relabelled, sharding_of
+from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
 
@@ -50,7 +52,8 @@ class DTensor(Tensor):
 
     @property
     def _local_tensor(self) -> Tensor:
-        return wrap(local_part(operand(self))).detach()
+        with using(grad=False):
+            return local_view(self, self._sharding)
 
     @staticmethod
     def from_local(
@@ -65,6 +68,7 @@ class DTensor(Tensor):
     ) -> DTensor:
         """The tensor of which each process has given its part; by default, all have given the whole one.
 
+        It is a view of `local_tensor`: what is written to one is written to both.
         `shape` is the size of the whole tensor. Without it, parts of a split dim count as equal. With `run_check`, the
         parts' sizes and types are compared, and replicated tensors are those of the first rank. Gradients flow back to
         `local_tensor`: of its part, and whole where it is replicated or partial, unless `grad_placements` says how
@@ -78,26 +82,29 @@ class DTensor(Tensor):
         if run_check:
             local_tensor = require_common(local_tensor, mesh, wanted)
         sharding = sharding_of(mesh, wanted, size)
-        value = operand(local_tensor)
-        if value.aval.shape != sharding.local_shape:
+        aval = operand(local_tensor).aval
+        if aval.shape != sharding.local_shape:
             raise DistError(
-                f"from_local: rank {mesh.get_rank()} has a part of size {list(value.aval.shape)}, but its part of a "
+                f"from_local: rank {mesh.get_rank()} has a part of size {list(aval.shape)}, but its part of a "
                 f"tensor of size {list(size)} with the placements {list(map(str, wanted))} has the size "
                 f"{list(sharding.local_shape)}; give the whole tensor's size as `shape`"
             )
         if grad_placements is not None:
-            value = with_gradient(value, sharding, placements_for(grad_placements, mesh, local_tensor.ndim))
-        return _distributed(labelled(value, sharding))
+            wanted = placements_for(grad_placements, mesh, local_tensor.ndim)
+            local_tensor = wrap(with_gradient(operand(local_tensor), sharding, wanted))
+        result = distributed_view(local_tensor, sharding)
+        assert isinstance(result, DTensor), "its value is sharded"
+        return result
 
     def to_local(self, *, grad_placements: Any = None) -> Tensor:
-        """This process's part, as a plain tensor.
+        """This process's part, as a plain tensor that is a view: what is written to it is written to this tensor.
 
         `grad_placements` says how the processes' gradients of it form the gradient of the whole; by default they are
         parts of it where this is split, and equal elsewhere.
         """
         value = operand(self)
-        if grad_placements is None:
-            return _plain(value)
+        if grad_placements is None or value.tape is None:
+            return local_view(self, self._sharding)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial()]
         return _plain(redistributed(value, self._sharding, partial))
@@ -110,7 +117,10 @@ class DTensor(Tensor):
     def redistribute(
         self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False
     ) -> DTensor:
-        """The same tensor with other placements, or on another mesh. Every process of the mesh must call it."""
+        """The same tensor with other placements, or on another mesh. Every process of the mesh must call it.
+
+        With the placements that it has, the result is a view.
+        """
         del async_op  # results need not be waited for
         if placements is None:
             raise DistError("placements is needed for redistribute!")
@@ -124,6 +134,8 @@ class DTensor(Tensor):
                     "internal use only!"
                 )
         with requested():
+            if mesh == self.device_mesh and wanted == self.placements:
+                return alias_of(self)
             if mesh != self.device_mesh:
                 return _distributed(moved_to_mesh(operand(self), sharding_of(mesh, wanted, self._sharding.size)))
             return _distributed(redistributed(operand(self), self._sharding.with_placements(wanted)))

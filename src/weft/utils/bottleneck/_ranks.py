@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from weft._comm.stores import keys
 from weft._comm.stores.job_store import store_at
 from weft._comm.stores.store import PrefixStore
 from weft.errors import DistError
@@ -38,12 +39,12 @@ def gathered(own: Figures, *, failed: bool) -> Generator[tuple[list[Figures], li
         yield [own], []
         return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = PrefixStore("weft.utils.bottleneck", store_at(address, port, own.rank, size, patience))
-    store.set(str(own.rank), json.dumps(own.as_dict()))
+    store = PrefixStore(keys.FIGURES, store_at(address, port, own.rank, size, patience))
+    store.set(keys.member(own.rank), json.dumps(own.as_dict()))
     if own.rank:
         yield [own], []
         try:
-            store.wait(["read"], patience)
+            store.wait([keys.FIGURES_READ], patience)
         except DistError:
             if not failed:
                 raise
@@ -51,8 +52,8 @@ def gathered(own: Figures, *, failed: bool) -> Generator[tuple[list[Figures], li
     result, missing = [own], []
     for other in range(1, size):
         try:
-            result.append(Figures(**json.loads(store.get(str(other)))))
+            result.append(Figures(**json.loads(store.get(keys.member(other)))))
         except DistError:
             missing.append(other)
     yield result, missing
-    store.set("read", "")
+    store.set(keys.FIGURES_READ, "")

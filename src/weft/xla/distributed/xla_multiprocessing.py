@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._group_xla import join as join_group
@@ -115,7 +116,7 @@ def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: 
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the parent has the store
     }
     store = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=_START_SECONDS))
-    backend = join_group(PrefixStore("replicas", store), ordinal, range(count), default_pg_timeout)
+    backend = join_group(PrefixStore(keys.REPLICAS, store), ordinal, range(count), default_pg_timeout)
     try:
         fn(ordinal, *args)
         replicas().gather(b"", "the end of its function")  # nobody leaves before all are done

@@ -11,9 +11,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token, store_failures
-from weft.distributed.elastic.rendezvous._member import WAKE_KEY, Member
+from weft.distributed.elastic.rendezvous._member import Member
 from weft.distributed.elastic.rendezvous._requests import (
     DeleteKey,
     GetKey,
@@ -48,7 +49,7 @@ class Executor:
 
     def __init__(self, backend: RendezvousBackend, store: Store, run_id: str, node: Node, rules: Rules) -> None:
         self._backend = backend
-        self._store = PrefixStore(f"weft.rendezvous.{run_id}.nodes", backend.store or store)
+        self._store = PrefixStore(keys.nodes_of(run_id), backend.store or store)
         self._lock = threading.Lock()
         self._read_at = time.monotonic()
         self.member = Member(node, rules, time.monotonic)
@@ -76,7 +77,7 @@ class Executor:
         """Wait until a node wakes the leader; False after this many seconds."""
         with store_failures():
             try:
-                self._store.wait([WAKE_KEY], timedelta(seconds=seconds))
+                self._store.wait([keys.WAKE], timedelta(seconds=seconds))
             except DistStoreError:
                 return False
         return True

@@ -13,6 +13,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
+from weft._comm.stores import keys
 from weft.distributed.elastic.rendezvous._requests import (
     DeleteKey,
     GetKey,
@@ -36,10 +37,6 @@ from weft.distributed.elastic.rendezvous._round import (
 from weft.distributed.elastic.rendezvous._status import Assignment, Status
 from weft.errors import RendezvousStateError
 
-WAKE_KEY = "wake"
-"""The key by which nodes wake the leader."""
-
-_HEARTBEATS = "heartbeat/"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place in a round
 _POLL_SECONDS = 1.0  # between two reads of a node with a place
 _FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together
@@ -141,7 +138,7 @@ class Member:
             yield from self.quit()
             return JoinState.REFUSED
         if not self._registered:
-            yield SetKeys({**self._heartbeat(), WAKE_KEY: b"1"})
+            yield SetKeys({**self._heartbeat(), keys.WAKE: b"1"})
             self._registered = True
         elif (yield from self._has_place()):
             return JoinState.DONE
@@ -161,17 +158,17 @@ class Member:
     def quit(self) -> Operation[None]:
         """Leave the job, which continues without this node."""
         self._registered = False
-        yield DeleteKey(_key(self._node))
+        yield DeleteKey(keys.heartbeat(self._node))
         while self.leads:
             yield from self._lead(resign=True)
-        yield SetKeys({WAKE_KEY: b"1"})
+        yield SetKeys({keys.WAKE: b"1"})
 
     def close(self) -> Operation[None]:
         """End the job for all nodes."""
         yield from self.read()
         yield from self._change(lambda status: replace(status, closed=True))
         self._registered = False
-        yield DeleteKey(_key(self._node))
+        yield DeleteKey(keys.heartbeat(self._node))
 
     def participants(self) -> Operation[frozenset[Node]]:
         """The participants, as the leader has written them. For errors only: their size grows with the number."""
@@ -181,7 +178,7 @@ class Member:
         status = self.status
         if not status.complete or status.assignment is None or status.number <= max(self._after, self._skipped):
             return False
-        place = yield GetKey(_rank_key(status.assignment.leader, self._node))
+        place = yield GetKey(keys.rank_of(status.assignment.leader, self._node))
         version, _, rank = (place or b"").partition(b" ")
         if version != b"%d" % status.assignment.version:
             self._skipped = status.number
@@ -190,7 +187,7 @@ class Member:
         return True
 
     def _heartbeat(self) -> dict[str, bytes]:
-        return {_key(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
+        return {keys.heartbeat(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
 
     def _note(self, status: Status, token: Any) -> None:
         if (status.version, status.leader) != (self.status.version, self.status.leader):
@@ -227,7 +224,7 @@ class Member:
             self._leader_version != self.status.version
         ):  # written by another node, or by this one in a call that has failed
             self._leader_state = replace(self._leader_state, current=(yield from self._written_round()))
-        yield DeleteKey(WAKE_KEY)
+        yield DeleteKey(keys.WAKE)
         heartbeats = yield from self._read_heartbeats()
         now = self._clock()
         state = observe(self._leader_state, heartbeats, now)
@@ -236,7 +233,7 @@ class Member:
         if (yield from self._publish(state.current, resign)):
             self._leader_state, self._leader_version = state, self.status.version
             for node in dead:
-                yield DeleteKey(_key(node))
+                yield DeleteKey(keys.heartbeat(node))
 
     def _publish(self, current: Round, resign: bool) -> Operation[bool]:
         """Write a round and the ranks of its members, and then a status that refers to them."""
@@ -249,17 +246,17 @@ class Member:
                 assignment = Assignment(self._node, self.status.version + 1)
                 status = replace(status, assignment=assignment)
                 for rank, node in enumerate(current.world):
-                    pairs[_rank_key(self._node, node)] = b"%d %d" % (assignment.version, rank)
+                    pairs[keys.rank_of(self._node, node)] = b"%d %d" % (assignment.version, rank)
             yield SetKeys(pairs)
         return (yield from self._swap(status))
 
     def _free_round_key(self) -> str:
         """A key of this leader's that the status does not refer to, since others may be reading the other one."""
-        first, second = (f"round/{self._node}/{at}" for at in range(2))
+        first, second = keys.rounds_of(self._node)
         return second if self.status.round_key == first else first
 
     def _read_heartbeats(self) -> Operation[list[Heartbeat]]:
-        return [Heartbeat.decode(data) for data in (yield Scan(_HEARTBEATS)).values()]
+        return [Heartbeat.decode(data) for data in (yield Scan(keys.HEARTBEATS)).values()]
 
     def _written_round(self) -> Operation[Round]:
         key = self.status.round_key
@@ -271,12 +268,3 @@ class Member:
                 f"The rendezvous state is corrupt: {key} is named and not there; start the job under another --rdzv-id"
             )
         return Round.decode(data)
-
-
-def _key(node: Node) -> str:
-    return f"{_HEARTBEATS}{node}"
-
-
-def _rank_key(leader: Node, node: Node) -> str:
-    """The key of a member's rank. Each leader has its own keys, so that a former leader cannot overwrite them."""
-    return f"rank/{leader}/{node}"

@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from datetime import timedelta
 from typing import Any
 
+from weft._comm.stores import keys
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.store import Store
 from weft._comm.stores.tcp_store import TCPStore
@@ -48,7 +49,7 @@ class C10dRendezvousBackend(RendezvousBackend):
         if not run_id:
             raise ValueRangeError("The run id must be a non-empty string.")
         self._store = store
-        self._key = f"weft.rendezvous.{run_id}"
+        self._key = keys.rendezvous(run_id)
         self._call("compare_set", self._key, "", _NOTHING)
 
     @property

@@ -10,6 +10,7 @@ from datetime import timedelta
 from itertools import count
 
 from weft._comm.deadline import Deadline
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
 from weft._comm.transport.sockets import address_text
@@ -112,7 +113,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._member.leave_round()
         self._await_place()
         number, rank = self._member.number, self._member.rank
-        store = PrefixStore(f"weft.rendezvous.{self._settings.run_id}.{number}", self._store)
+        store = PrefixStore(keys.nodes_round(self._settings.run_id, number), self._store)
         return RendezvousInfo(store, rank, self._member.world_size, self._workers_store(rank, store), number)
 
     def _await_place(self) -> None:

@@ -48,8 +48,8 @@ class EtcdStore(Store):
         as_keys(keys)
         return None not in self._read(keys)[0]
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        self._await_values(keys, self._timeout if timeout is None else timeout)
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
+        self._await_values(keys, self._timeout_or_default(timeout))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         values = self._await_values(keys, self._timeout)

@@ -6,6 +6,7 @@ import os
 import socket
 from datetime import timedelta
 
+from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connect_to_store
@@ -42,6 +43,7 @@ class StaticTCPRendezvous(RendezvousHandler):
         self.timeout = timeout
         self.connect_timeout = connect_timeout
         self._store: TCPStore | None = None
+        self._round: int | None = None
 
     def get_backend(self) -> str:
         return "static"
@@ -54,7 +56,17 @@ class StaticTCPRendezvous(RendezvousHandler):
         if self._store is None:
             self._store = self._opened()
         store_info = RendezvousStoreInfo(self.master_addr, self._store.port)
-        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, store_info)
+        self._round = self._next_round(self._store)
+        part = PrefixStore(self.run_id, self._store)
+        return RendezvousInfo(part, self.rank, self.world_size, store_info, self._round)
+
+    def _next_round(self, store: Store) -> int:
+        """The number of the round after this node's last one, or a later one that another node has begun.
+
+        Nodes may have started their workers unequally often; so the latest number stands in the store.
+        """
+        before, number = ("", 0) if self._round is None else (str(self._round), self._round + 1)
+        return int(store.compare_set(keys.static_round(self.run_id), before, str(number)))
 
     def _opened(self) -> TCPStore:
         if self.rank == 0:
@@ -75,11 +87,11 @@ class StaticTCPRendezvous(RendezvousHandler):
     def _claim(self, store: Store) -> None:
         """Check that all nodes have the same world size, and that no two have the same rank."""
         if self.rank == 0:
-            store.set(f"{self.run_id}/nnodes", str(self.world_size))
-        elif (size := int(store.get(f"{self.run_id}/nnodes"))) != self.world_size:
+            store.set(keys.static_size(self.run_id), str(self.world_size))
+        elif (size := int(store.get(keys.static_size(self.run_id)))) != self.world_size:
             raise RendezvousStateError(f"nodes disagree about --nnodes: {size} on node rank 0, {self.world_size} here")
         me = f"process {os.getpid()} on {socket.gethostname()}"
-        owner = store.compare_set(f"{self.run_id}/node/{self.rank}", "", me).decode()
+        owner = store.compare_set(keys.static_node(self.run_id, self.rank), "", me).decode()
         if owner != me:
             raise RendezvousStateError(
                 f"two nodes have --node-rank {self.rank}: {owner} and {me}; give each node its own rank, 0 to "

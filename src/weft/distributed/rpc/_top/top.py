@@ -14,6 +14,7 @@ from typing import NoReturn
 from rich.console import Console, Group
 from rich.live import Live
 
+from weft._comm.stores import keys
 from weft._comm.stores.observer import observed
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.transport.tls import Certificates
@@ -40,7 +41,6 @@ _COLUMNS = (
     " threads",
     " connections",
 )
-_KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # the key of a worker, as `init_rpc` sets it
 
 
 class JobProbe:
@@ -68,13 +68,14 @@ class JobProbe:
         list(self._executor.map(lambda at: self.probes[at].update(self._endpoints[at], _PATIENCE), self._endpoints))
 
     def _find_workers(self) -> dict[WorkerInfo, Endpoint]:
-        """The endpoints of the workers of the latest start, by number."""
-        keys = [match for key in self._store.list_keys() if (match := _KEY.fullmatch(key))]
-        if not keys:
+        """The endpoints of the workers that have joined together last, by number."""
+        registered = [worker for key in self._store.list_keys() if (worker := keys.worker_of(key)) is not None]
+        if not registered:
             raise DistError(f"no workers have joined the job at {self._url}; does it call init_rpc with this address?")
-        latest = max((match["job"] for match in keys), key=_numbers)
+        start = max((start for start, _, _ in registered), key=_numbers)
+        latest = f"{start}/{self._store.get(f'{start}/{keys.LATEST}').decode()}"
         workers = Workers(PrefixStore(latest, self._store), WorkerInfo(OBSERVER, -1), self._options)
-        numbers = sorted(int(match["number"]) for match in keys if match["job"] == latest)
+        numbers = sorted(number for _, job, number in registered if job == latest)
         there = [worker for number in numbers if (worker := workers.find(number)) is not None]
         return {worker: endpoint for worker in there if (endpoint := workers.endpoint(worker)) is not None}
 
@@ -91,8 +92,8 @@ class JobProbe:
         self._store.close()
 
 
-def _numbers(job: str) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", job)]
+def _numbers(start: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", start)]
 
 
 def _row(probe: Probe) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
+from weft._comm.stores import keys
 from weft._comm.tree import children
 from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, ranks
 from weft.distributed.elastic.rendezvous._requests import SetKeys
@@ -16,12 +17,6 @@ from weft.errors import RendezvousTimeoutError
 
 EXCHANGE_SECONDS = 300.0
 """The time in which the agents of a round must have exchanged their numbers of workers."""
-
-FINISHED_KEY, SEEN_KEY = "weft/agent/finished", "weft/agent/seen"
-"""Keys of the barriers at the end: the workers of all nodes have finished; all nodes have seen that."""
-
-_ROLE_KEY, _RANKS_KEY = "weft/agent/role", "weft/agent/ranks"
-_ALL = "all"
 
 _T = TypeVar("_T")
 
@@ -56,10 +51,10 @@ def assign_ranks(info: RoleInfo, size: int, advice: str = "") -> Exchange[Ranks]
 
     `advice` is shown to users while they wait. `RendezvousTimeoutError` names the nodes that are missing.
     """
-    yield SetKeys({f"{_ROLE_KEY}/{info.rank}": info.encode()})
+    yield SetKeys({keys.agent_role(info.rank): info.encode()})
     if info.rank == 0:
         yield from _publish_ranks(size, advice)
-    key = f"{_RANKS_KEY}/{info.rank}"
+    key = keys.agent_ranks(info.rank)
     if (yield AwaitKeys([key], "node 0 to tell ranks; its output says who is missing")):
         raise RendezvousTimeoutError(
             f"rank assignment: node 0 told no ranks within {EXCHANGE_SECONDS:g} s; its output says why"
@@ -69,22 +64,22 @@ def assign_ranks(info: RoleInfo, size: int, advice: str = "") -> Exchange[Ranks]
 
 
 def _publish_ranks(size: int, advice: str) -> Exchange[None]:
-    keys = [f"{_ROLE_KEY}/{rank}" for rank in range(size)]
-    missing = set((yield AwaitKeys(keys, f"other nodes: {{present}} of {size} have come{advice}")))
+    roles = [keys.agent_role(rank) for rank in range(size)]
+    missing = set((yield AwaitKeys(roles, f"other nodes: {{present}} of {size} have come{advice}")))
     if missing:
-        nodes = [rank for rank, key in enumerate(keys) if key in missing]
+        nodes = [rank for rank, key in enumerate(roles) if key in missing]
         raise RendezvousTimeoutError(
             f"rank assignment: agents of nodes {nodes} did not tell their workers within {EXCHANGE_SECONDS:g} s"
         )
-    infos = [RoleInfo.decode(data) for data in (yield GetKeys(keys))]
-    yield SetKeys({f"{_RANKS_KEY}/{rank}": part.encode() for rank, part in enumerate(ranks(infos))})
+    infos = [RoleInfo.decode(data) for data in (yield GetKeys(roles))]
+    yield SetKeys({keys.agent_ranks(rank): part.encode() for rank, part in enumerate(ranks(infos))})
 
 
 def tree_barrier(key: str, rank: int, size: int) -> Exchange[bool]:
     """Wait until all nodes have called this; each waits for its children in a tree. False at the timeout."""
     purpose = "the workers of other nodes to finish"
-    below = [f"{key}/{child}" for child in children(rank, size)]
+    below = [keys.step_of_all(key, child) for child in children(rank, size)]
     if below and (yield AwaitKeys(below, purpose)):
         return False
-    yield SetKeys({f"{key}/{rank or _ALL}": b"1"})
-    return not (yield AwaitKeys([f"{key}/{_ALL}"], purpose))
+    yield SetKeys({keys.step_of_all(key, rank): b"1"})
+    return not (yield AwaitKeys([keys.step_of_all(key, 0)], purpose))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 
+from weft._comm.stores import keys
 from weft._comm.stores.store import Store
 from weft.distributed.elastic._job_report import NodeReport
 from weft.distributed.elastic.agent.server._worker_group import WorkerGroup
@@ -22,8 +23,6 @@ from weft.errors import DistError
 
 _log = logging.getLogger(__name__)
 
-_REQUESTS = "weft/job/requests"
-_REPORTS = "weft/job/report"
 _MOST_LOOKS = 1000  # a second, of all agents together
 _POLL_SECONDS = 0.05
 _FAILURES = (DistError, OSError, TimeoutError)
@@ -48,10 +47,10 @@ class _Request(threading.Thread):
             self._collect(time.monotonic() + self.seconds)
 
     def _collect(self, end: float) -> None:
-        number = self._store.add(_REQUESTS, 1)
+        number = self._store.add(keys.REQUESTS, 1)
         while len(self.reports) < len(self._ranks) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
-            for text in self._store.values_under(_REPORTS).values():
+            for text in self._store.values_under(keys.REPORTS).values():
                 answered, report = json.loads(text)
                 if answered >= number and report["node"] in self._ranks:
                     self.reports[report["node"]] = NodeReport.of(report)
@@ -104,9 +103,9 @@ class NodeExchange:
             if store is None or rank is None or self._group.group_world_size == 1:
                 continue
             try:
-                number = int(store.get(_REQUESTS)) if store.check([_REQUESTS]) else 0
+                number = int(store.get(keys.REQUESTS)) if store.check([keys.REQUESTS]) else 0
                 if number and number != answered:  # smaller in a new round
-                    store.set(f"{_REPORTS}/{rank}", json.dumps([number, asdict(self._report())]))
+                    store.set(keys.report(rank), json.dumps([number, asdict(self._report())]))
                 answered = number
             except _FAILURES as error:
                 _log.info("the store does not take the report of this node: %s", error)

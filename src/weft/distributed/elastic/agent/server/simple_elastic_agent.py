@@ -13,11 +13,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
+from weft._comm.stores import keys
 from weft._comm.stores.store import Store
 from weft.distributed.elastic.agent.server._exchange import (
     EXCHANGE_SECONDS,
-    FINISHED_KEY,
-    SEEN_KEY,
     AwaitKeys,
     Exchange,
     ExchangeRequest,
@@ -255,8 +254,8 @@ class SimpleElasticAgent(ElasticAgent):
             match request:
                 case SetKeys(pairs):
                     store.multi_set(list(pairs), list(pairs.values()))
-                case GetKeys(keys):
-                    return store.multi_get(keys)
+                case GetKeys(wanted):
+                    return store.multi_get(wanted)
                 case AwaitKeys():
                     return self._missing_keys(store, request, timedelta(seconds=poll_seconds(size)), deadline)
             return None
@@ -268,21 +267,21 @@ class SimpleElasticAgent(ElasticAgent):
 
         Network failures are tolerated for as long as the rendezvous tolerates them.
         """
-        keys, notice = awaited.keys, WaitNotice()
+        wanted, notice = awaited.keys, WaitNotice()
 
         def purpose() -> str:
-            return awaited.purpose.replace("{present}", str(sum(store.check([key]) for key in keys)))
+            return awaited.purpose.replace("{present}", str(sum(store.check([key]) for key in wanted)))
 
         while True:
             try:
                 notice.tell(purpose)
-                store.wait(keys, min(poll, timedelta(seconds=deadline.left() or 0.001)))
+                store.wait(wanted, min(poll, timedelta(seconds=deadline.left() or 0.001)))
                 return []
             except PeerGoneError:
                 raise
             except (DistStoreError, DistNetworkError, RendezvousConnectionError, TimeoutError):
                 if deadline.expired:
-                    return [key for key in keys if not store.check([key])]
+                    return [key for key in wanted if not store.check([key])]
                 if self._members_changed():
                     raise _MembersChangedError("the nodes of the job have changed") from None
 
@@ -313,7 +312,7 @@ class SimpleElasticAgent(ElasticAgent):
         rank, size, seconds = group.group_rank or 0, group.group_world_size or 1, self._exit_barrier_timeout
         self._in_exit_barrier = True
         try:
-            if not self._run_exchange(tree_barrier(FINISHED_KEY, rank, size), group.store, size, seconds):
+            if not self._run_exchange(tree_barrier(keys.FINISHED, rank, size), group.store, size, seconds):
                 _log.warning("other nodes did not finish within %g s", seconds)
                 return True
             self._say_farewell(group.store, rank, size)
@@ -328,6 +327,6 @@ class SimpleElasticAgent(ElasticAgent):
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
         """Wait until all nodes have read that all have finished, before the store is closed."""
         try:
-            self._run_exchange(tree_barrier(SEEN_KEY, rank, size), store, size, _FAREWELL_SECONDS)
+            self._run_exchange(tree_barrier(keys.SEEN, rank, size), store, size, _FAREWELL_SECONDS)
         except (DistError, TimeoutError) as error:
             _log.info("another node has left already: %s", error)
