@@ -21,8 +21,10 @@ import numpy as np
 from weft._comm.deadline import Deadline
 from weft._comm.groups.memory_group import KeyValueStore
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
+from weft._comm.stores.tcp_store import host_of
 from weft._comm.transport import sockets, tags
 from weft._comm.transport.acceptor import Acceptor, Channel
+from weft._comm.transport.addresses import ADVICE, addresses_of, location
 from weft._comm.transport.authentication import Service, Session, authenticate
 from weft._comm.transport.key import job_key
 from weft.errors import DistBackendError, DistNetworkError, DistStoreError, PeerGoneError
@@ -42,7 +44,7 @@ class _TcpStream(BufferedSource):
 
     def __init__(self, sock: socket.socket, session: Session) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sockets.set_keepalive(sock)
         self.sock = sock
         self.lost: str | None = None
         self.full = False  # whether the system's buffer was full at the last write
@@ -169,11 +171,10 @@ def connect(
     size: int,
     deadline: Deadline,
     *,
-    address: str,
     key: str = "links",
     ranks: Sequence[int] | None = None,
 ) -> TcpStreams:
-    """This rank's streams to the other ranks of a group, once all are connected. They reach this host at `address`.
+    """This rank's streams to the other ranks of a group, once all are connected.
 
     Ranks find each other by `key`. `DistBackendError` names those that have not connected by the deadline.
     """
@@ -182,12 +183,14 @@ def connect(
     names = ranks or range(size)
     listener = sockets.listen("", 0)
     callers: SimpleQueue[Channel] = SimpleQueue()
-    place = {"addresses": ["127.0.0.1", address], "port": listener.getsockname()[1], "token": token}
+    host = host_of(store)
     acceptor = Acceptor([listener], Service("links", token), secret, callers.put)
     try:
+        place = {"location": location(host), "port": listener.getsockname()[1], "token": token}
         store.set(f"{key}/{rank}", json.dumps(place).encode())
         for peer in range(rank):
-            connections[peer] = _called(json.loads(store.get(f"{key}/{peer}")), rank, secret, deadline)
+            place = json.loads(store.get(f"{key}/{peer}"))
+            connections[peer] = _called(place, addresses_of(place["location"], host), rank, secret, deadline)
         while len(connections) < size - 1:
             channel = callers.get(timeout=deadline.left())
             channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -199,7 +202,7 @@ def connect(
             missing = ", ".join(str(names[peer]) for peer in range(size) if peer != rank and peer not in connections)
             why = str(error) or "timed out"
             raise DistBackendError(
-                f"joining the group: rank {names[rank]} has no connection to {missing}: {why}"
+                f"joining the group: rank {names[rank]} has no connection to {missing}: {why}; {ADVICE}"
             ) from error
         raise
     finally:
@@ -207,10 +210,12 @@ def connect(
     return TcpStreams(connections)
 
 
-def _called(place: dict[str, Any], rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
-    """A connection to the rank that listens at `place`; the loopback address is tried first."""
+def _called(
+    place: dict[str, Any], addresses: Sequence[str], rank: int, secret: bytes, deadline: Deadline
+) -> tuple[socket.socket, Session]:
+    """A connection to the rank that listens at `place`, by the first of these addresses that leads there."""
     tried: list[str] = []
-    for address in place["addresses"]:
+    for address in addresses:
         try:
             sock = sockets.connect(address, place["port"], deadline, retry=False)
         except DistNetworkError as error:
