@@ -13,26 +13,28 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from weft._comm.deadline import Deadline
-from weft._comm.groups.memory_group import KeyValueStore
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
+from weft._comm.stores.store import Store
 from weft._comm.stores.tcp_store import host_of
 from weft._comm.transport import sockets, tags
 from weft._comm.transport.acceptor import Acceptor, Channel
 from weft._comm.transport.addresses import ADVICE, addresses_of, location
 from weft._comm.transport.authentication import Service, Session, authenticate
 from weft._comm.transport.key import job_key
-from weft.errors import DistBackendError, DistNetworkError, DistStoreError, PeerGoneError
+from weft.errors import DistBackendError, DistError, DistNetworkError, DistStoreError, PeerGoneError
 
 Array = np.ndarray
 
 _LENGTH = struct.Struct("<I")
 _MOST = 256 << 10  # bytes of a frame
+_LOOK_SECONDS = 1.0  # between looks whether another rank has failed to connect
 _LOST = "its connection was closed"
 
 
@@ -166,7 +168,7 @@ class TcpStreams:
 
 
 def connect(
-    store: KeyValueStore,
+    store: Store,
     rank: int,
     size: int,
     deadline: Deadline,
@@ -192,7 +194,7 @@ def connect(
             place = json.loads(store.get(f"{key}/{peer}"))
             connections[peer] = _called(place, addresses_of(place["location"], host), rank, secret, deadline)
         while len(connections) < size - 1:
-            channel = callers.get(timeout=deadline.left())
+            channel = _next(callers, store, f"{key}/failure", deadline)
             channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connections[int(channel.identity)] = channel.sock, channel.session
     except BaseException as error:
@@ -201,13 +203,30 @@ def connect(
         if isinstance(error, (Empty, TimeoutError, DistNetworkError, DistStoreError)):
             missing = ", ".join(str(names[peer]) for peer in range(size) if peer != rank and peer not in connections)
             why = str(error) or "timed out"
-            raise DistBackendError(
-                f"joining the group: rank {names[rank]} has no connection to {missing}: {why}; {ADVICE}"
-            ) from error
+            text = f"joining the group: rank {names[rank]} has no connection to {missing}: {why}; {ADVICE}"
+            with suppress(DistError):
+                store.set(f"{key}/failure", text.encode())
+            raise DistBackendError(text) from error
         raise
     finally:
         acceptor.close()
     return TcpStreams(connections)
+
+
+def _next(callers: SimpleQueue[Channel], store: Store, failure: str, deadline: Deadline) -> Channel:
+    """The next peer that calls; `DistBackendError` once a rank has told in the store that it has failed.
+
+    `Empty` at the deadline.
+    """
+    while True:
+        left = deadline.left()
+        try:
+            return callers.get(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        except Empty:
+            if store.check([failure]):
+                raise DistBackendError(store.get(failure).decode()) from None
+            if deadline.expired:
+                raise
 
 
 def _called(
