@@ -1,7 +1,10 @@
 """Two hosts as network namespaces, and the link between them."""
 
+import os
+import signal
 import subprocess
 import uuid
+from contextlib import suppress
 
 from tests.waiting import until
 
@@ -83,8 +86,18 @@ class Hosts:
             ip("-n", self._names[int(way[-1])], "link", "set", "eth0", "up")
 
     def remove(self):
-        """Take the hosts away; nothing may run on them any more."""
-        for host in self._names:
-            until(lambda host=host: not ip("netns", "pids", host).split(), f"processes are left on {host}")
-            ip("netns", "del", host)
+        """Take the hosts away; nothing may run on them any more, and what does is ended."""
+        try:
+            for host in self._names:
+                until(lambda host=host: not _processes(host), f"processes are left on {host}")
+        finally:
+            for host in self._names:
+                for process in _processes(host):
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                ip("netns", "del", host)
         assert not set(self._names) & {line.split()[0] for line in ip("netns", "list").splitlines()}
+
+
+def _processes(host):
+    return [int(number) for number in ip("netns", "pids", host).split()]
