@@ -19,6 +19,7 @@ from weft.optim import SGD, Optimizer
 from weft.utils import _pytree
 from weft.utils.data import DataLoader, dataloader
 from weft.xla._internal import tpu
+from weft_as_torch import Finder
 
 
 def test_what_is_no_traced_program():
@@ -149,12 +150,8 @@ def test_published_checkpoints_are_written_by_parts(tmp_path):
 
 
 def test_distributions_of_both_packages_are_listed():
-    from weft._base.torch_alias import _Finder
-
-    versions = {
-        found.metadata["Name"]: found.version
-        for found in _Finder().find_distributions(importlib.metadata.DistributionFinder.Context())
-    }
+    context = importlib.metadata.DistributionFinder.Context()
+    versions = {found.metadata["Name"]: found.version for found in Finder().find_distributions(context)}
     assert versions == {"torch": weft.__version__, "torch_xla": weft.__version__}
 
 

@@ -40,6 +40,13 @@ optimizer.step()
 assert loss().item() < before.item()
 print("one step of training: the loss fell from %.4f to %.4f" % (before.item(), loss().item()))
 """
+CHILD = """
+import subprocess, sys
+import torch
+
+child = [sys.executable, "-c", "import torch, weft; assert torch is weft"]
+subprocess.run(child, check=True)
+"""
 KERNELS = """
 import sys
 import weft
@@ -124,7 +131,7 @@ def try_wheels(wheel: Path, kernels: Path | None, folder: Path) -> None:
     run(*python, STEP, cwd=folder)
     run(*python, KERNELS, "not built", "0", cwd=folder)
     run(str(tools / "weft"), "run", "--help", cwd=folder, quiet=True)
-    run(str(tools / "weft"), "-c", "import torch, weft; assert torch is weft", cwd=folder)
+    run(str(tools / "weft"), "-c", CHILD, cwd=folder)
     if kernels:
         run(*install, str(kernels))
         run(*python, KERNELS, "in use", "1", cwd=folder)

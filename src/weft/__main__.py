@@ -6,7 +6,6 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from weft._base import child
 from weft._base.program import end, run_module, run_script, run_text, shortened
 from weft._base.torch_alias import as_torch, own_name, rename_missing
 
@@ -50,7 +49,7 @@ def _run(how: str, text: str, args: list[str]) -> None:
         elif how:
             run_text(text, args, how)
         else:
-            run_script(text, args, child.spec_for(text))
+            run_script(text, args)
     except (SystemExit, KeyboardInterrupt) as stop:
         shortened(stop, __file__)
         raise

@@ -24,7 +24,7 @@ def together(size, body):
     store = HashStore()
 
     def run(rank):
-        meeting = MessageGroup(connect(store, rank, size, Deadline(60), address="127.0.0.1"), rank, size)
+        meeting = MessageGroup(connect(store, rank, size, Deadline(60)), rank, size)
         try:
             return body(meeting)
         finally:
@@ -167,13 +167,13 @@ def test_large_messages_cross():
 
 def test_a_rank_that_does_not_connect_is_named():
     with pytest.raises(DistBackendError, match=r"^joining the group: rank 10 has no connection to 11, 12: "):
-        connect(HashStore(), 0, 3, Deadline(0.2), address="127.0.0.1", ranks=[10, 11, 12])
+        connect(HashStore(), 0, 3, Deadline(0.2), ranks=[10, 11, 12])
 
 
 def test_others_than_ranks_of_the_group_are_sent_away():
     store = HashStore()
     found = []
-    first = threading.Thread(target=lambda: found.append(connect(store, 0, 2, Deadline(60), address="127.0.0.1")))
+    first = threading.Thread(target=lambda: found.append(connect(store, 0, 2, Deadline(60))))
     first.start()
     place = json.loads(store.get("links/0"))
     port = ("127.0.0.1", place["port"])
@@ -181,7 +181,7 @@ def test_others_than_ranks_of_the_group_are_sent_away():
         authenticate(stranger, b"another", Service("links", place["token"]), Deadline(60), "1")
     with socket.create_connection(port) as stray, pytest.raises(PeerGoneError, match="is another listener: it called"):
         authenticate(stray, job_key(), Service("links", "another group's"), Deadline(60), "1")
-    found.append(connect(store, 1, 2, Deadline(60), address="127.0.0.1"))
+    found.append(connect(store, 1, 2, Deadline(60)))
     first.join()
     for links in found:
         links.close()

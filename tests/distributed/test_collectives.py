@@ -58,7 +58,8 @@ def ranks(request, tmp_path_factory):
     "ranks",
     [
         ("shm", 2),
-        *(many(one) for one in (("shm", 3), ("shm", 4), ("xla", 2), ("xla", 4))),
+        ("tcp", 2),
+        *(many(one) for one in (("shm", 3), ("shm", 4), ("tcp", 3), ("xla", 2), ("xla", 4))),
         *(pytest.param(("mpi", size), marks=[pytest.mark.soak, needs_mpi]) for size in (2, 4)),
     ],
     indirect=True,

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from tests.distributed.elastic.etcd_cluster import Cluster
-from tests.faults.hosts import Hosts
+from tests.faults.hosts import ADDRESSES, Hosts
 from tests.faults.job import Job
 
 RUNS = int(os.environ.get("WEFT_FAULT_RUNS", "20"))
@@ -37,12 +37,12 @@ def job(tmp_path):
 
 
 @pytest.fixture
-def hosts():
-    """Two hosts with a link between them; skips where namespaces cannot be made."""
+def hosts(request):
+    """Two hosts with a link between them, with the addresses of a parameter; skips where there are no namespaces."""
     if shutil.which("ip") is None:
         pytest.skip("no ip command here; to run these tests: apt-get install iproute2")
     try:
-        hosts = Hosts(uuid.uuid4().hex[:8])
+        hosts = Hosts(uuid.uuid4().hex[:8], getattr(request, "param", ADDRESSES))
     except subprocess.CalledProcessError as error:
         pytest.skip(f"network namespaces cannot be made here (CAP_NET_ADMIN and CAP_SYS_ADMIN): {error.stderr}")
     yield hosts

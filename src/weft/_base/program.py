@@ -14,12 +14,8 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 
-def run_script(path: str, args: list[str], spec: ModuleSpec | None = None) -> None:
-    """Run a script, or a folder or archive with a `__main__.py`, as `python PATH ARGS` does.
-
-    `spec` is that of `__main__`, by which processes that are started later import a script again; by default they go by
-    its path.
-    """
+def run_script(path: str, args: list[str]) -> None:
+    """Run a script, or a folder or archive with a `__main__.py`, as `python PATH ARGS` does."""
     sys.argv[:] = [path, *args]
     if not os.path.exists(path):
         print(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: no such file", file=sys.stderr)
@@ -29,7 +25,7 @@ def run_script(path: str, args: list[str], spec: ModuleSpec | None = None) -> No
         return
     add_script_folder(path)
     path = os.path.abspath(path)
-    run_code(code_of(path), path, spec, None, SourceFileLoader("__main__", path))
+    run_code(_code_of(path), path, None, None, SourceFileLoader("__main__", path))
 
 
 def run_module(name: str, args: list[str]) -> None:
@@ -64,7 +60,7 @@ def is_source(path: str) -> bool:
         return file.read(2) != b"PK"  # the start of an archive
 
 
-def code_of(path: str) -> CodeType:
+def _code_of(path: str) -> CodeType:
     """The code of a script."""
     with io.open_code(path) as file:
         return compile(file.read(), path, "exec", dont_inherit=True)

@@ -5,61 +5,63 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import site
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import spec_from_loader
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from weft._base.exports import children, nearest
 from weft.errors import MissingNameError, SettingError
+from weft_as_torch import ENVIRONMENT, PACKAGES, Finder
 
-ENVIRONMENT = "WEFT_AS_TORCH"
-"""Set to 1 where `torch` is this package, so that processes that are started from there do the same."""
-_PACKAGES = {"torch": "weft", "torch_xla": "weft_xla"}
+_SITE_FILE = "weft_as_torch.pth"
 
 
 def as_torch() -> None:
     """Let `torch`, and every module below it, be Weft in this process, whether PyTorch is installed or not.
 
     To be called before anything imports `torch`, as in the first cell of a notebook; a script is rather run by
-    `weft script.py`. Libraries that are imported afterwards compute with Weft, too. `RuntimeError` if PyTorch has been
-    imported already.
+    `weft script.py`. Libraries that are imported afterwards compute with Weft, too, and so do processes that this one
+    starts. `RuntimeError` if PyTorch has been imported already.
     """
-    if is_installed():
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    foreign = sorted(name for name in sys.modules if name.partition(".")[0] in _PACKAGES)
+    foreign = sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES)
     if foreign:
         origin = getattr(sys.modules[foreign[0]], "__file__", None) or "of unknown origin"
         raise SettingError(
             f"{foreign[0]} has been imported already, from {origin}, so it cannot be Weft in this process; call "
             "weft.as_torch() before anything imports it (in a notebook: restart the kernel), or run `weft script.py`"
         )
-    sys.meta_path.insert(0, _Finder())
-    import_module("torch")
     os.environ[ENVIRONMENT] = "1"
+    if not _is_inherited():
+        warnings.warn(
+            "torch is Weft in this process, but not in those that it starts, such as workers of a loader: Weft is "
+            "found by PYTHONPATH and not installed; install it in this environment (pip install, also --editable)",
+            stacklevel=2,
+        )
+    sys.meta_path.insert(0, Finder())
+    import_module("torch")  # some libraries ask whether it is imported before they take tensors
     os.environ.setdefault("USE_TORCH_XLA", "0")  # libraries that see `torch_xla` would take it for a TPU
 
 
-def is_installed() -> bool:
-    """Whether `torch` is this package in this process."""
-    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
-
-
-def install_if_inherited() -> None:
-    """Call `as_torch` if the process that has started this one did."""
-    if os.environ.get(ENVIRONMENT) == "1":
-        as_torch()
+def _is_inherited() -> bool:
+    """Whether Python reads the file by which the processes that this one starts have the alias, too."""
+    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    return not sys.flags.no_site and any(Path(folder, _SITE_FILE).is_file() for folder in folders)
 
 
 def own_name(module: str) -> str:
     """The name in this package of a module of PyTorch's; others as they are."""
     first, dot, rest = module.partition(".")
-    return _PACKAGES.get(first, first) + dot + rest
+    return PACKAGES.get(first, first) + dot + rest
 
 
 def rename_missing(error: BaseException) -> None:
@@ -75,34 +77,35 @@ def rename_missing(error: BaseException) -> None:
 
 
 def _is_own(module: ModuleType) -> bool:
-    return module.__name__.partition(".")[0] in _PACKAGES.values()
+    return module.__name__.partition(".")[0] in PACKAGES.values()
 
 
-class _Finder(MetaPathFinder):
-    """Finds PyTorch's modules here, and its distribution, whose version says which release this package follows."""
+def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """The spec of one of PyTorch's modules: this package's, under the other name."""
+    name = own_name(fullname)
+    module = sys.modules.get(name)
+    own = PathFinder.find_spec(name, path) if module is None else module.__spec__
+    if module is not None or own is not None:
+        spec = ModuleSpec(fullname, _Loader(name), origin=own and own.origin)
+        spec.submodule_search_locations = own and own.submodule_search_locations
+        return spec
+    caller = sys._getframe(3).f_code.co_name  # pyright: ignore[reportPrivateUsage]
+    if caller == "find_spec":  # that of importlib.util: somebody asks whether there is one
+        return None
+    parent, _, last = fullname.rpartition(".")
+    text = f"No module named {fullname!r}: Weft does not have it"
+    if near := nearest(last, children(sys.modules[parent])):
+        text += f"; the nearest module is {f'{parent}.{near}'!r}"
+    raise ModuleNotFoundError(text, name=fullname)
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        name = own_name(fullname)
-        if name == fullname:
-            return None
-        if name in sys.modules or PathFinder.find_spec(name, path) is not None:
-            return spec_from_loader(fullname, _Loader(name))
-        caller = sys._getframe(2).f_code.co_name  # pyright: ignore[reportPrivateUsage]
-        if caller == "find_spec":  # that of importlib.util: somebody asks whether there is one
-            return None
-        parent, _, last = fullname.rpartition(".")
-        text = f"No module named {fullname!r}: Weft does not have it"
-        if near := nearest(last, children(sys.modules[parent])):
-            text += f"; the nearest module is {f'{parent}.{near}'!r}"
-        raise ModuleNotFoundError(text, name=fullname)
 
-    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
-        """PyTorch's distributions, or the one that is asked for."""
-        name = getattr(context, "name", None)
-        wanted = name and name.lower().replace("-", "_")
-        return [_Distribution(package) for package in _PACKAGES if wanted in (None, package)]
+def distributions(context: Any) -> list[importlib.metadata.Distribution]:
+    """PyTorch's distributions, or the one that is asked for; none where somebody looks into folders, as pip does."""
+    name = getattr(context, "name", None)
+    wanted = name and name.lower().replace("-", "_")
+    if "path" in getattr(context, "__dict__", ()):
+        return []
+    return [_Distribution(package) for package in PACKAGES if wanted in (None, package)]
 
 
 class _Loader(Loader):
@@ -116,6 +119,12 @@ class _Loader(Loader):
         module = import_module(self._name)
         self._spec = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code of the module, which `python -m torch.distributed.run` runs as the program."""
+        spec = find_spec(own_name(fullname))
+        loader: Any = spec and spec.loader
+        return loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
 
     def exec_module(self, module: ModuleType) -> None:
         alias = module.__spec__.name if module.__spec__ else ""

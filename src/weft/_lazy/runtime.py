@@ -304,12 +304,13 @@ def in_runtime() -> tuple[int, int] | None:
     return (jax.process_index(), jax.process_count()) if jax.distributed.is_initialized() else None
 
 
-def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
+def join_runtime(path: str, rank: int, size: int, seconds: float, *, with_gloo: bool) -> None:
     """Join XLA's distributed runtime, whose coordinator is reached by this Unix socket.
 
     Rank 0 is the coordinator. Nothing may have been computed before. The end of a process does not end the others.
+    Without Gloo, the CPUs of different processes cannot run a program together.
     """
-    update_config("jax_cpu_collectives_implementation", "gloo")
+    update_config("jax_cpu_collectives_implementation", "gloo" if with_gloo else None)
     update_config("jax_enable_recoverability", True)
     update_config("jax_enable_preemption_service", False)
     local = os.environ.get("LOCAL_RANK") if "CUDA_VISIBLE_DEVICES" not in os.environ else None

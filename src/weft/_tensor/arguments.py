@@ -18,7 +18,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import array_hint, is_of_other_library, kind_and_advice, kind_of
 from weft._tensor.overriding import dispatched, flat, require_not_overridden
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
@@ -29,7 +29,28 @@ from weft.ops._table import OpDef
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
     """The error that names the given type and the expected one; an object that overrides functions is asked instead."""
     require_not_overridden(x)
-    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{array_hint(x)}")
+    hint = array_hint(x) if "Tensor" in expected else ""
+    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{hint}")
+
+
+def not_implemented(other: Any, op: str) -> Any:
+    """What an operator answers to an object that is no operand: Python then asks that object's class.
+
+    Arrays of libraries that refuse tensors are refused here, by an error that says how to convert them. For `==`,
+    Python would otherwise compare identities.
+    """
+    require_not_overridden(other)
+    refuse_of_other_library(other, "other", op)
+    return NotImplemented
+
+
+def refuse_of_other_library(x: Any, name: str, op: str) -> None:
+    """Raise `TypeError` for an array of jax's or a tensor of PyTorch's, before anything is read of it.
+
+    It has attributes with the names of a tensor's, such as `dtype`, whose values would be compared with ours.
+    """
+    if is_of_other_library(x):
+        raise refusal(x, name, op, "Tensor")
 
 
 def combination(op: str, *values: Any) -> ArgumentError:
@@ -157,7 +178,7 @@ def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
         if not isinstance(entry, Tensor):
             require_not_overridden(entry)
             raise ArgumentError(
-                f"expected Tensor as element {at} in argument {position}, but got {kind_of(entry)}{array_hint(entry)}"
+                f"expected Tensor as element {at} in argument {position}, but got {kind_and_advice(entry)}"
             )
     return x
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft._tensor.base import TensorBase
 from weft._tensor.dim_names import label_of
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import kind_and_advice
 from weft.errors import ArgumentError, DimNameError, DistError, DTypeError, GradientError, ShapeError
 from weft.ops._type_names import c_name, scalar_name
 
@@ -14,7 +14,7 @@ from weft.ops._type_names import c_name, scalar_name
 def require_gradient(grad: Any, tensor: TensorBase) -> None:
     """Raise unless `grad` is another tensor with the shape and type of `tensor`, and with its names or none."""
     if not isinstance(grad, TensorBase):
-        kind = f"{kind_of(grad)}{array_hint(grad)}"
+        kind = f"{kind_and_advice(grad)}"
         raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
     if grad is tensor:
         raise GradientError("can't assign Variable as its own grad")

@@ -40,6 +40,7 @@ from weft._lazy.runtime import device_of, jax_device, telling_of_memory
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -290,7 +291,8 @@ def _inferred(kind: type) -> DType:
             return as_dtype(python, default_dtype())
     if kind is str:
         raise ValueRangeError("too many dimensions 'str'")
-    raise DTypeError(f"Could not infer dtype of {kind.__name__}")
+    advice = "; make a tensor of each entry with weft.from_dlpack(x)" if hasattr(kind, "__dlpack__") else ""
+    raise DTypeError(f"Could not infer dtype of {kind.__name__}{advice}")
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -328,7 +330,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     read-only before are copied. `TypeError` for anything but an array of numbers.
     """
     if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+        raise ArgumentError(f"expected np.ndarray (got {kind_and_advice(array)})")
     refuse_negative_strides(array)
     type_of(array)
     owner = owner_over(array)

@@ -14,10 +14,11 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
+from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import default_static, is_plain
 from weft._tensor.convert import from_host
 from weft._tensor.inplace import inplace_of
-from weft._tensor.overriding import dispatched, require_not_overridden, twin
+from weft._tensor.overriding import dispatched, twin
 from weft._tensor.tensor import Tensor
 from weft.ops._table import Kind, OpDef
 
@@ -41,8 +42,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     def forward(input: Any, other: Any) -> Any:
         try:
             if not isinstance(other, others):
-                require_not_overridden(other)
-                return NotImplemented
+                return not_implemented(other, op.name)
             return function(input, _as_operand(other))
         except Overridden as signal:
             return dispatched(signal)
@@ -53,8 +53,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     def swapped(input: Any, other: Any) -> Any:
         try:
             if not isinstance(other, others):
-                require_not_overridden(other)
-                return NotImplemented
+                return not_implemented(other, op.name)
             return function(_as_operand(other), input)
         except Overridden as signal:
             return dispatched(signal)

@@ -18,7 +18,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import array_hint, kind_and_advice, kind_of
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -251,7 +251,7 @@ def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
     items = [tensors] if isinstance(tensors, (Tensor, GradientEdge)) else list(tensors)
     for tensor in items:
         if not isinstance(tensor, (Tensor, GradientEdge)):
-            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_of(tensor)}{array_hint(tensor)}")
+            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_and_advice(tensor)}")
     return items
 
 
@@ -285,7 +285,7 @@ def _hint() -> str:
 def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: Any) -> Value | None:
     """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
-        kind = f"{kind_of(cotangent)}{array_hint(cotangent)}"
+        kind = f"{kind_and_advice(cotangent)}"
         raise ArgumentError(f"gradients can be either Tensors or None, but got {kind}")
     aval = _aval_of(tensor)
     if cotangent is None:

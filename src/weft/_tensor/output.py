@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.state import ambient
 from weft._tensor.dim_names import names_of, take_names
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_cast, check_names, check_overlap, write
 from weft.errors import ArgumentError, DTypeError, GradientError
@@ -26,7 +26,7 @@ def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()
             write_out(target, part, text, sources, separate)
         return out
     if not isinstance(out, Tensor):
-        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{array_hint(out)}")
+        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_and_advice(out)}")
     if out.dtype is not result.dtype and text:
         both = (result.dtype, out.dtype)
         raise DTypeError(text.format(*map(scalar_name, both), *map(c_name, both)))

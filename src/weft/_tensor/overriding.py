@@ -22,12 +22,22 @@ from weft._base.overriding import (
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
 from weft._tensor.base import TensorBase
+from weft._tensor.kind_names import is_of_pytorch
 from weft.errors import ArgumentError
 
 
-def disabled(*_: Any, **__: Any) -> Any:
-    """The `__torch_function__` of classes that override nothing, such as `Parameter`."""
-    return NotImplemented
+class _Disabled:
+    """The `__torch_function__` of classes that override nothing, such as `Parameter`. PyTorch alone calls it.
+
+    A function would be bound to the object by which PyTorch finds it, and PyTorch warns of that.
+    """
+
+    def __call__(self, func: Any, types: Iterable[type], args: Any = (), kwargs: Any = None) -> Any:
+        _refuse_of_pytorch(func, types)
+        return NotImplemented
+
+
+disabled = _Disabled()
 
 
 class _Guarded:
@@ -80,7 +90,7 @@ def is_overriding(kind: type) -> bool:
     """Whether objects of a class are asked: it has a `__torch_function__`, and is neither `Tensor` nor `Parameter`."""
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return False
-    return hasattr(kind, "_value") or not issubclass(kind, TensorBase)
+    return hasattr(kind, "_value") or not (issubclass(kind, TensorBase) or is_of_pytorch(kind))
 
 
 def require_not_overridden(x: Any) -> None:
@@ -253,13 +263,27 @@ def by_default(
 ) -> Any:
     """Call `func`, and make tensors among its results tensors of this class.
 
-    `NotImplemented` if the class of an argument is no base of this one.
+    `NotImplemented` if the class of an argument is no base of this one; `TypeError` for a function of PyTorch's, which
+    has met this class and asks what to do.
     """
+    _refuse_of_pytorch(func, types)
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
     with setting(by_classes=False):
         result = func(*args, **(kwargs or {}))
         return result if func in NOT_WRAPPED else _converted(result, cls)
+
+
+def _refuse_of_pytorch(func: Any, types: Iterable[type]) -> None:
+    """Raise `TypeError` if `func` is a function of PyTorch's, beside which this package has been imported."""
+    owner = getattr(func, "__self__", func)  # a property, of a method such as `Tensor.grad.__get__`
+    owner = getattr(owner, "__objclass__", getattr(owner, "fget", func))
+    if str(getattr(owner, "__module__", None)).partition(".")[0] == "torch":
+        own = next((f"{kind.__module__}.{kind.__qualname__}" for kind in types if issubclass(kind, TensorBase)), "")
+        raise ArgumentError(
+            f"{getattr(func, '__name__', func)}() of PyTorch does not take a tensor of Weft ({own}); make one of "
+            "PyTorch's with torch.from_dlpack(x.detach()), or call Weft's function"
+        )
 
 
 def _converted(result: Any, kind: type) -> Any:

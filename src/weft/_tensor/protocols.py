@@ -22,6 +22,7 @@ from weft._tensor.convert import (
     tensor_over,
 )
 from weft._tensor.copying import extras_of, set_extras
+from weft._tensor.kind_names import array_hint
 from weft._tensor.storage import UntypedStorage, elements_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -40,7 +41,10 @@ def copied(self: Tensor) -> Tensor:
 def contains(self: Tensor, element: Any) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
-        raise DTypeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+        raise DTypeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}"
+            f"{array_hint(element)}."
+        )
     return bool((self == element).any())
 
 

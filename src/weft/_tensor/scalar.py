@@ -13,7 +13,7 @@ from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, f
 from weft._base.limits import INT64, limits
 from weft._lazy.aval import aval_of
 from weft._lazy.value import Value
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
 from weft.ops._type_names import c_name
@@ -43,7 +43,7 @@ def number(x: Any, name: str = "", op: str = "") -> Value:
                 return number(kind(x))
         require_not_overridden(x)
         expected = f"{op}(): argument '{name}' must be Tensor, not" if op else "expected a Tensor or a number, got"
-        raise ArgumentError(f"{expected} {kind_of(x)}{array_hint(x)}")
+        raise ArgumentError(f"{expected} {kind_and_advice(x)}")
     if aval.dtype is int64 and x not in INT64:
         return _unsigned(x)
     return Value(aval, x)

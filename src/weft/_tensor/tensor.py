@@ -26,7 +26,7 @@ from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import array_hint, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
 from weft._tensor.view import own
 from weft.errors import (
@@ -304,7 +304,7 @@ class Tensor(TensorBase):
     @data.setter
     def data(self, source: Tensor) -> None:
         if not isinstance(source, Tensor):
-            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{array_hint(source)}")
+            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_and_advice(source)}")
         names = self._read().aval.names
         sharing.set_data(self, source)
         aval = self._read().aval
@@ -472,4 +472,4 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
             capture.read(x, value)
         return value
     require_not_overridden(x)
-    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{array_hint(x)}")
+    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_and_advice(x)}")

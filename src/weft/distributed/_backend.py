@@ -26,10 +26,11 @@ class Backend(str):
     MPI = "mpi"
     XCCL = "xccl"
     SHM = "shm"
+    TCP = "tcp"
     THREADS = "threads"
     XLA = "xla"
 
-    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, THREADS, XLA]
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, XLA]
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "tpu": XLA, "xla": XLA}
 
     def __new__(cls, name: str) -> Backend:

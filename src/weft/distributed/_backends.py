@@ -21,6 +21,7 @@ JobRendezvous = Callable[[int, int, timedelta], tuple[Store, int, int]]
 
 _JOIN = {
     "shm": "weft.distributed._group_host:join_processes",
+    "tcp": "weft.distributed._group_host:join_messages",
     "threads": "weft.distributed._group_host:join_threads",
     "xla": "weft.distributed._group_xla:join",
     "nccl": "weft.distributed._group_xla:join_accelerators",
@@ -120,16 +121,18 @@ def _loaded(name: str) -> Any:
 
 
 def join_job(backend: str, store: Store, rank: int, hosts: Sequence[str], timeout: timedelta) -> GroupBackend:
-    """The backend of a job whose ranks are on these hosts."""
+    """The backend of a job whose ranks are on these hosts; `auto` is `shm` on one host, and `tcp` on several."""
     if backend == "auto":
-        backend = "shm"
+        backend = "shm" if len(set(hosts)) == 1 else "tcp"
     if backend == "shm" and len(set(hosts)) > 1:
         other = next(peer for peer, host in enumerate(hosts) if host != hosts[rank])
         raise DistBackendError(
             f"the backend shm is for ranks that share memory, but ranks {rank} and {other} are on different hosts, in "
-            "different containers, or of different users"
+            "different containers, or of different users; write backend='gloo', which chooses shm or tcp by itself"
         )
-    return join_group(backend, store, rank, range(len(hosts)), timeout)
+    joined = join_group(backend, store, rank, range(len(hosts)), timeout)
+    joined.hosts = hosts
+    return joined
 
 
 def may_shrink(backend: str) -> bool:
@@ -141,7 +144,10 @@ def subgroup(
     backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta
 ) -> GroupBackend:
     """The backend of a group of some ranks of the job, including this one; `store` is the group's own."""
-    backend = default._backend.name if backend == "auto" else backend
+    if backend == "auto":
+        backend, hosts = default._backend.name, default._backend.hosts
+        if backend == "tcp" and hosts and len({hosts[member] for member in members}) == 1:
+            backend = "shm"  # these ranks of a job on several hosts share memory
     return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
 
 

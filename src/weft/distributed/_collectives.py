@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._tensor.kind_names import kind_of
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup, give_names
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
@@ -27,7 +27,7 @@ def one_tensor(x: Any, name: str, operation: str) -> Tensor:
     if not isinstance(x, Tensor):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
-            f"but got {kind_of(x)} instead."
+            f"but got {kind_of(x)} instead{array_hint(x)}."
         )
     return x
 

@@ -84,6 +84,7 @@ class GroupBackend(ABC):
     ranks that are missing, have ended, or have called something else; the group cannot be used after it.
 
     crowded    whether all ranks are on a host with less than two cores for each rank
+    hosts      the hosts of the job's ranks, if they are known
     on_host    whether it takes arrays in host memory, and returns NumPy arrays; other backends use jax arrays
     one_order  whether the operations of all its groups must run in one order
     mesh       the devices of the ranks, for backends whose ranks can run one program together
@@ -92,6 +93,7 @@ class GroupBackend(ABC):
 
     name: str
     crowded = False
+    hosts: Sequence[str] = ()
     on_host = False
     one_order = False
     mesh: Any = None

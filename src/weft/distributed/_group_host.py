@@ -1,4 +1,4 @@
-"""Groups that exchange arrays in host memory: through shared memory, between threads, or by MPI."""
+"""Groups that exchange arrays in host memory: through shared memory, between threads, over TCP, or by MPI."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from weft._comm.deadline import Deadline
+from weft._comm.groups import tcp_streams
 from weft._comm.groups.collectives import Collectives
 from weft._comm.groups.memory_group import MemoryGroup, connect
 from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest, Messages
 from weft._comm.groups.operations import Operations
+from weft._comm.groups.request_collectives import MessageCollectives
 from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._comm.stores.store import Store
 from weft._tensor.convert import room_like
@@ -168,6 +170,20 @@ def _factor(op: Reduction) -> float | None:
 def join_processes(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `shm`: processes of one user on one host."""
     return _join("shm", SharedMemory, store, rank, ranks, timeout)
+
+
+def join_messages(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+    """The backend `tcp`: processes on any hosts."""
+    streams = tcp_streams.connect(store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
+    return over_streams("tcp", streams, rank, ranks, timeout)
+
+
+def over_streams(
+    name: str, streams: tcp_streams.TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta
+) -> HostBackend:
+    """A backend of this name whose collectives and messages go through these streams."""
+    group = MessageGroup(streams, rank, len(ranks), ranks)
+    return HostBackend(name, group, MessageCollectives(group), group.messages, timeout)
 
 
 def join_threads(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:

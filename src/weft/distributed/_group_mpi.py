@@ -13,8 +13,8 @@ from weft._comm.groups import mpi
 from weft._comm.stores import keys
 from weft._comm.stores.store import Store
 from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.addresses import own_address
 from weft.distributed._group_host import HostBackend
-from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import DistBackendError, DistStoreError
 
 _LONGEST_LEAVE = 60.0  # seconds for which a process waits for the others when it ends

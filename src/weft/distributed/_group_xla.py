@@ -27,17 +27,18 @@ from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest
 from weft._comm.groups.operations import CollectiveCall, size_mismatch
 from weft._comm.groups.reductions import check_reduction
-from weft._comm.groups.tcp_streams import connect
+from weft._comm.groups.tcp_streams import TcpStreams, connect
 from weft._comm.stores import keys
-from weft._comm.stores.store import PrefixStore, Store
-from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import host_of
+from weft._comm.transport.addresses import address_of_own_name, addresses_of, location
 from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.replicated import replication, set_replication
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
 from weft.distributed._group import Array, GroupBackend
+from weft.distributed._group_host import over_streams
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
-from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import ArgumentError, DistBackendError
 from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
@@ -52,11 +53,9 @@ class XlaBackend(GroupBackend):
     name = "xla"
     one_order = True
 
-    def __init__(self, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
+    def __init__(self, store: Any, links: TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, len(ranks), timeout)
         self.store: Store = store
-        _enter_runtime(store, rank, ranks, timeout.total_seconds())
-        links = connect(store, rank, len(ranks), self._deadline(), address=_address(store), ranks=ranks)
         self._group = MessageGroup(links, rank, len(ranks), ranks)
         devices = {device.process_index: device for device in reversed(jax.devices())}
         self.device = devices[ranks[rank]]
@@ -252,6 +251,7 @@ class _Runtime:
     process: str = field(default_factory=lambda: secrets.token_hex(8))
     token: str = ""  # equal in all processes of the runtime
     tunnel: TunnelServer | Tunnel | None = None
+    with_gloo: bool = True
 
 
 _runtime = _Runtime()
@@ -261,9 +261,11 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
     """Join the runtime with all ranks of the job, or check that this has been done."""
     if in_runtime() is not None and not _runtime.token:
         _runtime.token = "joined by the user"
-    store.set(keys.runtime(rank), f"{_runtime.process} {_runtime.token}")
-    entries = store.multi_get([keys.runtime(peer) for peer in range(len(ranks))])
-    processes, _, tokens = zip(*[one.decode().partition(" ") for one in entries], strict=True)
+    place = location(host_of(store))
+    entry = [_runtime.process, _runtime.token, address_of_own_name(), place["network"], place["addresses"]]
+    store.set(keys.runtime(rank), json.dumps(entry))
+    entries = map(json.loads, store.multi_get([keys.runtime(peer) for peer in range(len(ranks))]))
+    processes, tokens, names, networks, addresses = zip(*entries, strict=True)
     if len(set(processes)) < len(ranks):
         raise DistBackendError(
             "the ranks of backend xla are processes; use backend 'threads' for threads of one process"
@@ -275,11 +277,17 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
             "process joins only once; start all processes anew"
         )
     if not _runtime.token:
+        # XLA's Gloo listens at the address of its host's name alone, which the other hosts may not reach.
+        is_one_network = len(set(networks)) == 1
+        _runtime.with_gloo = all(
+            name is not None and (is_one_network or name in reached)
+            for name, reached in zip(names, addresses, strict=True)
+        )
         _join_runtime(store, rank, len(ranks), seconds)
-    place = in_runtime()
-    if place is None or place[0] != ranks[rank] or place[1] <= max(ranks):
+    joined = in_runtime()
+    if joined is None or joined[0] != ranks[rank] or joined[1] <= max(ranks):
         raise DistBackendError(
-            f"backend xla: this process is rank {ranks[rank]} of the job, and in XLA's runtime {place}; a process "
+            f"backend xla: this process is rank {ranks[rank]} of the job, and in XLA's runtime {joined}; a process "
             "keeps its rank there as long as it lives; start all processes anew"
         )
 
@@ -288,33 +296,34 @@ def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
     if rank == 0:
         token = secrets.token_hex(16)
         tunnel = server = TunnelServer(token)
-        endpoint = {"addresses": ["127.0.0.1", _address(store)], "port": server.port, "token": token}
+        endpoint = {"location": location(host_of(store)), "port": server.port, "token": token}
         store.set(keys.COORDINATOR, json.dumps(endpoint))
         atexit.register(server.close, min(seconds, _LONGEST_LEAVE))
     else:
         endpoint = json.loads(store.get(keys.COORDINATOR))
         token = endpoint["token"]
-        tunnel = Tunnel(endpoint["addresses"], endpoint["port"], token, seconds)
-    join_runtime(tunnel.path, rank, size, seconds)
+        addresses = addresses_of(endpoint["location"], host_of(store))
+        tunnel = Tunnel(addresses, endpoint["port"], token, seconds)
+    join_runtime(tunnel.path, rank, size, seconds, with_gloo=_runtime.with_gloo)
     _runtime.token, _runtime.tunnel = token, tunnel
 
 
-def _address(store: Store) -> str:
-    """The address of this host on the route to the store, which the other ranks reach, too."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return own_address(store.host) if isinstance(store, TCPStore) else own_address()
+def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
+    """The backend `xla`: processes on any hosts, with one device each.
+
+    On CPUs whose hosts do not reach each other by their names, arrays are sent over the ranks' own connections.
+    """
+    _enter_runtime(store, rank, ranks, timeout.total_seconds())
+    links = connect(store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
+    if not _runtime.with_gloo and jax.default_backend() == "cpu":
+        return over_streams("xla", links, rank, ranks, timeout)
+    return XlaBackend(store, links, rank, ranks, timeout)
 
 
-def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
-    """The backend `xla`: processes on any hosts, with one device each."""
-    return XlaBackend(store, rank, ranks, timeout)
-
-
-def join_accelerators(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
+def join_accelerators(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
     """The backend `nccl`: `xla`, restricted to accelerators."""
-    backend = XlaBackend(store, rank, ranks, timeout)
-    if backend.device.platform == "cpu":
+    backend = join(store, rank, ranks, timeout)
+    if jax.default_backend() == "cpu":
         backend.close()
         raise ArgumentError("backend nccl is for accelerators, and this process has none; use 'xla', or 'gloo' on CPUs")
     backend.name = "nccl"

@@ -12,6 +12,7 @@ from weft._base.state import default_dtype, using
 from weft._tensor.codegen import op
 from weft._tensor.composite.shape import broadcast_tensors
 from weft._tensor.convert import tensor
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.errors import NotDefinedError, ValueRangeError
 
@@ -23,10 +24,12 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
 
     Numbers get the type and the device of the first tensor, or the default type. Raises `ValueError` for other objects.
     """
-    if not all(isinstance(value, (Tensor, Number)) for value in values):
-        raise ValueRangeError(
-            "Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__."
-        )
+    for value in values:
+        if not isinstance(value, (Tensor, Number)):
+            raise ValueRangeError(
+                "Input arguments must all be instances of Number, torch.Tensor or objects implementing "
+                f"__torch_function__, but got {kind_and_advice(value)}"
+            )
     like = next((value for value in values if isinstance(value, Tensor)), None)
     dtype, device = (default_dtype(), None) if like is None else (like.dtype, like.device)
     tensors = [x if isinstance(x, Tensor) else tensor(x, dtype=dtype, device=device) for x in values]

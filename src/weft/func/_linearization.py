@@ -17,6 +17,7 @@ from weft._base.state import ambient, using
 from weft._lazy.value import Value, tick
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.gradients import grad as gradients
+from weft._tensor.kind_names import array_hint
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import entered, own
 from weft.errors import GradientError, TransformError, ValueRangeError
@@ -102,7 +103,7 @@ class Linearization:
 def _placed(x: Any) -> Value:
     """An argument with a place of its own in the graph."""
     if not isinstance(x, Tensor):
-        raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}")
+        raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}{array_hint(x)}")
     if not x.dtype.is_differentiable:
         raise GradientError("only Tensors of floating point dtype can require gradients")
     return entered(operand(x))

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from weft._tensor.kind_names import array_hint
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
@@ -213,4 +214,6 @@ def assignable(kind: str, name: str, value: Any) -> None:
         "_modules": ("child module", "torch.nn.Module or None"),
         "_buffers": ("buffer", "torch.nn.Buffer, torch.Tensor or None"),
     }[kind]
-    raise ArgumentError(f"cannot assign '{name_of_type(value)}' as {word} '{name}' ({wanted} expected)")
+    raise ArgumentError(
+        f"cannot assign '{name_of_type(value)}' as {word} '{name}' ({wanted} expected){array_hint(value)}"
+    )

@@ -16,6 +16,7 @@ from weft._base.state import ambient, peek
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
+from weft._tensor.kind_names import array_hint
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
@@ -154,7 +155,7 @@ class Module(Lookup):
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(param)}' object to parameter '{name}' "
-                "(torch.nn.Parameter or None required)"
+                f"(torch.nn.Parameter or None required){array_hint(param)}"
             )
         if param is not None and not param.is_leaf:
             raise ValueRangeError(
@@ -169,6 +170,7 @@ class Module(Lookup):
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+                + array_hint(tensor)
             )
         self._buffers[name] = _hooks.registering("buffer", self, name, tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import disabled
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
@@ -23,7 +23,7 @@ def _share(target: Tensor, data: Any, kind: str) -> None:
     if data is None:
         data = tensor([])
     if not isinstance(data, Tensor):
-        raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_of(data)}{array_hint(data)}")
+        raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_and_advice(data)}")
     share(target, data)
 
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from weft._tensor import packing
+from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
 from weft._tensor.composite.recurrent import run
 from weft._tensor.tensor import Tensor
@@ -149,6 +150,7 @@ class RNNBase(Module):
         """The outputs and the last states, of packed or padded input."""
         if isinstance(input, PackedSequence):
             return self._run_packed(input, hx)
+        refuse_of_other_library(input, "input", type(self).__name__)
         if input.ndim not in (2, 3):
             word = "D tensor" if self.mode.startswith("RNN") else "D"
             name = self.mode.partition("_")[0]

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
@@ -49,6 +50,7 @@ class RNNCellBase(Module):
         return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
 
     def _check_dims(self, what: str, x: Tensor) -> None:
+        refuse_of_other_library(x, what, type(self).__name__)
         if x.ndim not in (1, 2):
             raise ValueRangeError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {x.ndim}D instead")
 

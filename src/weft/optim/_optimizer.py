@@ -20,6 +20,7 @@ from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._lazy.runtime import accelerator_memory
 from weft._tensor.compile import ByIdentity
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
@@ -84,7 +85,7 @@ class Optimizer:
             group["param_names"] = names
         for param in group["params"]:
             if not isinstance(param, Tensor):
-                kind = type(param).__name__
+                kind = kind_and_advice(param)
                 raise ArgumentError(f"optimizer can only optimize Tensors, but one of the params is {kind}")
             if not (param.is_leaf or param.retains_grad or self.defaults.get("differentiable")):
                 raise ValueRangeError("can't optimize a non-leaf Tensor")

@@ -13,6 +13,7 @@ import pytest
 from tests.waiting import until
 from weft._comm.stores.store import HashStore
 from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.addresses import own_address
 from weft.distributed.elastic.rendezvous import (
     DynamicRendezvousHandler,
     RendezvousClosedError,
@@ -30,7 +31,6 @@ from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRend
 from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 from weft.distributed.elastic.rendezvous.utils import (
     matches_machine_hostname,
-    own_address,
     parse_rendezvous_config,
     parse_rendezvous_endpoint,
 )

@@ -1,15 +1,14 @@
 """Groups connected by MPI: byte streams between ranks, and collective operations on NumPy arrays.
 
 MPI has no timeouts, and lacks many of our types and reductions. So the ranks compare their calls before each operation
-(`message_group.py`). Data is sent as bytes, by requests that are tested until they are done. Values are reduced here,
-in the order of ranks: every rank always gets the same bits.
+(`message_group.py`). Data is sent as bytes, by requests that are tested until they are done, and is reduced here
+(`request_collectives.py`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Sequence
 from itertools import pairwise
 from time import sleep
 
@@ -18,8 +17,8 @@ import numpy as np
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups.message_group import MessageGroup
-from weft._comm.groups.operations import CollectiveCall, Operations, size_mismatch
-from weft._comm.groups.reductions import combine
+from weft._comm.groups.operations import CollectiveCall
+from weft._comm.groups.request_collectives import RequestCollectives, Requests
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
 from weft.errors import DistBackendError
 
@@ -27,12 +26,10 @@ mpi4py.rc.finalize = False  # finalizing waits for all ranks, which may never co
 from mpi4py import MPI  # noqa: E402
 
 Array = np.ndarray
-Requests = Iterator[MPI.Request | None]
 
 _MOST = 1 << 20  # bytes in one message of a stream
 _YIELDS = 1000  # times that the processor is yielded before sleeping
 _NAP = 1e-3  # longest sleep, in seconds
-_SMALL = 128 << 10  # bytes of all ranks together up to which each rank reduces all data
 
 
 class _MpiStream(BufferedSource):
@@ -99,39 +96,19 @@ class MpiStreams:
         """Does nothing: messages to ranks that have left may still be on their way."""
 
 
-class MpiCollectives(Operations):
-    """The operations of one rank, by requests of a communicator. A step yields a request to wait for."""
+class MpiCollectives(RequestCollectives):
+    """The operations of one rank, by requests of a communicator."""
 
     def __init__(self, group: MessageGroup, comm: MPI.Comm) -> None:
         super().__init__(group)
-        self._group = group
         self._comm = comm
-        self._quiet = copy_context()  # overflow gives inf without a warning
-        self._quiet.run(np.seterr, all="ignore")
         self._stuck: list[object] = []  # keeps alive what MPI may still write to after a failure
-        self._counts = np.empty(0, np.int64)
 
     def close(self) -> None:
-        """Leave the group."""
         broken = self._group.broken
-        self._group.close()
+        super().close()
         if not broken:  # otherwise MPI may still use it
             self._comm.Free()
-
-    def _run(
-        self, call: CollectiveCall, steps: Requests, deadline: Deadline, counts: Sequence[int] | None = None
-    ) -> None:
-        def go_through() -> None:
-            if counts is not None:
-                self._counts = np.empty((self.group.size, len(counts)), np.int64)
-                mine = np.array(counts, np.int64)
-                request = self._comm.Iallgather(_bytes(mine), _bytes(self._counts))
-                self._await(request, (mine, self._counts), call, deadline)
-            for request in steps:
-                if request is not None:  # None for a barrier, for which comparing the calls is enough
-                    self._await(request, steps, call, deadline)
-
-        self._group.run(call, go_through, deadline)
 
     def _await(self, request: MPI.Request, steps: object, call: CollectiveCall, deadline: Deadline) -> None:
         try:
@@ -140,66 +117,22 @@ class MpiCollectives(Operations):
             self._stuck.append(steps)
             raise
 
-    def _longest(self, itemsize: int) -> int:
-        table = self._counts // itemsize
-        if (mismatch := size_mismatch(table, self.group.ranks)) is not None:
-            self.group.fail(mismatch)
-        return int(table.max()) * itemsize
+    def _sending(self, part: Array, peer: int) -> MPI.Request:
+        return self._comm.Isend(_bytes(part), peer)
 
-    # --- algorithms ---
+    def _receiving(self, target: Array, peer: int) -> MPI.Request:
+        return self._comm.Irecv(_bytes(target), peer)
 
-    def _reduce(self, source: Array, out: Array | None, reduction: str) -> Requests:
-        size, ranks, me = source.size, self.group.size, self.group.rank
-        if source.nbytes * ranks <= _SMALL:
-            parts = np.empty((ranks, size), source.dtype)
-            yield self._comm.Iallgather(_bytes(source), _bytes(parts))
-            if out is not None:
-                self._quiet.run(combine, reduction, list(parts), out)
-            return
-        ends = [size * rank // ranks for rank in range(ranks + 1)]
-        pieces = [source[start:end] for start, end in pairwise(ends)]
-        result = np.empty_like(pieces[me]) if out is None else out[ends[me] : ends[me + 1]].copy()
-        yield from self._reduce_parts(pieces, result, reduction)
-        whole = np.empty_like(source) if out is None else out
-        item = source.itemsize
-        counts = [item * piece.size for piece in pieces]
-        yield self._comm.Iallgatherv(_bytes(result), _spans(whole, counts, [item * end for end in ends[:-1]]))
+    def _gather_all(self, source: Array, parts: Array) -> Requests:
+        yield self._comm.Iallgather(_bytes(source), _bytes(parts))
 
-    def _reduce_parts(self, sources: Sequence[Array], out: Array, reduction: str) -> Requests:
-        parts = [np.empty_like(out) for _ in sources]
-        yield from self._exchange(sources, dict(enumerate(parts)), lambda: 0)
-        self._quiet.run(combine, reduction, parts, out)
+    def _gather_pieces(self, piece: Array, whole: Array, ends: Sequence[int]) -> Requests:
+        counts = [whole.itemsize * (end - start) for start, end in pairwise(ends)]
+        starts = [whole.itemsize * end for end in ends[:-1]]
+        yield self._comm.Iallgatherv(_bytes(piece), _spans(whole, counts, starts))
 
-    def _share(
-        self, size: int, source: Array | None, targets: Mapping[int, Array], only: int | None = None
-    ) -> Requests:
-        me = self.group.rank
-        if only is not None:  # from all ranks to one
-            assert source is not None, "everybody has something to show"
-            yield from self._send_and_receive({only: source}, targets)
-        elif source is None or not targets:  # from one rank to all
-            root, data = (me, source) if source is not None else next(iter(targets.items()))
-            yield self._comm.Ibcast(_bytes(data), root)
-        else:  # from all ranks to all
-            parts = np.empty((self.group.size, source.size), source.dtype)
-            yield self._comm.Iallgather(_bytes(source), _bytes(parts))
-            for rank, target in targets.items():
-                target[...] = parts[rank]
-
-    def _exchange(self, parts: Sequence[Array], targets: Mapping[int, Array], longest: Callable[[], int]) -> Requests:
-        longest()  # only for its check
-        yield from self._send_and_receive(dict(enumerate(parts)), targets)
-
-    def _send_and_receive(self, parts: Mapping[int, Array], targets: Mapping[int, Array]) -> Requests:
-        """Send `parts` to their ranks, and receive `targets` from theirs, without copies."""
-        me = self.group.rank
-        requests = [
-            self._comm.Irecv(_bytes(target), peer) for peer, target in targets.items() if target.size and peer != me
-        ]
-        requests += [self._comm.Isend(_bytes(part), peer) for peer, part in parts.items() if part.size and peer != me]
-        if me in parts and me in targets:
-            targets[me][...] = parts[me]
-        yield from requests
+    def _broadcast(self, data: Array, root: int) -> Requests:
+        yield self._comm.Ibcast(_bytes(data), root)
 
 
 def _bytes(array: Array | None) -> list[object]:

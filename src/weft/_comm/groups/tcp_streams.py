@@ -13,25 +13,29 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from weft._comm.deadline import Deadline
-from weft._comm.groups.memory_group import KeyValueStore
 from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
 from weft._comm.stores import keys
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import host_of
 from weft._comm.transport import sockets, tags
 from weft._comm.transport.acceptor import Acceptor, Channel
+from weft._comm.transport.addresses import ADVICE, addresses_of, location
 from weft._comm.transport.authentication import Service, Session, authenticate
 from weft._comm.transport.key import job_key
-from weft.errors import DistBackendError, DistNetworkError, DistStoreError, PeerGoneError
+from weft.errors import DistBackendError, DistError, DistNetworkError, DistStoreError, PeerGoneError
 
 Array = np.ndarray
 
 _LENGTH = struct.Struct("<I")
 _MOST = 256 << 10  # bytes of a frame
+_LOOK_SECONDS = 1.0  # between looks whether another rank has failed to connect
 _LOST = "its connection was closed"
 
 
@@ -43,7 +47,7 @@ class _TcpStream(BufferedSource):
 
     def __init__(self, sock: socket.socket, session: Session) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sockets.set_keepalive(sock)
         self.sock = sock
         self.lost: str | None = None
         self.full = False  # whether the system's buffer was full at the last write
@@ -165,15 +169,14 @@ class TcpStreams:
 
 
 def connect(
-    store: KeyValueStore,
+    store: Store,
     rank: int,
     size: int,
     deadline: Deadline,
     *,
-    address: str,
     ranks: Sequence[int] | None = None,
 ) -> TcpStreams:
-    """This rank's streams to the other ranks of a group, once all are connected. They reach this host at `address`.
+    """This rank's streams to the other ranks of a group, once all are connected.
 
     `DistBackendError` names those that have not connected by the deadline.
     """
@@ -182,14 +185,16 @@ def connect(
     names = ranks or range(size)
     listener = sockets.listen("", 0)
     callers: SimpleQueue[Channel] = SimpleQueue()
-    place = {"addresses": ["127.0.0.1", address], "port": listener.getsockname()[1], "token": token}
+    host = host_of(store)
     acceptor = Acceptor([listener], Service("links", token), secret, callers.put)
     try:
+        place = {"location": location(host), "port": listener.getsockname()[1], "token": token}
         store.set(keys.link(rank), json.dumps(place).encode())
         for peer in range(rank):
-            connections[peer] = _called(json.loads(store.get(keys.link(peer))), rank, secret, deadline)
+            place = json.loads(store.get(keys.link(peer)))
+            connections[peer] = _called(place, addresses_of(place["location"], host), rank, secret, deadline)
         while len(connections) < size - 1:
-            channel = callers.get(timeout=deadline.left())
+            channel = _next(callers, store, keys.FAILED_LINK, deadline)
             channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connections[int(channel.identity)] = channel.sock, channel.session
     except BaseException as error:
@@ -198,19 +203,38 @@ def connect(
         if isinstance(error, (Empty, TimeoutError, DistNetworkError, DistStoreError)):
             missing = ", ".join(str(names[peer]) for peer in range(size) if peer != rank and peer not in connections)
             why = str(error) or "timed out"
-            raise DistBackendError(
-                f"joining the group: rank {names[rank]} has no connection to {missing}: {why}"
-            ) from error
+            text = f"joining the group: rank {names[rank]} has no connection to {missing}: {why}; {ADVICE}"
+            with suppress(DistError):
+                store.set(keys.FAILED_LINK, text.encode())
+            raise DistBackendError(text) from error
         raise
     finally:
         acceptor.close()
     return TcpStreams(connections)
 
 
-def _called(place: dict[str, Any], rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
-    """A connection to the rank that listens at `place`; the loopback address is tried first."""
+def _next(callers: SimpleQueue[Channel], store: Store, failure: str, deadline: Deadline) -> Channel:
+    """The next peer that calls; `DistBackendError` once a rank has told in the store that it has failed.
+
+    `Empty` at the deadline.
+    """
+    while True:
+        left = deadline.left()
+        try:
+            return callers.get(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        except Empty:
+            if store.check([failure]):
+                raise DistBackendError(store.get(failure).decode()) from None
+            if deadline.expired:
+                raise
+
+
+def _called(
+    place: dict[str, Any], addresses: Sequence[str], rank: int, secret: bytes, deadline: Deadline
+) -> tuple[socket.socket, Session]:
+    """A connection to the rank that listens at `place`, by the first of these addresses that leads there."""
     tried: list[str] = []
-    for address in place["addresses"]:
+    for address in addresses:
         try:
             sock = sockets.connect(address, place["port"], deadline, retry=False)
         except DistNetworkError as error:

@@ -96,6 +96,10 @@ def link(rank: int) -> str:
     return f"links/{rank}"
 
 
+FAILED_LINK = "links/failure"
+"""In a group: why a rank cannot connect to the others."""
+
+
 def runtime(rank: int) -> str:
     """In a group: the process of a rank, and the job of XLA's runtime to which it belongs."""
     return f"runtime/{rank}"

@@ -12,6 +12,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.stores.store import (
     DEFAULT_TIMEOUT,
     QUEUE_EMPTY,
+    PrefixStore,
     Store,
     as_amount,
     as_key,
@@ -203,6 +204,13 @@ class TCPStore(Store):
         if answer[:1] == [b"missing"]:
             raise wait_error(answer[1:], timeout)
         return _checked_answer(answer)
+
+
+def host_of(store: object) -> str | None:
+    """The host of the `TCPStore` that a store is, or is a part of; None for other stores."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, TCPStore) else None
 
 
 def _checked_answer(answer: list[bytes]) -> list[bytes]:

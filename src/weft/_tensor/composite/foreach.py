@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._base.state import using
 from weft._tensor.codegen import composite, op
-from weft._tensor.kind_names import kind_of
+from weft._tensor.kind_names import kind_and_advice, kind_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError
 
@@ -42,7 +42,9 @@ def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
         raise ShapeError("Tensor list must have at least one tensor.")
     for at, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"{name}(): expected Tensor as element {at} in argument 0, but got {kind_of(tensor)}")
+            raise ArgumentError(
+                f"{name}(): expected Tensor as element {at} in argument 0, but got {kind_and_advice(tensor)}"
+            )
     return tensors
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
+from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import composite, op
-from weft._tensor.overriding import require_not_overridden
 from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -16,10 +16,7 @@ from weft.ops._type_names import scalar_name
 
 
 def _is_operand(value: Any) -> bool:
-    if isinstance(value, Tensor | bool | int | float | complex):
-        return True
-    require_not_overridden(value)
-    return False
+    return isinstance(value, Tensor | bool | int | float | complex)
 
 
 @composite(inplace=True)
@@ -96,19 +93,19 @@ def invert(input: Tensor) -> Tensor:
 @composite("__pow__", function=False)
 def power(input: Tensor, exponent: Any) -> Any:
     """`input ** exponent`."""
-    return pow(input, exponent) if _is_operand(exponent) else NotImplemented
+    return pow(input, exponent) if _is_operand(exponent) else not_implemented(exponent, "pow")
 
 
 @composite("__rpow__", function=False)
 def reflected_power(input: Tensor, base: Any) -> Any:
     """`base ** input`."""
-    return pow(base, input) if _is_operand(base) else NotImplemented
+    return pow(base, input) if _is_operand(base) else not_implemented(base, "pow")
 
 
 @composite("__ipow__", function=False)
 def inplace_power(input: Any, exponent: Any) -> Any:
     """`input **= exponent`."""
-    return input.pow_(exponent) if _is_operand(exponent) else NotImplemented
+    return input.pow_(exponent) if _is_operand(exponent) else not_implemented(exponent, "pow_")
 
 
 @composite(out="the output given to float_power has dtype {1} but the operation's result requires dtype {0}")

@@ -10,7 +10,7 @@ import numpy as np
 from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
 from weft._base.layout import qscheme
 from weft._base.state import using
-from weft._tensor.arguments import Dim
+from weft._tensor.arguments import Dim, refuse_of_other_library
 from weft._tensor.codegen import composite, op
 from weft._tensor.composed import form_of
 from weft._tensor.convert import tensor
@@ -68,6 +68,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
     """
     require_not_overridden(input)
+    refuse_of_other_library(input, "input", "quantize_per_tensor")
     if isinstance(input, list | tuple):
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])

@@ -17,7 +17,7 @@ from weft._base.size import Size
 from weft._base.state import ambient, using
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.arguments import Dim, sizes
+from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
@@ -135,6 +135,7 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     Places in a storage that is too small make it larger.
     """
     check_writable(input, ambient().grad)
+    refuse_of_other_library(source, "source", "set_")
     if isinstance(source, UntypedStorage | TypedStorage):
         data = _on_storage(input, source, storage_offset, size, stride)
     else:

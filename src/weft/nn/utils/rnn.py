@@ -13,6 +13,7 @@ from weft._base.state import ambient
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import overridable
 from weft._tensor.packing import padded_rows
 from weft._tensor.tensor import Tensor
@@ -246,7 +247,7 @@ def pad_sequence(
         raise ShapeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     for at, sequence in enumerate(items):
         if not isinstance(sequence, Tensor):
-            raise ArgumentError(f"expected Tensor as element {at} in argument 0, but got {type(sequence).__name__}")
+            raise ArgumentError(f"expected Tensor as element {at} in argument 0, but got {kind_and_advice(sequence)}")
         if not sequence.ndim:
             raise ShapeError(f"pad_sequence: sequences must have at least 1 dimension, but element {at} has none")
     longest = max(sequence.shape[0] for sequence in items)

@@ -12,7 +12,6 @@ from typing import Any
 
 from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
-from weft._base.torch_alias import install_if_inherited
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
@@ -51,7 +50,6 @@ def main(argv: list[str]) -> None:
     handler.initialize()
     attach()
     try:
-        install_if_inherited()
         (run_module if as_module else run_script)(name, args)
     except SystemExit as stop:
         if stop.code not in (None, 0):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from weft._comm.transport.addresses import own_address
 from weft.distributed.elastic.rendezvous._round import Rules
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters, check_limits
-from weft.distributed.elastic.rendezvous.utils import own_address, parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
 
 OPTIONS = frozenset(

@@ -11,7 +11,8 @@ from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from weft._comm.stores.store import Store
-from weft.distributed.elastic.rendezvous.utils import free_port, own_address
+from weft._comm.transport.addresses import own_address
+from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.errors import OptionError, ValueRangeError
 
 

@@ -13,6 +13,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.addresses import own_address
 from weft._comm.transport.sockets import address_text
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend as RendezvousBackend
 from weft.distributed.elastic.rendezvous._backend import Token as Token
@@ -30,7 +31,7 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
 )
-from weft.distributed.elastic.rendezvous.utils import WaitNotice, own_address
+from weft.distributed.elastic.rendezvous.utils import WaitNotice
 from weft.errors import (
     ArgumentError,
     RendezvousClosedError,

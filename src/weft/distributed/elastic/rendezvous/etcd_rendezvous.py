@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from weft._comm.stores.store import Store
+from weft._comm.transport.addresses import own_address
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient
 from weft.distributed.elastic.rendezvous._settings import (
     OPTIONS,
@@ -21,7 +22,6 @@ from weft.distributed.elastic.rendezvous.api import RendezvousParameters
 from weft.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, this_node
 from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import OPTIONS as ETCD_OPTIONS
 from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend, create_backend, store_of
-from weft.distributed.elastic.rendezvous.utils import own_address
 
 __all__ = [
     "EtcdRendezvous",

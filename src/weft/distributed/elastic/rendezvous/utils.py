@@ -9,13 +9,13 @@ import socket
 from collections.abc import Callable
 
 from weft._comm.deadline import Deadline
+from weft._comm.transport.addresses import is_bindable
 from weft.errors import ValueRangeError
 
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 5.0
 _REMINDER_SECONDS = 60.0
-_ELSEWHERE = "192.0.2.1"  # an address for documentation (RFC 5737); nothing is sent to it
 
 
 def parse_rendezvous_config(config: str) -> dict[str, str]:
@@ -84,21 +84,6 @@ def is_ipv6(text: str) -> bool:
         return False
 
 
-def own_address(towards: str = _ELSEWHERE) -> str:
-    """The address of this machine on the route to a peer. No packet is sent, and no name is looked up.
-
-    A machine without a route has only its loopback address.
-    """
-    for family, target in ((socket.AF_INET, towards), (socket.AF_INET6, towards)):
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((target, 9))
-                return probe.getsockname()[0]
-            except OSError:
-                continue
-    return "127.0.0.1"
-
-
 def free_port() -> int:
     """A TCP port that was free when this was called."""
     with socket.socket() as probe:
@@ -116,15 +101,4 @@ def matches_machine_hostname(host: str) -> bool:
         }
     except (OSError, UnicodeError):
         return False
-    return any(address.is_loopback or _is_bindable(str(address)) for address in addresses)
-
-
-def _is_bindable(address: str) -> bool:
-    """Whether an interface of this machine has the address."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+    return any(address.is_loopback or is_bindable(str(address)) for address in addresses)
