@@ -129,6 +129,14 @@ def own(value: Value) -> Value:
     return result
 
 
+def off_tape(value: Value) -> Value:
+    """As `own`, but tangents are passed on: levels of forward mode note it (`_autograd/levels.py`)."""
+    if not ambient().forward:
+        return own(value)
+    with using(grad=False):
+        return apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
+
+
 def entered(value: Value) -> Value:
     """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
     with using(grad=True):
@@ -315,7 +323,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
     So for a tensor that is older than a function whose derivatives are taken.
     """
     state = ambient()
-    if state.transform and owner_of(target)._read().time < state.transform:
+    if state.transform is not None and owner_of(target)._read().time < state.transform.start:
         raise InPlaceError(
             "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
             "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "
