@@ -129,14 +129,6 @@ def own(value: Value) -> Value:
     return result
 
 
-def off_tape(value: Value) -> Value:
-    """As `own`, but tangents are passed on: levels of forward mode note it (`_autograd/levels.py`)."""
-    if not ambient().forward:
-        return own(value)
-    with using(grad=False):
-        return apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
-
-
 def entered(value: Value) -> Value:
     """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
     with using(grad=True):

@@ -15,15 +15,20 @@ from weft._autograd.forward import pushed_forward
 from weft._autograd.graph import Held
 from weft._autograd.levels import Level, flows_out
 from weft._base.state import ambient, using
+from weft._dispatch import apply
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.gradients import grad as gradients
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import entered, off_tape
+from weft._tensor.view import entered, own
 from weft.errors import GradientError, TransformError, ValueRangeError
 from weft.func._trees import flattened, mapped, rebuilt
+from weft.ops._table import TABLE
 
 ArgNums = int | tuple[int, ...]
+_ALIAS = call_of(TABLE["alias"], (ONE,))
 
 
 class Linearization:
@@ -118,7 +123,10 @@ def _left(x: Any) -> Any:
     """A result as the caller gets it."""
     if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and flows_out(operand(x))):
         return x
-    return wrap(off_tape(operand(x)))
+    if not ambient().forward:
+        return wrap(own(operand(x)))
+    with using(grad=False):  # levels of forward mode note it, so tangents go on
+        return wrap(apply(_ALIAS, (operand(x),))[0])
 
 
 def _placed(x: Any, level: Level) -> Value:
