@@ -22,12 +22,13 @@ from weft.errors import TransformError
 
 
 class _DualLevel(Level):
-    """The tangents of dual tensors, by their values."""
+    """The tangents of dual tensors by their values, and as the tensors that users have given."""
 
-    __slots__ = ("tangents",)
+    __slots__ = ("given", "tangents")
 
     def __init__(self) -> None:
         super().__init__()
+        self.given: WeakKeyDictionary[Value, Tensor] = WeakKeyDictionary()
         self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
@@ -95,7 +96,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "supported."
         )
     value = _place(operand(tensor), current)
-    current.tangents[value] = operand(tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype))
+    current.given[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
+    current.tangents[value] = operand(own_type)
     return wrap(value)
 
 
@@ -106,7 +108,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tangent = None if current is None else _tangent_of(tensor, current)
     if current is None or tangent is None:
         return UnpackedDualTensor(tensor, None)
-    return UnpackedDualTensor(_primal_of(tensor, current), _released(tangent, current))
+    given = current.given.get(tensor._read())
+    return UnpackedDualTensor(_primal_of(tensor, current), _released(tangent, current) if given is None else given)
 
 
 def _place(value: Value, level: _DualLevel) -> Value:
