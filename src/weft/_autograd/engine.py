@@ -149,6 +149,9 @@ class BackwardPass:
 
     def run(self, roots: Sequence[tuple[Value | Tape, Value]]) -> Gradients:
         ordered = self._reach([root for root, _ in roots])
+        if not self.retain_graph:
+            for level in self.ambient.forward:  # tangents go through what the pass frees
+                level.keep([vertex for vertex in ordered if isinstance(vertex, Value)])
         before = _running.vertex, _running.current
         _running.current = self
         try:
@@ -426,7 +429,7 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
     return grads
 
 
-def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
+def output_of(members: Sequence[Vertex], index: int, state: Ambient, inputs: tuple[Value, ...] | None = None) -> Value:
     """The value of one output of an application, recorded again from the same inputs if nobody has kept it."""
     head = members[0]
     for value in members:
@@ -438,7 +441,7 @@ def output_of(members: Sequence[Vertex], index: int, state: Ambient) -> Value:
         if value.extras and index >= main:
             return value.extras[index - main]
     assert head.origin is not None, "outputs have an origin"
-    values = record(head.origin.signature, head.inputs, state)
+    values = record(head.origin.signature, head.inputs if inputs is None else inputs, state)
     return (*values, *(values[0].extras or ()))[index]
 
 

@@ -7,15 +7,17 @@ its body), it is the transpose, so that both directions agree at kinks; else it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from weft._autograd.engine import output_of
-from weft._autograd.graph import second_backward_error
-from weft._base.state import Ambient, ambient
+from weft._autograd.graph import leads_to, second_backward_error
+from weft._autograd.levels import Links
+from weft._base.state import Ambient, ambient, using
 from weft._base.timeline import Phase, spanned
 from weft._lazy.record import record
 from weft._lazy.signature import Arrays, Signature, structs_of
@@ -26,68 +28,89 @@ from weft.errors import GradientError
 from weft.ops._jax import equations_of
 
 Positions = tuple[int, ...]
+_NO_LINKS: Links = MappingProxyType({})
 
 
-def pushed_forward(outputs: Sequence[Value], tangents: dict[Value, Value | None]) -> list[Value | None]:
+def pushed_forward(
+    outputs: Sequence[Value], tangents: MutableMapping[Value, Value | None], links: Links = _NO_LINKS
+) -> list[Value | None]:
     """The tangents of `outputs`, given those of values on which they depend; None without any.
 
-    Tangents do not pass values whose tangent is given as None. `tangents` grows by those of all values between.
+    Tangents go along the tape, and along `links`, and do not pass values whose tangent is given as None. `tangents`
+    grows by those of all values between.
     `RuntimeError` if a backward pass has freed what is there, or it has a user's derivative without a forward mode.
     """
     state = ambient()
-    for members in _applications(outputs, tangents):
-        inputs = members[0].inputs
+    with using(grad=False):
+        off_tape = ambient()
+    for inputs, members in _applications(outputs, tangents, links):
         active = tuple([i for i, x in enumerate(inputs) if tangents.get(x) is not None])
         if active:
-            _push(members, active, tangents, state)
+            _push(members, inputs, active, tangents, off_tape if members[0].tape is None else state)
     return [tangents.get(output) for output in outputs]
 
 
-def _applications(outputs: Sequence[Value], tangents: Mapping[Value, Value | None]) -> Iterator[list[Value]]:
-    """What was recorded between values with known tangents and `outputs`, inputs first: the outputs of each."""
-    earliest = min([value.time for value in tangents], default=0)
+def _applications(
+    outputs: Sequence[Value], tangents: Mapping[Value, Value | None], links: Links
+) -> Iterator[tuple[tuple[Value, ...], list[Value]]]:
+    """What was recorded between values with known tangents and `outputs`, inputs first: the inputs and outputs."""
+    times = {value.time for value, tangent in tangents.items() if tangent is not None}
+    earliest = min(times, default=0)
     seen = set(tangents)
 
     def enters(value: Value) -> bool:
         tape = value.tape
-        return value not in seen and tape is not None and not tape.leaf and value.time > earliest
+        on_tape = tape is not None and not tape.leaf
+        return value not in seen and (on_tape or value in links) and value.time > earliest
 
-    families: dict[int, list[Value]] = {}
+    def inputs_of(value: Value) -> tuple[Value, ...]:
+        return links.get(value) or value.inputs
+
+    families: dict[int, tuple[tuple[Value, ...], list[Value]]] = {}
     for output in outputs:
-        for value in inputs_first(output, enters, lambda value: bool(value.inputs)):
+        for value in inputs_first(output, enters, lambda _: True, inputs_of):
             seen.add(value)
-            key = id(value.inputs) if type(value.inputs) is Shared else id(value)
-            families.setdefault(key, []).append(value)
+            inputs = inputs_of(value)
+            if not inputs:  # a backward pass has freed it
+                if leads_to(value, times.__contains__):
+                    raise second_backward_error()
+                continue
+            families.setdefault(id(inputs) if type(inputs) is Shared else id(value), (inputs, []))[1].append(value)
     yield from families.values()
 
 
-def _push(members: list[Value], active: Positions, tangents: dict[Value, Value | None], state: Ambient) -> None:
+def _push(
+    members: list[Value],
+    inputs: tuple[Value, ...],
+    active: Positions,
+    tangents: MutableMapping[Value, Value | None],
+    state: Ambient,
+) -> None:
     """Record the tangents of an application's outputs `members`, given those of its inputs at `active`."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"
-    assert head.tape is not None, "only what is on the tape is entered"
-    if not head.inputs:
-        raise second_backward_error()
-    if head.tape.custom is not None:
-        _push_by_user(head.tape, members, tangents)
+    if head.tape is not None and head.tape.custom is not None:
+        _push_by_user(head.tape, members, inputs, tangents)
         return
-    directions = [x for x in map(tangents.get, head.inputs) if x is not None]
+    directions = [x for x in map(tangents.get, inputs) if x is not None]
     signature = head.origin.signature
     pushforward = pushforward_of(signature, active, tuple([x.origin.index for x in members if x.origin is not None]))
-    operands = [head.inputs[i] for i in pushforward.inputs]
-    operands += [output_of(members, i, state) for i in pushforward.outputs]
+    operands = [inputs[i] for i in pushforward.inputs]
+    operands += [output_of(members, i, state, inputs) for i in pushforward.outputs]
     operands += [directions[i] for i in pushforward.tangents]
     doubt = getattr(head, "doubt", None) if signature.doubtful else None
     tangents.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
 
 
-def _push_by_user(tape: Tape, members: list[Value], tangents: dict[Value, Value | None]) -> None:
+def _push_by_user(
+    tape: Tape, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
+) -> None:
     """The same by a user's derivative; `RuntimeError` if that has no forward mode."""
     if tape.forward is None:
         raise GradientError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
-    results = tape.forward([tangents.get(x) for x in members[0].inputs])
+    results = tape.forward([tangents.get(x) for x in inputs])
     tangents.update({x: results[x.origin.index] for x in members if x.origin is not None})
 
 

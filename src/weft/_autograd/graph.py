@@ -7,7 +7,7 @@ reached. So the graph of a loss that is kept holds no arrays, and applications t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft._lazy.tape import FREED, INTERIOR, Hooks, NodeHooks, Tape
@@ -104,20 +104,22 @@ def has_own_derivative(value: Value) -> bool:
     return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks or attached_to(value))
 
 
-def flows_to_before(value: Value, start: int) -> bool:
-    """Whether gradients flow from a value to a leaf, or to something that was recorded before the time `start`."""
+def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
+    """Whether gradients flow from a value to one whose key `is_end`, also through what a pass has executed."""
     stack: list[Any] = [value]
-    seen: set[Any] = set()
+    seen: set[VertexKey] = set()
     while stack:
         x = stack.pop()
-        tape = x.tape
-        if tape is None or x in seen:
+        if x.tape is None:
             continue
-        seen.add(x)
-        vertex = vertex_of(x)
-        if tape.leaf or vertex.time < start:
+        key = key_of(x)
+        if key in seen:
+            continue
+        if is_end(key):
             return True
-        stack.extend(inputs_of(vertex))
+        seen.add(key)
+        if not x.tape.leaf:
+            stack.extend(inputs_of(vertex_of(x)))
     return False
 
 
@@ -155,6 +157,29 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
         value.inputs = ()
         value.extras = None
     left.append(passed)
+
+
+class Held:
+    """The graph between some values and what was recorded before a time, which is there after passes that free it."""
+
+    def __init__(self, outputs: Iterable[Value], start: int) -> None:
+        links = self._links = dict[Value, tuple[tuple[Value, ...], Tape, Any]]()
+        stack = list(outputs)
+        while stack:
+            x = stack.pop()
+            tape, inputs = x.tape, x.inputs
+            if tape is not None and not tape.leaf and x.time > start and x not in links:
+                stack.extend(inputs)
+                if inputs and tape.custom is None:  # what a user's derivative saved would be gone
+                    links[x] = inputs, tape, x.extras
+
+    def restore(self) -> None:
+        """Put back what was freed. Values are immutable, so what the derivatives read can be computed again."""
+        for x, (inputs, tape, extras) in self._links.items():
+            if x.tape is not None and x.tape.freed:
+                x.inputs, x.tape, x.extras = inputs, tape, extras
+                if type(inputs) is Shared:
+                    inputs.links, inputs.spent = None, False
 
 
 def drop_values(left: Iterable[ExecutedTape]) -> None:

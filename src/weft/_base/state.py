@@ -27,7 +27,8 @@ class Ambient:
     `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
     True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
     `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes. `transform` is the
-    time at which a function began whose derivatives are taken (`func/`), or 0: it must not write to older tensors.
+    level of the innermost function whose derivatives are taken (`func/`), which must not write to older tensors.
+    `forward` are the levels, from the outermost on, that note what is recorded off the tape (`_autograd/levels.py`).
     `overrides` says who is asked before public functions run. `debug_info` is what callbacks are told besides
     (`weft.monitor`).
     """
@@ -40,6 +41,7 @@ class Ambient:
         "check_nan",
         "debug_info",
         "eager",
+        "forward",
         "grad",
         "inference",
         "observers",
@@ -63,7 +65,8 @@ class Ambient:
         autocast: Autocast = NO_AUTOCAST,
         observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
         attention: Callable[..., Any] | None = None,
-        transform: int = 0,
+        transform: Any = None,
+        forward: tuple[Any, ...] = (),
         overrides: Overrides = _NO_OVERRIDES,
         debug_info: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
@@ -78,9 +81,10 @@ class Ambient:
         self.observers = observers
         self.attention = attention
         self.transform = transform
+        self.forward = forward
         self.overrides = overrides
         self.debug_info = debug_info
-        self.watched = anomaly or eager or Noting.on or capture is not None or bool(observers)
+        self.watched = anomaly or eager or Noting.on or capture is not None or bool(observers) or bool(forward)
         self.plain = grad and not (self.watched or autocast.enabled) and capture is None
 
 
@@ -161,6 +165,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         "observers": old.observers,
         "attention": old.attention,
         "transform": old.transform,
+        "forward": old.forward,
         "overrides": old.overrides,
         "debug_info": old.debug_info,
     }

@@ -49,7 +49,7 @@ def record(
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
         realize.confirm(doubt.check, at_the_call=True)
     if ambient.watched:
-        _serve_modes(main, ambient)
+        _serve_modes(main, inputs, ambient)
     return main
 
 
@@ -62,11 +62,14 @@ def saved_inference() -> GradientError:
     )
 
 
-def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
+def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: Ambient) -> None:
     if Noting.on or ambient.capture is not None:  # the lines of captured operators cannot be seen later
         sites.note(values)
     for observe in ambient.observers:
         observe(values)
+    if not ambient.inference:
+        for level in ambient.forward:
+            level.note(values, inputs)
     if ambient.anomaly:
         site = user_site()
         for value in values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from weft._base.dtype import bool_
@@ -129,7 +130,12 @@ def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Val
     return value
 
 
-def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:
+def inputs_first(
+    value: Value,
+    enters: Callable[[Value], bool],
+    expands: Callable[[Value], bool],
+    inputs_of: Callable[[Value], Sequence[Value]] = attrgetter("inputs"),
+) -> list[Value]:
     """`value` and its ancestors where `enters(value)`, inputs first; inputs are followed where `expands(value)`."""
     order: list[Value] = []
     seen: set[int] = set()
@@ -142,7 +148,7 @@ def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callabl
             seen.add(id(here))
             stack.append((here, True))
             if expands(here):
-                stack.extend((x, False) for x in reversed(here.inputs))
+                stack.extend((x, False) for x in reversed(inputs_of(here)))
     return order
 
 

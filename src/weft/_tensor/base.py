@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from weft._base.dtype import DType
 from weft._lazy.infer import Call
@@ -41,19 +42,65 @@ class Alias:
         self.layout: Layout | None = None
 
 
-class TensorBase(Derived):
-    """What views, writes and captures need of a tensor."""
+class Facts:
+    """What is to be known of a tensor besides its value: of most tensors nothing, so these share one object.
 
+    alias        its relation to the tensor of which it is a view
+    views        its views
+    tape         what a leaf collects its gradient in
+    writes       of a tensor that owns its storage: how often that was written
+    overwritten  of such a tensor: the number of its last value that was in memory before it was written
+    address      of a tensor that owns its storage: where it can be read, once somebody has asked
+    storage      of a tensor that owns its storage: the object that users have for that
+    resized      whether this is all of a storage that was resized, in one dim; no user holds it
+    memory       of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one
+    """
+
+    alias: Alias | None = None
+    views: list[weakref.ref[TensorBase]] | None = None
+    tape: Tape | None = None
+    writes: int = 0
+    overwritten: int = 0
+    address: Memory | None = None
+    storage: weakref.ref[Any] | None = None
+    resized: bool = False
+    memory: Any = None
+
+
+NO_FACTS = Facts()
+"""Those of a new tensor."""
+
+
+def _fact(name: str) -> Any:
+    """The attribute of a tensor that is one of its facts."""
+
+    def write(tensor: TensorBase, value: Any) -> None:
+        facts = tensor._facts
+        if facts is NO_FACTS:
+            facts = tensor._facts = Facts()
+        setattr(facts, name, value)
+
+    return property(attrgetter(f"_facts.{name}"), write)
+
+
+class TensorBase(Derived):
+    """What views, writes and captures need of a tensor.
+
+    Its state is in slots, because a tensor's `__dict__` is its user's: programs copy, pickle and pass on what is in it.
+    """
+
+    __slots__ = ("_facts", "_value")
     _value: Value | None  # None in a view whose base has been written since
-    _alias: Alias | None = None
-    _views: list[weakref.ref[TensorBase]] | None = None
-    _tape: Tape | None = None  # what a leaf collects its gradient in
-    _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _overwritten: int = 0  # of such a tensor: the number of its last value that was in memory before it was written
-    _address: Memory | None = None  # of a tensor that owns its storage: where it can be read, once somebody has asked
-    _storage: weakref.ref[Any] | None = None  # of a tensor that owns its storage: the object that users have for that
-    _resized: bool = False  # whether this is all of a storage that was resized, in one dim; no user holds it
-    _memory: Any = None  # of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one
+    _facts: Facts
+    _alias: Alias | None = _fact("alias")
+    _views: list[weakref.ref[TensorBase]] | None = _fact("views")
+    _tape: Tape | None = _fact("tape")
+    _writes: int = _fact("writes")
+    _overwritten: int = _fact("overwritten")
+    _address: Memory | None = _fact("address")
+    _storage: weakref.ref[Any] | None = _fact("storage")
+    _resized: bool = _fact("resized")
+    _memory: Any = _fact("memory")
 
     def _read(self) -> Value:
         """The current value."""
@@ -63,3 +110,23 @@ class TensorBase(Derived):
     def dtype(self) -> DType:
         """Type of the elements."""
         return self._read().aval.dtype
+
+
+T = TypeVar("T", bound=TensorBase)
+VALUE_SLOT: Any = vars(TensorBase)["_value"]
+"""The place of a tensor's value. Overriding classes have another attribute of that name."""
+
+
+def new_handle(kind: type[T]) -> T:
+    """A tensor of a class, which does not have a value yet."""
+    handle = object.__new__(kind)
+    handle._facts = NO_FACTS
+    return handle
+
+
+def value_of(tensor: TensorBase) -> Value | None:
+    """The value of a tensor, also of an overriding class; None for a view to be computed anew, and a new tensor."""
+    try:
+        return VALUE_SLOT.__get__(tensor)
+    except AttributeError:
+        return None

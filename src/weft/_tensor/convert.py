@@ -226,6 +226,7 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
     _flatten(data, shape, 0, flat)
     if not flat:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
+    flat = [x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in flat]
     if any(isinstance(x, np.ndarray) for x in flat):
         array = np.stack(flat).reshape((*shape, *flat[0].shape))
         return _cast(array, wanted or from_numpy(array.dtype))

@@ -14,6 +14,7 @@ from weft._lazy.aval import aval_of, marked
 from weft._lazy.realize import array_of
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
+from weft._tensor.base import new_handle
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.sharing import share
@@ -21,20 +22,17 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import make_view, own
 from weft.errors import CheckpointError, GradientError
 
-_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address", "_storage", "_resized", "_memory")
-"""The attributes of the handle itself; all others are the user's, and are copied."""
-
 
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
     """A new leaf of a tensor class, with the elements of `source`."""
-    handle: Tensor = object.__new__(kind)
+    handle: Tensor = new_handle(kind)
     handle._value = own(source._read())
     return handle.requires_grad_(requires_grad)
 
 
 def extras_of(tensor: Tensor) -> dict[str, Any]:
     """The attributes that users and subclasses have set on a tensor, and its `names` if dims have some."""
-    extras = {name: value for name, value in tensor.__dict__.items() if name not in _HANDLE}
+    extras = dict(tensor.__dict__)
     names = tensor._read().aval.names
     return extras if names is None else {**extras, "names": names}
 
@@ -81,7 +79,7 @@ def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
         view: Tensor = memo[key].detach()
         for call, others in path_of(self):
             view = make_view(wrap(apply(call, (view._read(), *others))[0]), view, call, others)
-    result: Tensor = object.__new__(type(self))
+    result: Tensor = new_handle(type(self))
     share(result, view)
     return result
 

@@ -10,7 +10,7 @@ from weft._lazy.aval import named
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.names import distinct
-from weft._tensor.base import TensorBase
+from weft._tensor.base import TensorBase, new_handle
 from weft._tensor.sharing import rebind
 from weft._tensor.view import make_view, own, renamed
 from weft.errors import ArgumentError, DimNameError
@@ -85,7 +85,7 @@ def set_names(tensor: T, names: Names) -> T:
     is_viewed = any(ref() is not None for ref in tensor._views or ())
     if tensor._alias is not None or is_viewed or ambient().capture is not None:
         with using(grad=value.tape is not None and not value.tape.leaf):  # a leaf stays one
-            return rebind(tensor, renamed_view(object.__new__(type(tensor)), tensor, names))
+            return rebind(tensor, renamed_view(new_handle(type(tensor)), tensor, names))
     if value.tape is None or value.tape.leaf:
         tensor._value = fresh = own(value)
         fresh.aval, fresh.tape = aval, value.tape
@@ -98,7 +98,7 @@ def set_names(tensor: T, names: Names) -> T:
 def with_names(tensor: T, names: Names) -> T:
     """A view whose dims have these names, each only where it comes first; the tensor itself if it has them."""
     new = distinct(names)
-    return tensor if names_of(tensor) == new else renamed_view(object.__new__(type(tensor)), tensor, new)
+    return tensor if names_of(tensor) == new else renamed_view(new_handle(type(tensor)), tensor, new)
 
 
 def unnamed(tensor: T) -> T:

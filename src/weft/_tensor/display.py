@@ -14,7 +14,6 @@ from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
 from weft._lazy.realize import report
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
 
 
 @dataclass
@@ -46,12 +45,11 @@ def set_printoptions(
 ) -> None:
     """Set print options: those of a profile ("default", "short", "full") first, then those given by name.
 
+    As in PyTorch, a profile of another name sets nothing.
     Every call sets `sci_mode`, by default to None (the elements determine the notation).
     """
-    if profile is not None and profile not in _PROFILES:
-        raise ValueRangeError(f"set_printoptions(): profile is one of {', '.join(_PROFILES)}, not {profile!r}")
     options = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
-    wanted = {} if profile is None else asdict(_PROFILES[profile])
+    wanted = asdict(_PROFILES[profile]) if profile in _PROFILES else {}
     wanted |= {name: value for name, value in options.items() if value is not None}
     for name, value in (wanted | {"sci_mode": sci_mode}).items():
         setattr(_options, name, value)

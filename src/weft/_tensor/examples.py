@@ -138,7 +138,7 @@ class Examples:
 
         It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
         """
-        if ambient().transform != self._transform:
+        if ambient().transform is not self._transform:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 

@@ -16,6 +16,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import Call
 from weft._lazy.realize import at_limit
 from weft._lazy.value import Value, tick
+from weft._tensor.base import NO_FACTS
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -54,6 +55,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             if len(pending) > pending.limit:
                 at_limit(pending)
             result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result._facts = NO_FACTS
             result._value = value
             return result
         except Overridden as signal:
@@ -98,6 +100,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             if len(pending) > pending.limit:
                 at_limit(pending)
             result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result._facts = NO_FACTS
             result._value = value
             return result
         except Overridden as signal:

@@ -21,7 +21,7 @@ from weft._base.overriding import (
 )
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
-from weft._tensor.base import TensorBase
+from weft._tensor.base import VALUE_SLOT, TensorBase
 from weft._tensor.kind_names import is_of_pytorch
 from weft.errors import ArgumentError
 
@@ -48,12 +48,12 @@ class _Guarded:
             return self
         require_not_overridden(tensor)
         try:
-            return tensor.__dict__["_value"]
-        except KeyError:
+            return VALUE_SLOT.__get__(tensor)
+        except AttributeError:
             raise AttributeError(f"this {kind.__name__} has no elements: its `__new__` has made no tensor") from None
 
     def __set__(self, tensor: TensorBase, value: Any) -> None:
-        tensor.__dict__["_value"] = value
+        VALUE_SLOT.__set__(tensor, value)
 
 
 _GUARD = _Guarded()
@@ -90,7 +90,9 @@ def is_overriding(kind: type) -> bool:
     """Whether objects of a class are asked: it has a `__torch_function__`, and is neither `Tensor` nor `Parameter`."""
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return False
-    return hasattr(kind, "_value") or not (issubclass(kind, TensorBase) or is_of_pytorch(kind))
+    if issubclass(kind, TensorBase):
+        return kind._value is _GUARD
+    return not is_of_pytorch(kind)
 
 
 def require_not_overridden(x: Any) -> None:

@@ -14,7 +14,7 @@ from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
-from weft._tensor.base import Alias, Path, PathStep, TensorBase
+from weft._tensor.base import Alias, Path, PathStep, TensorBase, new_handle
 from weft._tensor.view import attach, check_writable, own, placed, set_value
 from weft.errors import GradientError, ShapeError
 from weft.ops._strides import row_major
@@ -104,7 +104,7 @@ def _leave_storage(target: TensorBase) -> None:
     if not views:
         target._memory = None
         return
-    hidden: TensorBase = object.__new__(type(target))
+    hidden: TensorBase = new_handle(type(target))
     hidden._value = target._value
     if alias is None:
         _hand_over(target, hidden)
@@ -174,7 +174,7 @@ def _refuse(aval: Aval, needed: int, room: int) -> None:
 def _separated(owner: TensorBase) -> TensorBase:
     """Move the elements of a tensor that owns its storage to a tensor of one dim, of which it becomes a view."""
     aval = owner._read().aval
-    storage: TensorBase = object.__new__(type(owner))
+    storage: TensorBase = new_handle(type(owner))
     with using(grad=False):
         storage._value = own(apply(call_of(TABLE["view"], (ONE, (-1,))), (current(owner),))[0])
     storage._resized = True

@@ -17,7 +17,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
 from weft._lazy.runtime import telling_of_memory
 from weft._tensor.alias import owner_of
-from weft._tensor.base import Alias, TensorBase
+from weft._tensor.base import Alias, TensorBase, new_handle
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.memory import Memory
@@ -52,7 +52,7 @@ def storage_of(tensor: Tensor) -> UntypedStorage:
 
 
 def _new_storage(owner: Tensor) -> UntypedStorage:
-    handle: Tensor = object.__new__(Tensor)
+    handle: Tensor = new_handle(Tensor)
     handle._value = None  # it is only asked who the owner is
     attach(handle, Alias(owner, (), False))
     result: UntypedStorage = object.__new__(UntypedStorage)

@@ -23,7 +23,7 @@ from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
-from weft._tensor.base import TensorBase
+from weft._tensor.base import NO_FACTS, TensorBase
 from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import array_hint, kind_and_advice, kind_of
@@ -451,6 +451,7 @@ def wrap(value: Value) -> Tensor:
     """A new handle on a value."""
     sharding = value.aval.sharding
     tensor: Tensor = _new(Tensor if sharding is None else sharding.tensor_type)
+    tensor._facts = NO_FACTS
     tensor._value = value
     return tensor
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from typing import Any
 
 from weft._lazy.living import array_in_memory
 from weft._lazy.realize import on_exhausted
 from weft._lazy.value import Value, inputs_first
-from weft._tensor.base import TensorBase
+from weft._tensor.base import TensorBase, value_of
 from weft._tensor.view import set_value
 
 
@@ -28,7 +27,9 @@ def undo_writes(large: Iterable[Value]) -> None:
     leaves: dict[int, Value] = {}
     seen: set[int] = set()
     for tensor in written:
-        for value in inputs_first(_value_of(tensor), lambda x: id(x) not in seen, lambda x: x.array is None):
+        latest = value_of(tensor)
+        assert latest is not None, "it was written"
+        for value in inputs_first(latest, lambda x: id(x) not in seen, lambda x: x.array is None):
             seen.add(id(value))
             if value.array is not None:
                 leaves[value.time] = value
@@ -36,18 +37,14 @@ def undo_writes(large: Iterable[Value]) -> None:
                 without.add(id(value))
     for tensor in written:
         before = leaves.get(tensor._overwritten)
-        if id(_value_of(tensor)) in without and before is not None and array_in_memory(before) is not None:
+        if id(value_of(tensor)) in without and before is not None and array_in_memory(before) is not None:
             set_value(tensor, before)
 
 
 def _is_written(tensor: TensorBase) -> bool:
     """Whether a tensor owns its storage, and was written to since it was in memory."""
-    value = _value_of(tensor)
-    return tensor._alias is None and tensor._overwritten > 0 and type(value) is Value and value.array is None
-
-
-def _value_of(tensor: TensorBase) -> Any:
-    return vars(tensor).get("_value")  # the attribute may be overridden
+    value = value_of(tensor)
+    return type(value) is Value and value.array is None and tensor._alias is None and tensor._overwritten > 0
 
 
 on_exhausted(undo_writes)

@@ -310,7 +310,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
     So for a tensor that is older than a function whose derivatives are taken.
     """
     state = ambient()
-    if state.transform and owner_of(target)._read().time < state.transform:
+    if state.transform is not None and owner_of(target)._read().time < state.transform.start:
         raise InPlaceError(
             "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
             "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "

@@ -96,7 +96,7 @@ class Call:
                     raise TransformError(_CONSTANT.format(at))
                 column.append(zeros_like(self.inputs[index].detach()) if x is None else x)
         return [
-            op.stack(column).reshape(*output.shape, *x.shape)
+            op.stack(column).reshape((*output.shape, *x.shape))
             if column
             else op.zeros((*output.shape, *x.shape), dtype=x.dtype)
             for column, x in zip(columns, self.inputs, strict=True)

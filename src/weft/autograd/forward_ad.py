@@ -1,7 +1,7 @@
 """Forward mode with dual tensors: a tensor and its tangent, which operators on the tape pass on.
 
 A dual tensor has a place of its own in the recorded graph, and `unpack_dual` takes the tangent along the graph to what
-it unpacks. So only what is on the tape counts, and not what was computed in `no_grad`.
+it unpacks. What is recorded in `no_grad` is noted by the level (`_autograd/levels.py`).
 """
 
 from __future__ import annotations
@@ -9,26 +9,30 @@ from __future__ import annotations
 from contextvars import ContextVar
 from types import TracebackType
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from weft._autograd.forward import pushed_forward
-from weft._autograd.graph import flows_to_before
-from weft._base.state import ambient
-from weft._lazy.value import Value, tick
+from weft._autograd.levels import Level, flows_past
+from weft._base.state import ambient, set_field
+from weft._lazy.value import Value
 from weft._tensor.directions import require_tangent
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import entered, own
-from weft.errors import GradientError, TransformError
+from weft.errors import TransformError
 
 
-class _Level:
-    """The tangents of dual tensors, by their values, and the time from which on there are some."""
+class _DualLevel(Level):
+    """The tangents of dual tensors by their values, and as the tensors that users have given."""
+
+    __slots__ = ("given", "tangents")
 
     def __init__(self) -> None:
-        self.start = tick()
-        self.tangents: dict[Value, Value | None] = {}
+        super().__init__()
+        self.given: WeakKeyDictionary[Value, Tensor] = WeakKeyDictionary()
+        self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
-_level: ContextVar[_Level | None] = ContextVar("weft_dual_level", default=None)
+_level: ContextVar[_DualLevel | None] = ContextVar("weft_dual_level", default=None)
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -42,19 +46,24 @@ def enter_dual_level() -> int:
     """Start a level, in which dual tensors can be made; returns its number, 0. `RuntimeError` within another one."""
     if _level.get() is not None:
         raise TransformError("Nested forward mode AD is not supported at the moment")
-    _level.set(_Level())
+    level = _DualLevel()
+    _level.set(level)
+    set_field(forward=(*ambient().forward, level))
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """End the level, and forget all of its tangents."""
-    if _level.get() is None:
+    current = _level.get()
+    if current is None:
         raise TransformError("Dual level must be a positive number.")
     if level not in (None, 0):
         raise TransformError(
             "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
         )
     _level.set(None)
+    set_field(forward=tuple([other for other in ambient().forward if other is not current]))
+    current.end()
 
 
 class dual_level:
@@ -72,7 +81,7 @@ class dual_level:
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """A tensor of the same elements with a tangent, which must have its size; gradients flow to both.
 
-    `RuntimeError` outside of a level, in `no_grad`, and for a tensor that has a tangent already.
+    `RuntimeError` outside of a level, and for a tensor that has a tangent already.
     """
     del level
     current = _level.get()
@@ -81,15 +90,14 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
     require_tangent(tensor, tangent)
-    if not ambient().grad:
-        raise GradientError("make_dual() in no_grad: tangents are taken along the tape, on which nothing is put there")
     if _tangent_of(tensor, current) is not None:
         raise TransformError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
             "supported."
         )
-    value = entered(operand(tensor))
-    current.tangents[value] = operand(tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype))
+    value = _place(operand(tensor), current)
+    current.given[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
+    current.tangents[value] = operand(own_type)
     return wrap(value)
 
 
@@ -100,23 +108,31 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tangent = None if current is None else _tangent_of(tensor, current)
     if current is None or tangent is None:
         return UnpackedDualTensor(tensor, None)
-    return UnpackedDualTensor(_primal_of(tensor, current), _released(tangent, current))
+    given = current.given.get(tensor._read())
+    return UnpackedDualTensor(_primal_of(tensor, current), _released(tangent, current) if given is None else given)
 
 
-def _tangent_of(tensor: Tensor, level: _Level) -> Value | None:
-    return pushed_forward([operand(tensor)], level.tangents)[0] if tensor.requires_grad else None
+def _place(value: Value, level: _DualLevel) -> Value:
+    """The same contents at a place of the level's, on the tape unless that is turned off."""
+    place = entered(value) if ambient().grad else own(value)
+    level.add_place(place)
+    return place
 
 
-def _primal_of(tensor: Tensor, level: _Level) -> Tensor:
+def _tangent_of(tensor: Tensor, level: _DualLevel) -> Value | None:
+    return pushed_forward([operand(tensor)], level.tangents, level.links)[0]
+
+
+def _primal_of(tensor: Tensor, level: _DualLevel) -> Tensor:
     """The tensor at another place, which has no tangent."""
     value = operand(tensor)
-    if not (ambient().grad and flows_to_before(value, level.start)):
+    if not (ambient().grad and flows_past(value, level.places)):
         return wrap(own(value))
-    value = entered(value)
+    value = _place(value, level)
     level.tangents[value] = None
     return wrap(value)
 
 
-def _released(value: Value, level: _Level) -> Tensor:
+def _released(value: Value, level: _DualLevel) -> Tensor:
     """A tangent, outside of the tape if gradients flow from it to nothing but dual tensors."""
-    return wrap(value if flows_to_before(value, level.start) else own(value))
+    return wrap(value if flows_past(value, level.places) else own(value))

@@ -81,6 +81,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
         gradients = at.pulled(leaves, retain_graph=retain_graph, create_graph=create_graph is not False)
         return rebuilt(at.argument_structure, gradients)
 
+    at.hold()
     results = rebuilt(at.structure, at.left(at.outputs))
     return (results, pullback, at.aux) if has_aux else (results, pullback)
 
@@ -95,7 +96,7 @@ def jvp(
     """
     name = "jvp(f, primals, tangents)"
     leaves = checked_tangents(name, primals, tangents)
-    at = Linearization(func, primals, None, has_aux, name)
+    at = Linearization(func, primals, None, has_aux, name, forward=True)
     require_tensors(at.outputs, name)
     along = derivatives(at, leaves, strict=strict)
     results = rebuilt(at.structure, at.left(at.outputs)), rebuilt(at.structure, along)
@@ -141,7 +142,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     `func` runs once; use `jvp` for a single direction. `RuntimeError` for tangents that do not fit `primals`.
     """
-    at = Linearization(func, primals, None, False, "linearize")
+    at = Linearization(func, primals, None, False, "linearize", forward=True)
     require_tensors(at.outputs, "jvp(f, primals, tangents)")
 
     def pushforward(*tangents: Any) -> Any:
@@ -164,6 +165,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                     )
         return rebuilt(at.structure, derivatives(at, leaves))
 
+    at.hold()
     return rebuilt(at.structure, at.left(at.outputs)), pushforward
 
 

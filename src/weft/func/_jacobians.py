@@ -51,7 +51,7 @@ def jacfwd(
 
     def function(*args: Any) -> Any:
         refuse_complex("jacfwd", args, "inputs")
-        at = Linearization(func, args, argnums, has_aux, "jvp(f, primals, tangents)")
+        at = Linearization(func, args, argnums, has_aux, "jvp(f, primals, tangents)", forward=True)
         require_tensors(at.outputs, "jvp(f, primals, tangents)")
         refuse_complex("jacfwd", at.outputs, "outputs")
         columns = in_all_directions(lambda *basis: derivatives(at, basis), at.inputs)

@@ -2,8 +2,8 @@
 
 The function runs once, on arguments that have a place of their own in the graph. Gradients are taken to these places by
 a backward pass, and tangents from them by a forward pass. A place is the identity of what the caller has passed, so the
-results are in the caller's graph as if the function had been called directly; where that graph needs no gradients, they
-are taken out of it.
+results are in the caller's graph as if the function had been called directly; what nothing in the caller's graph needs
+is taken out of it (`_autograd/levels.py` says which values that are).
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._autograd.forward import pushed_forward
-from weft._autograd.graph import flows_to_before
+from weft._autograd.graph import Held
+from weft._autograd.levels import Level, flows_out
 from weft._base.state import ambient, using
-from weft._lazy.value import Value, tick
+from weft._dispatch import apply
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
+from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.gradients import grad as gradients
 from weft._tensor.kind_names import array_hint
@@ -22,8 +26,10 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import entered, own
 from weft.errors import GradientError, TransformError, ValueRangeError
 from weft.func._trees import flattened, mapped, rebuilt
+from weft.ops._table import TABLE
 
 ArgNums = int | tuple[int, ...]
+_ALIAS = call_of(TABLE["alias"], (ONE,))
 
 
 class Linearization:
@@ -37,16 +43,28 @@ class Linearization:
     """
 
     def __init__(
-        self, func: Callable[..., Any], args: tuple[Any, ...], argnums: ArgNums | None, has_aux: bool, name: str
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        argnums: ArgNums | None,
+        has_aux: bool,
+        name: str,
+        *,
+        forward: bool = False,
     ) -> None:
         chosen = args if argnums is None else chosen_arguments(args, argnums)
         self.inputs, self.argument_structure = flattened(chosen)
-        self._start = tick()
-        with using(grad=True, inference=False, transform=self._start):
-            places = [_placed(x) for x in self.inputs]
-            self._places = [wrap(value) for value in places]
-            own_arguments = rebuilt(self.argument_structure, [wrap(value) for value in places])
-            result = func(*(own_arguments if argnums is None else _replaced(args, own_arguments, argnums)))
+        state = ambient()
+        self._level = level = Level()
+        noting = (*state.forward, level) if forward else state.forward
+        try:
+            with using(grad=True, inference=False, transform=level, forward=noting):
+                places = [_placed(x, level) for x in self.inputs]
+                self._places = [wrap(value) for value in places]
+                own_arguments = rebuilt(self.argument_structure, [wrap(value) for value in places])
+                result = func(*(own_arguments if argnums is None else _replaced(args, own_arguments, argnums)))
+        finally:
+            level.end()
         self.aux: Any = None
         if has_aux:
             if not isinstance(result, tuple) or len(result) != 2:
@@ -54,22 +72,18 @@ class Linearization:
                     f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
                 )
             result, aux = result
-            self.aux = mapped(self._left, aux)
+            self.aux = mapped(_left, aux)
         self.result = result
         self.outputs, self.structure = flattened(result)
+        self._held: Held | None = None
 
     def left(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Results as the caller gets them."""
-        return [self._left(tensor) for tensor in tensors]
+        """Results as the caller gets them: on the tape if anybody may ask for their gradients."""
+        return [_left(tensor) for tensor in tensors]
 
-    def _left(self, x: Any) -> Any:
-        if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and self._is_linked(x)):
-            return x
-        return wrap(own(operand(x)))
-
-    def _is_linked(self, tensor: Tensor) -> bool:
-        """Whether gradients flow from a tensor to anything but the places of the arguments."""
-        return flows_to_before(operand(tensor), self._start)
+    def hold(self) -> None:
+        """Stay usable when the caller runs backward passes over the results, which free what is between."""
+        self._held = Held([y._read() for y in self.outputs], self._level.start)
 
     # --- both directions ----------------------------------------------------------------------------------------
 
@@ -77,8 +91,12 @@ class Linearization:
         self, cotangents: Sequence[Tensor], *, retain_graph: bool = True, create_graph: bool = True
     ) -> list[Tensor]:
         """The gradients with respect to the inputs, from those of the outputs."""
+        if self._held is not None:
+            self._held.restore()
+            if not retain_graph:
+                self._held = None
         pairs = [(y, g) for y, g in zip(self.outputs, cotangents, strict=True) if y.requires_grad]
-        create = create_graph and ambient().grad and any(g.requires_grad or self._is_linked(y) for y, g in pairs)
+        create = create_graph and ambient().grad and any(g.requires_grad or flows_out(operand(y)) for y, g in pairs)
         if not pairs:
             return [zeros_like(place.detach()) for place in self._places]
         results = gradients(
@@ -93,20 +111,34 @@ class Linearization:
 
     def pushed(self, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The tangents of the outputs, from those of the inputs; None for outputs that do not depend on these."""
+        if self._held is not None:
+            self._held.restore()
         by_place: dict[Value, Value | None] = {
             place._read(): operand(t) for place, t in zip(self._places, tangents, strict=True)
         }
-        results = pushed_forward([y._read() for y in self.outputs], by_place)
-        return [None if value is None else self._left(wrap(value)) for value in results]
+        results = pushed_forward([y._read() for y in self.outputs], by_place, self._level.links)
+        return [None if value is None else _left(wrap(value)) for value in results]
 
 
-def _placed(x: Any) -> Value:
-    """An argument with a place of its own in the graph."""
+def _left(x: Any) -> Any:
+    """A result as the caller gets it."""
+    if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and flows_out(operand(x))):
+        return x
+    if not ambient().forward:
+        return wrap(own(operand(x)))
+    with using(grad=False):  # levels of forward mode note it, so tangents go on
+        return wrap(apply(_ALIAS, (operand(x),))[0])
+
+
+def _placed(x: Any, level: Level) -> Value:
+    """An argument with a place of its own in the graph, which belongs to a level."""
     if not isinstance(x, Tensor):
         raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}{array_hint(x)}")
     if not x.dtype.is_differentiable:
         raise GradientError("only Tensors of floating point dtype can require gradients")
-    return entered(operand(x))
+    place = entered(operand(x))
+    level.add_place(place)
+    return place
 
 
 # --- arguments --------------------------------------------------------------------------------------------------

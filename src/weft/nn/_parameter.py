@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import kind_and_advice
@@ -16,7 +17,7 @@ from weft.errors import ArgumentError, GradientError
 def _new(cls: type[Tensor], data: Any) -> Any:
     """An object of the class or, for a sharded tensor, of a class that is also that of sharded tensors."""
     sharding = data._read().aval.sharding if isinstance(data, Tensor) else None
-    return object.__new__(cls if sharding is None else sharding.type_like(cls))
+    return new_handle(cls if sharding is None else sharding.type_like(cls))
 
 
 def _share(target: Tensor, data: Any, kind: str) -> None:

@@ -47,7 +47,7 @@ def scores(query: Array, key: Array, mask: Array | None, is_causal: bool, scale:
     if is_causal:
         rows = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 2)
         columns = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
-        return jnp.where(columns <= rows, scores, -jnp.inf)
+        scores = jnp.where(columns <= rows, scores, -jnp.inf)
     if mask is None:
         return scores
     return jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask

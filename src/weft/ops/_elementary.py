@@ -143,6 +143,15 @@ def _log1p(x: Array, short: bool) -> Array:
     return jnp.where(regular & (x != 0), value, edge)  # zeros keep their sign
 
 
+def complex_log1p(z: Array) -> Array:
+    """The logarithm of `1 + z`. Near 0, its real part is that of `|1 + z| ** 2 - 1`, which the sum would round to 0."""
+    x, y = z.real, z.imag
+    excess = x * (2 + x) + y * y
+    near = jnp.where(excess == 0, x, jnp.log1p(excess) / 2)  # a product that is too small for a number
+    real = jnp.where(jnp.abs(z) < 0.5, near, jnp.log(jnp.hypot(1 + x, y)))
+    return lax.complex(real, jnp.arctan2(y, 1 + x))
+
+
 exp2 = with_slope(_exp2, lambda x: exp2(x) * math.log(2))
 expm1 = with_slope(_expm1, lambda x: expm1(x) + 1)
 log1p = with_slope(_log1p, lambda x: 1 / (1 + x))

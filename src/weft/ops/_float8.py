@@ -1,4 +1,4 @@
-"""Conversion to 8-bit floats. Other types are converted by `astype`."""
+"""Conversion of numbers to other types, which `astype` does not do as PyTorch does: 8-bit floats, and integers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,25 @@ def converted(array: Any, dtype: Any) -> Any:
     """
     if is_float8(dtype) and array.dtype != dtype:
         return _rounding(np.dtype(dtype))(jnp.asarray(array).astype(jnp.float32))
+    if jnp.issubdtype(dtype, jnp.integer) and jnp.issubdtype(array.dtype, jnp.floating):
+        return _whole(array, np.dtype(dtype))
     return array.astype(dtype)
+
+
+def _whole(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Floating numbers as integers. What does not fit is what PyTorch's CPU code gives, and not the nearest integer.
+
+    A CPU converts to 32 or 64 bits, where NaN and what does not fit becomes the least integer; fewer bits are the last
+    ones of these, so that negative numbers wrap around in unsigned types.
+    """
+    if dtype == np.uint64:
+        large = array >= 2.0**63
+        return jnp.where(large, array.astype(dtype), _whole(array, np.dtype(np.int64)).astype(dtype))
+    register = np.dtype(np.int64 if dtype in (np.int64, np.uint32) else np.int32)
+    x = array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
+    bound = 2.0 ** (8 * register.itemsize - 1)
+    fits = (x >= -bound) & (x < bound)
+    return jnp.where(fits, x.astype(register), np.iinfo(register).min).astype(dtype)
 
 
 @cache

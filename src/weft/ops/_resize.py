@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
 from weft.ops._table import Array, Shape
@@ -132,3 +133,44 @@ def output_sizes(
 def _is_integer(value: Any) -> bool:
     """Whether it is an integer: Python's, NumPy's, or a tensor of an integer type."""
     return hasattr(value, "__index__") and not getattr(getattr(value, "dtype", None), "is_floating_point", False)
+
+
+# --- with antialiasing: an output element is a mean over all input elements near it, and not over a fixed number
+
+
+def _triangle(x: Any) -> Any:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _smooth_cubic(x: Any) -> Any:
+    """Keys' cubic convolution kernel with a = -1/2, as Pillow has it."""
+    d = np.abs(x)
+    far = ((-0.5 * d + 2.5) * d - 4) * d + 2
+    return np.where(d < 1, (1.5 * d - 2.5) * d * d + 1, np.where(d < 2, far, 0))
+
+
+def _lanczos(x: Any) -> Any:
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+SMOOTH_MODES: dict[str, tuple[Callable[[Any], Any], int]] = {  # the kernel, and how far from 0 it ends
+    "bilinear": (_triangle, 1),
+    "bicubic": (_smooth_cubic, 2),
+    "lanczos": (_lanczos, 3),
+}
+
+
+def smooth_weights(size: int, count: int, scale: float | None, align: bool, mode: str) -> np.ndarray[Any, Any]:
+    """The weights (outputs, inputs) by which an axis is resized. Where it shrinks, the kernel is as much wider."""
+    kernel, reach = SMOOTH_MODES[mode]
+    step = 1 / scale if scale else size / count
+    if align:
+        step = (size - 1) / (count - 1) if count > 1 else 0.0
+    width = max(step, 1.0)
+    centers = step * (np.arange(count)[:, None] + 0.5)
+    first = np.maximum((centers - reach * width + 0.5).astype(np.int64), 0)
+    last = np.minimum((centers + reach * width + 0.5).astype(np.int64), size)
+    places = np.arange(size)
+    weights = kernel((places - centers + 0.5) / width) * ((places >= first) & (places < last))
+    total = weights.sum(1, keepdims=True)
+    return weights / np.where(total == 0, 1, total)

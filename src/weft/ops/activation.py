@@ -210,7 +210,7 @@ def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     return jnp.where(input > step, input - step, jnp.where(input < -step, input + step, input * 0))
 
 
-@defop(dims=pointwise, method=True, also=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, method=True, also=_FUNCTIONAL)  # the edge has the input's type
 def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements whose absolute value is at most `lambd` become 0."""
     require_float(input, "hardshrink_cpu")

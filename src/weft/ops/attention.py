@@ -18,7 +18,7 @@ from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name
 
 
-def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal: bool) -> None:
+def _check(query: Array, key: Array, value: Array, mask: Array | None) -> None:
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise ShapeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got "
@@ -36,8 +36,6 @@ def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal
         )
     if mask is None:
         return
-    if is_causal:
-        raise ShapeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if mask.dtype not in (jnp.bool_, jnp.float32, query.dtype):
         raise DTypeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
@@ -116,7 +114,7 @@ def attention(
     `scale` defaults to 1 / sqrt(features). The second output is log(sum(exp(scores))) (..., time, 1), from which the
     derivative computes the probabilities again: they need not be kept.
     """
-    _check(query, key, value, attn_mask, is_causal)
+    _check(query, key, value, attn_mask)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = operands(query, key, value)
     probabilities, logsumexp = softmax(scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
@@ -177,7 +175,7 @@ def attention_dropout(
     """`attention` with dropout on the probabilities; the last output is which of them are kept."""
     if not 0 <= dropout_p <= 1:
         raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    _check(query, key, value, attn_mask, is_causal)
+    _check(query, key, value, attn_mask)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = operands(query, key, value)
     probabilities, logsumexp = softmax(scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
@@ -215,7 +213,7 @@ def attention_block(
 
     Attention to all keys is the sum of such blocks, each times exp(its logarithm - that over all keys).
     """
-    _check(query, key, value, None, is_causal)
+    _check(query, key, value, None)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = operands(query, key, value)
     of_block = scores(q, k, None, is_causal, attention_scale(query, scale))

@@ -16,7 +16,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft.errors import DTypeError
 from weft.ops import _fits as fits
 from weft.ops._dims import pointwise
-from weft.ops._elementary import exp2, expm1, log1p
+from weft.ops._elementary import complex_log1p, exp2, expm1, log1p
 from weft.ops._error import erf, erfc, erfinv
 from weft.ops._log_gamma import log_gamma
 from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
@@ -111,7 +111,12 @@ _function("log", jnp.log, "Natural logarithm.", cast=ACCELERATOR_FLOAT32)
 _function("log2", jnp.log2, "Logarithm to base 2.", cast=ACCELERATOR_FLOAT32)
 _function("log10", jnp.log10, "Logarithm to base 10.", cast=ACCELERATOR_FLOAT32)
 _function(
-    "log1p", _of_float64(log1p, jnp.log1p), "`log(1 + input)`, exact near 0.", cast=ACCELERATOR_FLOAT32, also=_SPECIAL
+    "log1p",
+    lambda x: complex_log1p(x) if jnp.iscomplexobj(x) else _of_float64(log1p, jnp.log1p)(x),
+    "`log(1 + input)`, exact near 0.",
+    lambda y, x: 1 / (1 + x),
+    cast=ACCELERATOR_FLOAT32,
+    also=_SPECIAL,
 )
 _function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
 _function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=ACCELERATOR_FLOAT32)

@@ -316,7 +316,7 @@ def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Ar
         raise ShapeError(f"Expect a non-negative number, but got {r}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = np.array(list(choose(range(input.size), r)), int).reshape(-1, r) if r else np.zeros((0,), int)
-    return jnp.take(input, rows, mode="clip")
+    return jnp.take(input, rows, mode="clip") if rows.size else jnp.zeros(rows.shape, input.dtype)
 
 
 def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

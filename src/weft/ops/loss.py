@@ -213,7 +213,10 @@ def cross_entropy_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not a valid value for reduction")
     dim = _class_dim(input)
-    x = wide(input)
+    result = input.dtype
+    if jnp.issubdtype(target.dtype, jnp.inexact):  # probabilities, which are multiplied
+        result = jnp.promote_types(result, target.dtype)
+    x = wide(input).astype(jnp.promote_types(wide(input).dtype, result))
     peak = jax.lax.stop_gradient(jnp.max(x, axis=dim, keepdims=True, initial=-jnp.inf))
     x = x - peak
     log_sum = jnp.log(jnp.sum(jnp.exp(x), axis=dim, keepdims=True))
@@ -221,10 +224,10 @@ def cross_entropy_loss(
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
     surprise = jnp.where(targets != 0, targets * (log_sum - x), 0)
     if reduction == "none":
-        return jnp.sum(surprise, axis=dim).astype(input.dtype), norms
+        return jnp.sum(surprise, axis=dim).astype(result), norms
     total = jnp.sum(surprise)
     total = total / _mean_divisor(share, input) if reduction == "mean" else total
-    return total.astype(input.dtype), norms
+    return total.astype(result), norms
 
 
 def _bad_nll(

@@ -199,7 +199,7 @@ def _check_matmul(a: Array, b: Array) -> None:
     if a.ndim == 1 and b.ndim == 1:
         return _check_dot(a, b)
     if b.ndim == 1:
-        flat = a.reshape(-1, a.shape[-1])
+        flat = a.reshape(prod(a.shape[:-1]), a.shape[-1])
         _check_mv(flat.shape[:1], flat, b)
         return _check_mv_dtypes(b, a, b)
     if b.ndim == 2:

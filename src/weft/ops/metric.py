@@ -114,7 +114,7 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
+@element_row(promote=Promote.NONE, method=False, also="nn.functional")
 def hinge_embedding_loss(
     input: Array,
     target: Array,

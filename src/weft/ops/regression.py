@@ -35,6 +35,15 @@ def _reduced(loss: Array, weight: Array | None, *reduction: Any) -> Array:
     return jnp.sum(loss) / jnp.sum(weight)
 
 
+def _refuse_bools(*arrays: Array) -> None:
+    """Raise `RuntimeError` for what cannot be subtracted."""
+    if any(x.dtype == jnp.bool_ for x in arrays):
+        raise DTypeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+
+
 def _sizes(input: Sizes, target: Sizes) -> str:
     return (
         f"Using a target size (torch.Size({list(target)})) that is different to the input size "
@@ -70,7 +79,7 @@ def mse_loss(
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(promote=Promote.NONE, module=_FUNCTIONAL, warning=_broadcast)
 def l1_loss(
     input: Array,
     target: Array,
@@ -81,9 +90,11 @@ def l1_loss(
 ) -> Array:
     """Absolute differences."""
     broadcast_shapes(input.shape, target.shape)
-    if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
-        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_name(input)}")
-    loss = _weighted(size_of(input - target), weight, input)
+    _refuse_bools(input, target)
+    gap = input - target
+    if reduction == "mean" and not jnp.issubdtype(gap.dtype, jnp.inexact):
+        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_name(gap)}")
+    loss = _weighted(size_of(gap), weight, input)
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
@@ -112,7 +123,7 @@ def smooth_l1_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(promote=Promote.NONE, module=_FUNCTIONAL, warning=_broadcast)
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
@@ -185,7 +196,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.COMMON, method=False, also="nn.functional")
+@element_row(promote=Promote.NONE, method=False, also="nn.functional")
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -199,14 +210,20 @@ def binary_cross_entropy_with_logits(
     if input.shape != target.shape:
         sizes = (f"torch.Size({list(x.shape)})" for x in (target, input))
         raise ValueRangeError("Target size ({}) must be the same as input size ({})".format(*sizes))
+    require_float(input, "log_sigmoid_cpu")
+    _refuse_bools(target)
+    if not jnp.issubdtype(target.dtype, jnp.floating):  # the loss has the type of the target
+        names = scalar_name(input), scalar_name(target)
+        raise DTypeError("result type {} can't be cast to the desired output type {}".format(*names))
     x, t = wide(input), wide(target)
     log_p = jax.nn.log_sigmoid(x)
     positive = 1 if pos_weight is None else (wide(pos_weight) - 1) * t + 1
-    loss = ((1 - t) * x - positive * log_p).astype(input.dtype)
-    return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
+    loss = ((1 - t) * x - positive * log_p).astype(target.dtype)
+    weighted = loss if weight is None else (loss * weight).astype(loss.dtype)
+    return reduced(weighted, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL)
+@element_row(promote=Promote.NONE, module=_FUNCTIONAL)
 def kl_div(
     input: Array,
     target: Array,
@@ -216,6 +233,8 @@ def kl_div(
     log_target: bool = False,
 ) -> Array:
     """t * (log t - input), where `target` holds t or, with `log_target`, log t."""
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in (input, target)):
+        raise ShapeError("kl_div: Integral inputs not supported.")
     broadcast_shapes(target.shape, input.shape)
     if log_target:
         loss = jnp.exp(target) * (target - input)

@@ -28,6 +28,7 @@ from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
 from weft.nn._module import clear_grad
+from weft.optim._origin import kinds_of, other_optimizer
 
 Group = dict[str, Any]
 Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -181,7 +182,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict of an optimizer with the same groups. Floating state is cast to its parameter's type.
 
-        Raises `ValueError` (also a `RuntimeError`) if groups or shapes of state do not fit; nothing has changed then.
+        Raises `ValueError` (also a `RuntimeError`) for the state of another kind of optimizer, and if groups or shapes
+        do not fit; nothing has changed then. Options that an older version did not have get their defaults.
         """
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
@@ -193,6 +195,8 @@ class Optimizer:
             raise _MisfitError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
+        for at, group in enumerate(saved):
+            self._require_own_options(at, group)
         param_of = {
             number: param
             for old, new in zip(saved, self.param_groups, strict=True)
@@ -212,6 +216,16 @@ class Optimizer:
         for hook in list(self._hooks["load_post"].values()):
             hook(self)
 
+    def _require_own_options(self, at: int, group: Group) -> None:
+        """Refuse a group of another kind of optimizer, whose learning rate, for one, is none for this one."""
+        other = other_optimizer(self, group, kinds_of(Optimizer))
+        if other:
+            raise _MisfitError(
+                f"loaded state dict is of {other}, and this optimizer is {type(self).__name__}: group {at} has the "
+                f"options {sorted(group.keys() - {'params', 'param_names'})}, expected {sorted(self.defaults)}. Load "
+                f"the state of an optimizer of the same kind, or start without one"
+            )
+
     def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         """The required shapes of a parameter's state, by name."""
         del group, param
@@ -222,7 +236,15 @@ class Optimizer:
         for place, param in enumerate(group["params"]):
             if param not in state or is_lazy(param):
                 continue
-            for name, shape in self._needed_shapes({**self.defaults, **group}, param).items():
+            shapes = self._needed_shapes({**self.defaults, **group}, param)
+            names = {name for name, value in state[param].items() if isinstance(value, Tensor) and value.ndim}
+            if shapes and names.difference(shapes) and not names.issuperset(shapes):
+                raise _MisfitError(
+                    f"loaded state dict does not fit {type(self).__name__}, but another optimizer: the state of "
+                    f"parameter {place} of group {at} is {sorted(names)}, expected {sorted(shapes)}. Load the state of "
+                    "an optimizer of the same kind, or start without one"
+                )
+            for name, shape in shapes.items():
                 value = state[param].get(name)
                 if isinstance(value, Tensor) and value.shape != shape:
                     raise _MisfitError(

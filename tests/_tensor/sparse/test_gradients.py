@@ -165,3 +165,55 @@ def test_autocast_and_devices():
     moved = s.to("xla")
     assert {moved.device.type, moved._indices().device.type} == {"xla"}
     assert (moved @ X.to("xla")).sum().item() == (s @ X).sum().item()
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        lambda buffer, w: torch.nn.functional.embedding(buffer, w, sparse=True),
+        lambda buffer, w: torch.nn.functional.embedding(buffer, w, padding_idx=0, sparse=True),
+        lambda buffer, w: torch.nn.functional.embedding(buffer[None], w, sparse=True),
+        lambda buffer, w: torch.nn.functional.embedding_bag(buffer, w, torch.tensor([0]), mode="sum", sparse=True),
+    ],
+)
+@pytest.mark.parametrize("written", ["before the pass", "after the pass", "after a second pass"])
+def test_a_sparse_gradient_keeps_its_indices(lookup, written):
+    """The buffer of the indices is used again, and the optimizer updates the rows that were read."""
+    weight = torch.zeros(10, 1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    buffer = torch.tensor([7, 1])
+    out = lookup(buffer, weight).sum()
+    if written == "before the pass":
+        buffer.copy_(torch.tensor([2, 3]))
+    out.backward()
+    buffer.copy_(torch.tensor([2, 3]))
+    rows = {7, 1}
+    if written == "after a second pass":
+        lookup(buffer, weight).sum().backward()
+        buffer.fill_(0)
+        rows |= {2, 3}
+    optimizer.step()
+    assert set(weight.detach().flatten().nonzero().flatten().tolist()) == rows
+
+
+def test_a_tensor_shares_its_parts_and_what_is_computed_from_it_does_not():
+    indices, values = torch.tensor([[1, 2]]), torch.ones(2)
+    s = torch.sparse_coo_tensor(indices, values, (4,))
+    results = [s * 2, s.coalesce(), s.to(torch.float64), s.clone(), -s]
+    alias = s.detach()
+    indices.fill_(0)
+    values.fill_(3)
+    assert s._indices().tolist() == alias._indices().tolist() == [[0, 0]]
+    assert s._values().tolist() == alias._values().tolist() == [3, 3]
+    for result in results:
+        assert result._indices().tolist() == [[1, 2]]
+    assert results[1].values().tolist() == [1, 1]
+
+    crow, columns = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    compressed = torch.sparse_csr_tensor(crow, columns, torch.ones(2), (2, 2))
+    doubled, coordinates = compressed * 2, compressed.to_sparse()
+    again = coordinates.to_sparse_csr()
+    columns.fill_(0)
+    coordinates._indices().fill_(1)
+    assert compressed.col_indices().tolist() == [0, 0]
+    assert doubled.col_indices().tolist() == again.col_indices().tolist() == [0, 1]

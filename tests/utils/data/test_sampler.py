@@ -140,3 +140,50 @@ REFUSED = [
 def test_what_does_not_fit_is_refused(text, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
         eval(text, dict(vars(data)))
+
+
+class Restarting:
+    """Its own iterator, which begins anew at each `iter`, as Lightning's samplers are."""
+
+    def __init__(self, items):
+        self.items = items
+        self.passes = 0
+
+    def __len__(self):
+        return len(self.items)
+
+    def __iter__(self):
+        self.passes += 1
+        self.rest = iter(self.items)
+        return self
+
+    def __next__(self):
+        return next(self.rest)
+
+
+@pytest.mark.parametrize(
+    ("batches", "options"),
+    [
+        ([[0, 1], [2, 3], [4]], {"sampler": Restarting(range(5)), "batch_size": 2}),
+        ([[0, 1], [2, 3]], {"sampler": Restarting(range(5)), "batch_size": 2, "drop_last": True}),
+        ([0, 1, 2, 3, 4], {"sampler": Restarting(range(5)), "batch_size": None}),
+        ([[3], [0, 1], [4, 2]], {"batch_sampler": Restarting([[3], [0, 1], [4, 2]])}),
+        ([[3], [0]], {"batch_sampler": data.BatchSampler(Restarting([3, 0]), 1, False)}),
+    ],
+)
+def test_a_pass_asks_for_one_iterator(batches, options):
+    loader = data.DataLoader(weft.arange(5), **options)
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == batches
+    sampler = options.get("batch_sampler", options.get("sampler"))
+    assert getattr(sampler, "sampler", sampler).passes == 2
+
+    loader.load_state_dict(_state_after(loader, 1))
+    assert [batch.tolist() for batch in loader] == batches[1:]
+
+
+def _state_after(loader, count):
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    return loader.state_dict()

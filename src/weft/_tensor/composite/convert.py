@@ -12,7 +12,7 @@ from weft._base.device import CPU
 from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
-from weft._base.state import ambient
+from weft._base.state import ambient, default_dtype
 from weft._tensor.alias import layout_of, shows_changed
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
@@ -118,6 +118,8 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         home = "" if input.device.type == "cpu" else f"{input.device.type}."
         home = f"quantized.{home}" if input.dtype.is_quantized else home
         return f"torch.{home}{scalar_name(input.dtype)}Tensor"
+    if dtype is Tensor:
+        dtype = default_dtype()
     if isinstance(dtype, type) and dtype.__module__.startswith("torch"):
         dtype = f"{dtype.__module__}.{dtype.__name__}"
     if not isinstance(dtype, str):

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, NoReturn
 
 from weft._tensor.arguments import AnyDims, Dim, without_names
+from weft._tensor.base import new_handle
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
 from weft._tensor.tensor import Tensor
@@ -66,7 +67,7 @@ def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], 
 @composite(function=False)
 def rename(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
     """A view whose dims have other names: all of them in order, pairs `old="new"`, or None for no names at all."""
-    return renamed_view(object.__new__(Tensor), input, _new_names(input, names, rename_map, "rename"))
+    return renamed_view(new_handle(Tensor), input, _new_names(input, names, rename_map, "rename"))
 
 
 @composite("rename_", function=False)
@@ -91,7 +92,7 @@ def refine_names(input: Tensor, *names: Any) -> Tensor:
             raise DimNameError(
                 f"refine_names: cannot coerce {label_of(input)} to Tensor{list(new)} because {a!r} {why}"
             )
-    return renamed_view(object.__new__(Tensor), input, new)
+    return renamed_view(new_handle(Tensor), input, new)
 
 
 # --- another order ---

@@ -13,13 +13,14 @@ from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import composite, op
+from weft._tensor.convert import from_host
 from weft._tensor.inplace import inplace_of
 from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
+from weft.errors import DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._neural import reduction_name
-from weft.ops._resize import output_sizes
+from weft.ops._resize import SMOOTH_MODES, output_sizes, smooth_weights
 from weft.ops._table import CPU_FLOAT32, REQUIRED, TABLE, Param
 from weft.ops._type_names import scalar_name
 
@@ -411,12 +412,16 @@ def interpolate(
     if recompute_scale_factor and size is not None and scale_factor is None:
         raise ValueRangeError("recompute_scale_factor is not meaningful with an explicit size.")
     if antialias:
-        if mode not in ("bilinear", "bicubic", "lanczos") or input.ndim != 4:
+        if mode not in SMOOTH_MODES or input.ndim != 4:
             raise ValueRangeError(
                 "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as "
                 "input"
             )
-        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
+        sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, SMOOTH_MODES.keys(), mode)
+        scales = (None, None) if scales is None or recompute_scale_factor else scales
+        options = zip(input.shape[2:], sizes, scales, strict=True)
+        rows, columns = [from_host(smooth_weights(*each, bool(align_corners), mode)).to(input) for each in options]
+        return op.matmul(op.matmul(rows, input), columns.t())
     sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
     if mode == "area":
         return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)

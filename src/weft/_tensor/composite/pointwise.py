@@ -8,6 +8,8 @@ from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import composite, op
+from weft._tensor.composite.create import ones_like
+from weft._tensor.output import write_out
 from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -70,6 +72,9 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
         for a, b in ((input, exponent), (exponent, input))
     ):
         raise UnsupportedDTypeError("\"pow\" not implemented for 'ComplexHalf'")
+    if isinstance(input, Tensor) and input.dtype is bool_ and isinstance(exponent, bool):
+        result = op.clone(input) if exponent else ones_like(input)
+        return result if out is None else write_out(out, result)
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
         if is_half(input.dtype.numpy) and not whole:

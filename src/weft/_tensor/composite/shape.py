@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
+from weft._base.state import default_dtype
 from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
@@ -144,8 +145,23 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
 
 
 @composite()
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: Dim = 0) -> Tensors:
-    """Pieces along `dim`: a number of nearly equal ones, or split before the given positions."""
+def tensor_split(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: Dim = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+    tensor_indices_or_sections: Tensor | None = None,
+) -> Tensors:
+    """Pieces along `dim`: a number of nearly equal ones, or split before the given positions.
+
+    `indices`, `sections` and `tensor_indices_or_sections` are PyTorch's other names of `indices_or_sections`.
+    """
+    ways = [x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None]
+    if len(ways) != 1:
+        raise ArgumentError(f"tensor_split() takes one of indices and sections, but got {len(ways)}")
+    (indices_or_sections,) = ways
     if input.ndim == 0:
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrap_dim(dim, input.ndim)
@@ -289,7 +305,9 @@ _stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vec
 
 @composite(over=True)
 def block_diag(*tensors: Any) -> Tensor:
-    """Matrices along the diagonal of a larger one, zeros elsewhere."""
+    """Matrices along the diagonal of a larger one, zeros elsewhere; without any, a row of no elements."""
+    if not tensors:
+        return op.zeros((1, 0), dtype=default_dtype())
     return op.block_diag(_unpacked(tensors))
 
 

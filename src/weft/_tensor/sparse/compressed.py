@@ -15,7 +15,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composed import FORMS, composed, form_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
 from weft._tensor.sparse.form import Sparse, is_sparse
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import OpDef
@@ -175,7 +175,8 @@ def compressed_of(x: Tensor, layout: layout) -> Tensor:
 
 def _starts(form: Coo, count: int) -> tuple[Tensor, Tensor]:
     """Where the elements of each of `count` rows start, and the columns, of indices that are in order."""
-    return rows.searchsorted(form.indices[0].contiguous(), counted(count + 1, form.indices)), form.indices[1]
+    columns = wrap(form.indices[1]._read())  # a view would show what is written to the indices
+    return rows.searchsorted(form.indices[0].contiguous(), counted(count + 1, form.indices)), columns
 
 
 def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:

@@ -15,7 +15,7 @@ from weft._base.size import size_of
 from weft._tensor.codegen import op
 from weft._tensor.composed import composed, form_of
 from weft._tensor.convert import from_host
-from weft._tensor.sparse.form import Sparse
+from weft._tensor.sparse.form import Sparse, own_indices
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
 from weft.ops._strides import row_major
@@ -136,7 +136,7 @@ def coalesced(x: Tensor) -> Tensor:
     unique, inverse = np.unique(places, return_inverse=True)
     if len(unique) == len(places):
         if np.array_equal(unique, places):
-            return composed(replace(form, is_coalesced=True))
+            return own_indices(replace(form, values=op.clone(form.values), is_coalesced=True))
         values = form.values.index_select(0, on_device(np.argsort(places, kind="stable"), form.indices))
     else:
         values = summed_at(form.values, on_device(inverse, form.indices), len(unique))
@@ -157,7 +157,7 @@ def masked(x: Tensor, mask: Tensor) -> Tensor:
             "sparse_mask(): operands have incompatible sizes; self has size "
             f"{list(x.shape)} but mask has size {list(mask.shape)}"
         )
-    return composed(replace(form, values=elements_at(x, form.indices, form.sparse_dim)))
+    return form.with_values(elements_at(x, form.indices, form.sparse_dim))
 
 
 def stored(x: Tensor, sparse_dim: int) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import NO_AUTOCAST, Pending, using
+from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import Form, form_of
-from weft._tensor.tensor import Tensor, operand
+from weft._tensor.composed import Form, composed, form_of
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.ops._dims import pointwise
 from weft.ops._table import OpDef
 
@@ -20,6 +21,24 @@ from weft.ops._table import OpDef
 @dataclass(eq=False, repr=False)
 class Sparse(Form):
     """A form of tensors that are zero where no element is stored."""
+
+    def with_values(self, values: Tensor) -> Tensor:
+        """A tensor that differs in its elements only, with indices of its own."""
+        return own_indices(replace(self, values=values))
+
+    def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """As that of forms. A result has indices of its own: only a sparse tensor itself shows what its user writes."""
+        results = super().apply(call, inputs)
+        if call.op.name == "alias":
+            return results
+        operands = [x.aval.sharding for x in inputs]
+        forms: list[Any] = [x.aval.sharding for x in results]
+        return tuple(
+            [
+                own_indices(form)._read() if isinstance(form, Sparse) and form not in operands else x
+                for x, form in zip(results, forms, strict=True)
+            ]
+        )
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of a pointwise row of one sparse tensor and numbers, if it is zero where the tensor is."""
@@ -48,6 +67,12 @@ class Sparse(Form):
     def unique(self, x: Tensor) -> Tensor:
         """The same tensor, in which no index is stored twice."""
         return x
+
+
+def own_indices(form: Sparse) -> Tensor:
+    """The tensor of a form, with indices that nobody else can write to. Values do not change, so nothing is copied."""
+    indices = {name: wrap(part._read()) for name, part in form.parts().items() if name != "values"}
+    return composed(replace(form, **indices))
 
 
 def is_number(x: Tensor) -> bool:

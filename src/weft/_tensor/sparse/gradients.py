@@ -33,7 +33,8 @@ def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_
     if scale_grad_by_freq:
         raise OptionError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     result = op.embedding(input, weight, padding_idx, False)
-    indices, size = input.detach().reshape((-1,)), tuple(weight.shape)
+    size = tuple(weight.shape)
+    indices = wrap(input.detach().reshape((-1,))._read())  # those of now, whatever is written to `input` later
 
     def derivative(cotangents: dict[int, Value], members: Sequence[Any]) -> list[Value | None]:
         del members

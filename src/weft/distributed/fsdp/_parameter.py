@@ -9,6 +9,7 @@ from weft._base.dtype import DType
 from weft._base.state import using
 from weft._lazy.aval import Aval, aval_of, named, sharded
 from weft._lazy.value import Value
+from weft._tensor.base import new_handle
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.fsdp._data_parallel import DataParallel
@@ -70,7 +71,7 @@ class ShardedParameter:
     def handle_on(self, value: Value) -> Tensor:
         """The parameter that modules have as a whole."""
         sharding = value.aval.sharding
-        handle: Tensor = object.__new__(Parameter if sharding is None else sharding.type_like(Parameter))
+        handle: Tensor = new_handle(Parameter if sharding is None else sharding.type_like(Parameter))
         handle._value = value
         return handle
 

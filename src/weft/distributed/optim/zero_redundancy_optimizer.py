@@ -187,6 +187,9 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         parts = [self._part(group) for group in self.param_groups]
         self.optim.__setstate__({"state": self.state, "param_groups": parts})
 
+    def _require_own_options(self, at: int, group: Group) -> None:
+        self.optim._require_own_options(at, group)
+
     def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         return self.optim._needed_shapes(group, param)
 

@@ -23,6 +23,7 @@ from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
 from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
+from weft._tensor.base import new_handle
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on, set_extras
@@ -189,7 +190,7 @@ def _rebuild(
     tensor = _tensor_over(dtype, shape, elements, device_name)
     if isinstance(origin, ReceivedTensor):
         value = current_reader().contexts.at(origin.context_id).receive(tensor._read(), origin)
-        tensor = wrap(value) if kind is None else object.__new__(kind)
+        tensor = wrap(value) if kind is None else new_handle(kind)
         tensor._value = value
     else:
         tensor = handle_on(kind or Tensor, tensor, origin)

@@ -12,6 +12,7 @@ from weft._tensor.convert import as_tensor
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils.data._utils.draw import host_generator, permutation
+from weft.utils.data._utils.one_pass import one_pass
 
 T = TypeVar("T", covariant=True)
 
@@ -136,7 +137,7 @@ class BatchSampler(Sampler[list[int]]):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        indices = iter(self.sampler)
+        indices = one_pass(self.sampler)
         while batch := list(islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch

@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.device import DeviceLike
 from weft._lazy.living import blocks, living_values
 from weft._lazy.value import Value, is_taped
+from weft._tensor.base import value_of
 from weft._tensor.tensor import Tensor
 from weft.nn import Module
 from weft.optim import Optimizer
@@ -121,7 +122,7 @@ def _roots(modules: Iterable[Module]) -> list[Module]:
 
 def _value_of(tensor: Any) -> Value | None:
     """The value of a tensor; None for a view that has to be computed anew, and for what is no tensor."""
-    return vars(tensor).get("_value") if isinstance(tensor, Tensor) else None  # the attribute may be overridden
+    return value_of(tensor) if isinstance(tensor, Tensor) else None
 
 
 def _tensors_in(state: Any) -> Iterator[tuple[str, Tensor]]:

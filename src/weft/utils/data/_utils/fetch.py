@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 from weft._lazy.realize import flush_pending
 from weft.errors import ArgumentError, DTypeError
 from weft.utils.data._utils.collate import absent_sample, default_collate
+from weft.utils.data._utils.one_pass import one_pass
 
 
 def samples_at(dataset: Any, indices: Any) -> list[Any]:
@@ -61,7 +62,7 @@ class Source:
         return at_once(indices) if at_once else samples_at(self.dataset, indices)
 
     def _consecutive(self) -> Callable[[Any], Any]:
-        ahead = map(next, repeat(iter(self.dataset)))  # `iter` of an iterator may begin anew
+        ahead = one_pass(self.dataset)
         ended = False
 
         def take(indices: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from weft._tensor.generator import Generator, default_generator
 from weft.errors import StateDictError
 from weft.utils.data._utils.draw import host_generator
+from weft.utils.data._utils.one_pass import one_pass
 from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler
 
@@ -104,7 +105,7 @@ def _generators(loader: Any) -> list[Generator]:
 def _indices(loader: Any, position: int) -> Iterator[Any]:
     """The samplers' indices from a position on."""
     if not position:
-        return iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+        return one_pass(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
     if loader.batch_sampler is not None and loader.batch_size is None:
         return islice(loader.batch_sampler, position, None)
     indices = _skip_to(loader.sampler, position)
@@ -116,7 +117,7 @@ def _skip_to(sampler: Iterable[Any], position: int) -> Iterator[Any]:
         return islice(sampler, position, None)
     sampler.start = position
     try:
-        return iter(sampler)
+        return one_pass(sampler)
     finally:
         sampler.start = 0
 
