@@ -181,7 +181,6 @@ GIVEN: dict[str, dict[str, Any]] = {
     "expand": {"input": numbers(2, 1), "size": (4, 2, 6)},
     "broadcast_to": {"input": numbers(2, 1), "size": (4, 2, 6)},
     "slice_dim": {"input": _X, "dim": 2, "start": 1, "length": 2, "step": 2},
-    "static_slice": {"input": _X, "dim": 2, "start": 1, "length": 2, "step": 2},
     "window": {"input": _X, "dimension": 2, "size": 3, "step": 2},
     "view_as_complex": {"input": numbers(4, 6, 2)},
     "repeat_interleave": {"input": _X, "repeats": 2, "dim": 1},

@@ -27,6 +27,7 @@ from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.named_results import tuple_of
 from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
+from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -70,7 +71,8 @@ def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source
         inputs = cast_inputs(call, tuple(values), state)
         if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
             return wrap(apply(call, inputs)[0])
-    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
+    inputs, others = tuple(values), tuple(values[1:])
+    result = wrap(shown_in_memory(call, inputs) or apply(call, inputs)[0])
     if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
         return result
     return make_view(result, source, call, others)

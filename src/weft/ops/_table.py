@@ -220,6 +220,7 @@ class OpDef:
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
+    host: Callable[..., Any] | None = None  # for views: impl, of a NumPy array and numbers, as a view of the array
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
     check_error: type[WeftError] = IndexValueError
@@ -310,6 +311,7 @@ def defop(
     itself: Callable[..., bool] | None = None,
     spreads: bool = False,
     write: Callable[..., Any] | None = None,
+    host: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
     check_error: type[WeftError] = IndexValueError,
@@ -379,6 +381,7 @@ def defop(
             itself,
             spreads,
             write,
+            host,
             check,
             check_text,
             check_error,

@@ -36,10 +36,20 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     return lax.dynamic_update_index_in_dim(base, value, index, dim)
 
 
+def _before(input: Any, dim: int) -> tuple[slice, ...]:
+    """The key of the dims before a dim, which may be negative."""
+    return (slice(None),) * (dim % input.ndim)
+
+
+def _select_on_host(input: Any, dim: int, index: int) -> Any:
+    return input[(*_before(input, dim), index, ...)]
+
+
 @view_op(
     dims=_losing({"dim": None}),
     view=strides.selected,
     write=_select_write,
+    host=_select_on_host,
     function=False,
     method=False,
 )
@@ -76,11 +86,16 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
+def _slice_on_host(input: Any, dim: int, start: int, length: int, step: int = 1) -> Any:
+    return input[(*_before(input, dim), slice(start, start + length * step, step))]
+
+
 @view_op(
     grad_name="Slice",
     dims=along,
     view=strides.sliced,
     write=_slice_write,
+    host=_slice_on_host,
     function=False,
     method=False,
 )
@@ -88,19 +103,6 @@ def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1)
     """`length` slices along `dim`, every `step`-th from `start` on. The caller has checked the range."""
     span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
     return lax.slice_in_dim(span, 0, None, step, dim)
-
-
-@view_op(
-    grad_name="Slice",
-    dims=along,
-    view=strides.sliced,
-    write=_slice_write,
-    function=False,
-    method=False,
-)
-def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
-    """As `slice_dim`, with a start that is a constant of the program."""
-    return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
 
 
 @isolated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
@@ -10,6 +11,7 @@ from weft._base.site import warn_user
 from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.pieces import slices_along
 from weft._tensor.tensor import Tensor
 from weft.errors import (
     ArgumentError,
@@ -73,12 +75,12 @@ def unbind(input: Tensor, dim: Dim = 0) -> Tensors:
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
     at = wrap_dim(dim, input.ndim)
-    return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
+    return tuple(slices_along(input, at, input.shape[at]))
 
 
 def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return tuple(op.static_slice(input, dim, end - size, size) for size, end in zip(sizes, ends, strict=True))
+    starts = accumulate(sizes, initial=0)
+    return tuple([op.slice_dim(input, dim, start, size) for start, size in zip(starts, sizes, strict=False)])
 
 
 def _even_sizes(size: int, step: int) -> list[int]:
@@ -170,7 +172,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
         return _pieces(input, at, [size // division + (i < size % division) for i in range(division)])
     cuts = [range(size)[slice(cut)].stop for cut in division]
     return tuple(
-        op.static_slice(input, at, start, max(0, stop - start))
+        op.slice_dim(input, at, start, max(0, stop - start))
         for start, stop in zip([0, *cuts], [*cuts, size], strict=True)
     )
 
