@@ -68,6 +68,22 @@ def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
     return BoundOp(call.op, tuple(static), call.device)
 
 
+def host_body(call: BoundOp) -> Callable[..., Any] | None:
+    """The row's function on NumPy arrays with a call's static arguments, or None if it has none."""
+    host = call.op.host
+    if host is None:
+        return None
+    places = [at for at, entry in enumerate(call.static) if isinstance(entry, Many)]
+
+    def body(*arrays: Any) -> Any:
+        args = list(call.static)
+        for at, array in zip(places, arrays, strict=True):
+            args[at] = array
+        return host(*args)
+
+    return body
+
+
 class NativeBody(NamedTuple):
     """`fn` and `grads` as in `Body`, for compiled programs."""
 

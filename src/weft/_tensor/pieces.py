@@ -45,17 +45,16 @@ def shown_in_memory(call: Call, inputs: tuple[Value, ...]) -> Value | None:
     gradient, and nobody who is told of what is recorded.
     """
     source, *others = inputs
-    array, show = source.array, call.op.host
-    if show is None or type(array) is not np.ndarray or source.tape is not None:
+    array = source.array
+    if call.op.host is None or type(array) is not np.ndarray or source.tape is not None:
         return None
     signature = call.signatures.get(tuple([x.aval for x in inputs]))
     state = ambient()
     if signature is None or state.watched or state.inference or state.pending.limit != state.pending.room:
         return None
-    numbers = iter(others)
-    arguments = [next(numbers).array if entry is ONE else entry for entry in call.static[1:]]
-    if not all([x.aval.weak for x in others]):  # a tensor, which may not be computed yet
-        return None
-    value = Value(signature.outputs[0].aval, show(array, *arguments))
+    for x in others:
+        if not x.aval.weak:  # a tensor, which may not be computed yet
+            return None
+    value = Value(signature.outputs[0].aval, signature.host(array, *[x.array for x in others]))
     value.time = tick()
     return value

@@ -11,13 +11,8 @@ elements, but has its own place in the graph, which it keeps when other aliases 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Any, TypeVar
-
-import jax
-import jax.numpy as jnp
+from collections.abc import Iterable
+from typing import TypeVar
 
 from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
@@ -31,10 +26,10 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Absent, Value, tick
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
+from weft._tensor.view_writes import writing
 from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import Factors, Names, PartOf, Sizes, broadcast_shapes
-from weft.ops._float8 import is_float8
-from weft.ops._table import TABLE, Kind, OpDef, Param
+from weft.ops._dims import Names, Sizes, broadcast_shapes
+from weft.ops._table import TABLE
 from weft.ops._type_names import scalar_name
 
 T = TypeVar("T", bound=TensorBase)
@@ -158,7 +153,7 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
     value = _fitted(target, value)
     alias = target._alias
     if alias is None:
-        _put(target, value, state.grad)
+        put(target, value, state.grad)
         return target
     if not uniform and spreads(target) and layout_of(target).repeats:
         raise InPlaceError(
@@ -166,14 +161,13 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
             "location. Please clone() the tensor before performing the operation."
         )
     if not alias.tracked:
-        _put(target, value, state.grad)
+        put(target, value, state.grad)
         return target
     if alias.base._alias is not None and spreads(target) and _is_scattered(alias.base):
         return _write_to_storage(target, value)
     in_graph = target._read().tape is not None
-    with using(grad=state.grad):
-        new = _written(_write_path(target, alias), current(alias.base), value)
-    _put(alias.base, new, state.grad)
+    new = written(_write_path(target, alias), current(alias.base), value)
+    put(alias.base, new, state.grad)
     if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
         _copy_inference_mark(value, alias.base._read())
         target._value = value
@@ -193,8 +187,8 @@ def _write_to_storage(target: T, value: Value) -> T:
         )
     owner = owner_of(target)
     with using(grad=False):
-        new = _written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
-    _put(owner, new, False)
+        new = written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
+    put(owner, new, False)
     return target
 
 
@@ -206,13 +200,13 @@ def _write_path(view: TensorBase, alias: Alias) -> Path:
     return alias.steps if layout.changed or not layout.spread else path_to(alias.base, layout)
 
 
-def _written(steps: Path, base: Value, value: Value) -> Value:
+def written(steps: Path, base: Value, value: Value) -> Value:
     """The base with `value` written at the end of the path `steps`."""
     chain = [base]
     for call, others in steps[:-1]:
         chain.append(apply(call, (chain[-1], *others))[0])
     for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
-        value = apply(_writing(call), (old, value, *others))[0]
+        value = apply(writing(call), (old, value, *others))[0]
     return _sharded_as(base.aval, value)
 
 
@@ -223,7 +217,7 @@ def _sharded_as(aval: Aval, value: Value) -> Value:
     return value if either is None or own is aval.sharding else either.to_sharding(value, aval.sharding)
 
 
-def _put(base: TensorBase, value: Value, grad: bool) -> None:
+def put(base: TensorBase, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
     _copy_inference_mark(value, old)
@@ -242,8 +236,8 @@ def _put(base: TensorBase, value: Value, grad: bool) -> None:
             capture.wrote(base, old)
         return
     with using(grad=False):
-        shared = _written(_write_path(base, alias), current(alias.base), value)
-        _put(alias.base, own(value) if shared is value else shared, False)
+        shared = written(_write_path(base, alias), current(alias.base), value)
+        put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
     if capture is not None and value.tape is not None and not value.tape.leaf:
         capture.wrote(base, old)
@@ -438,62 +432,3 @@ def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
             "rename it with `Tensor.rename`, or align it."
         )
     return renamed(grad, None)
-
-
-# --- writing through a view operator ---------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=512)
-def _writing(call: Call) -> Call:
-    """The call that writes through a view call: (base, value, the view's other inputs) -> new base."""
-    return call_of(_write_row(call.op), (ONE, ONE, *call.static[1:]))
-
-
-@lru_cache(maxsize=256)
-def _write_row(op: OpDef) -> OpDef:
-    rest = [replace(p, text="Shape") if p.text == "OutShape" else p for p in op.params[1:]]  # the result is the base
-    params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
-    body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(
-        f"{op.name}_write",
-        body,
-        params,
-        _like_the_base,
-        arithmetic=op.arithmetic,
-        saves=True,
-        grad_name="torch::autograd::CopySlices",
-    )
-
-
-def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims of the base stay; nothing else says anything of them."""
-    del static
-    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
-    whole = frozenset(letter for dims in letters for letter in dims)
-    return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
-
-
-def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
-    """Write through any view operator by its linear transpose, which puts the elements back."""
-    if is_float8(base.dtype):  # whose bytes are moved, since one of these types has no zero
-        as_bytes = partial(jax.lax.bitcast_convert_type, new_dtype=jnp.uint8)
-        written = _write_by_transpose(view, as_bytes(base), as_bytes(value), *rest, **static)
-        return jax.lax.bitcast_convert_type(written, base.dtype)
-    if not jnp.issubdtype(base.dtype, jnp.inexact):
-        wide = base.dtype.itemsize == 8
-        as_float, back = _through_bits(base.dtype) if wide else _through_float64(base.dtype)
-        return back(_write_by_transpose(view, as_float(base), as_float(value), *rest, **static))
-    put_back = jax.linear_transpose(lambda x: view(x, *rest, **static), base)
-    (mask,) = put_back(jnp.ones_like(value))
-    (moved,) = put_back(value)
-    return jnp.where(mask != 0, moved, base)
-
-
-def _through_bits(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    return partial(jax.lax.bitcast_convert_type, new_dtype=jnp.float64), partial(
-        jax.lax.bitcast_convert_type, new_dtype=dtype
-    )
-
-
-def _through_float64(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    return (lambda x: x.astype(jnp.float64)), (lambda x: x.astype(dtype))

@@ -220,7 +220,8 @@ class OpDef:
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
-    host: Callable[..., Any] | None = None  # for views: impl, of a NumPy array and numbers, as a view of the array
+    host: Callable[..., Any] | None = None  # for views: impl of a NumPy array, of which it returns a view
+    overwrites: bool = False  # whether `host` writes to its first argument, and returns that
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
     check_error: type[WeftError] = IndexValueError
@@ -312,6 +313,7 @@ def defop(
     spreads: bool = False,
     write: Callable[..., Any] | None = None,
     host: Callable[..., Any] | None = None,
+    overwrites: bool = False,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
     check_error: type[WeftError] = IndexValueError,
@@ -382,6 +384,7 @@ def defop(
             spreads,
             write,
             host,
+            overwrites,
             check,
             check_text,
             check_error,

@@ -14,7 +14,7 @@ from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
 from weft.ops._findings import Misses
-from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent, with_part
 from weft.ops._table import Array, Dim, Scalar, defop
 
 view_op = partial(defop, linear="each")
@@ -33,7 +33,7 @@ def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule
 
 @isolated
 def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
-    return lax.dynamic_update_index_in_dim(base, value, index, dim)
+    return with_part(base, lax.expand_dims(value, [dim]), index, dim)
 
 
 def _before(input: Any, dim: int) -> tuple[slice, ...]:
@@ -41,8 +41,13 @@ def _before(input: Any, dim: int) -> tuple[slice, ...]:
     return (slice(None),) * (dim % input.ndim)
 
 
-def _select_on_host(input: Any, dim: int, index: int) -> Any:
-    return input[(*_before(input, dim), index, ...)]
+def _select_on_host(input: Any, dim: int, index: Any) -> Any:
+    return input[(*_before(input, dim), int(index), ...)]
+
+
+def _select_at_on_host(input: Any, dim: int, index: Any) -> Any:
+    last = input.shape[dim] - 1
+    return _select_on_host(input, dim, min(max(int(index), -1 - last), last))
 
 
 @view_op(
@@ -58,6 +63,11 @@ def select(input: Array, dim: Dim, index: Scalar) -> Array:
     return lax.squeeze(part_at(input, index, 1, dim), [dim])
 
 
+@isolated
+def _select_at_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+    return lax.dynamic_update_index_in_dim(base, value, index, dim)
+
+
 def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
     return outside_dim(index, input, dim, negative=True)
 
@@ -65,7 +75,8 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
 @view_op(
     dims=_losing({"dim": None}),
     view=strides.selected,
-    write=_select_write,
+    write=_select_at_write,
+    host=_select_at_on_host,
     check=_select_at_check,
     check_text=OUT_OF_BOUNDS,
     grad_name="Select",
@@ -81,13 +92,14 @@ def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
 @isolated
 def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
     if step == 1:
-        return lax.dynamic_update_slice_in_dim(base, value, start, dim)
+        return with_part(base, value, start, dim)
     at = start + step * jnp.arange(length)
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
-def _slice_on_host(input: Any, dim: int, start: int, length: int, step: int = 1) -> Any:
-    return input[(*_before(input, dim), slice(start, start + length * step, step))]
+def _slice_on_host(input: Any, dim: int, start: Any, length: int, step: int = 1) -> Any:
+    first = int(start)
+    return input[(*_before(input, dim), slice(first, first + length * step, step))]
 
 
 @view_op(

@@ -1,0 +1,80 @@
+"""The operators that write through views: (base, value, the view's other inputs) -> the new base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._lazy.call import ONE
+from weft._lazy.infer import Call, call_of
+from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._float8 import is_float8
+from weft.ops._table import Kind, OpDef, Param
+
+
+@lru_cache(maxsize=512)
+def writing(call: Call) -> Call:
+    """The call that writes through a view call: (base, value, the view's other inputs) -> new base."""
+    return call_of(_write_row(call.op), (ONE, ONE, *call.static[1:]))
+
+
+@lru_cache(maxsize=256)
+def _write_row(op: OpDef) -> OpDef:
+    rest = [replace(p, text="Shape") if p.text == "OutShape" else p for p in op.params[1:]]  # the result is the base
+    params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
+    body = op.write or partial(_write_by_transpose, op.impl)
+    return OpDef(
+        f"{op.name}_write",
+        body,
+        params,
+        _like_the_base,
+        arithmetic=op.arithmetic,
+        host=None if op.host is None else partial(_write_on_host, op.host),
+        overwrites=True,
+        saves=True,
+        grad_name="torch::autograd::CopySlices",
+    )
+
+
+def _write_on_host(view: Callable[..., Any], base: Any, value: Any, *params: Any) -> Any:
+    view(base, *params)[...] = value
+    return base
+
+
+def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims of the base stay; nothing else says anything of them."""
+    del static
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    whole = frozenset(letter for dims in letters for letter in dims)
+    return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
+
+
+def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
+    """Write through any view operator by its linear transpose, which puts the elements back."""
+    if is_float8(base.dtype):  # whose bytes are moved, since one of these types has no zero
+        as_bytes = partial(jax.lax.bitcast_convert_type, new_dtype=jnp.uint8)
+        written = _write_by_transpose(view, as_bytes(base), as_bytes(value), *rest, **static)
+        return jax.lax.bitcast_convert_type(written, base.dtype)
+    if not jnp.issubdtype(base.dtype, jnp.inexact):
+        wide = base.dtype.itemsize == 8
+        as_float, back = _through_bits(base.dtype) if wide else _through_float64(base.dtype)
+        return back(_write_by_transpose(view, as_float(base), as_float(value), *rest, **static))
+    put_back = jax.linear_transpose(lambda x: view(x, *rest, **static), base)
+    (mask,) = put_back(jnp.ones_like(value))
+    (moved,) = put_back(value)
+    return jnp.where(mask != 0, moved, base)
+
+
+def _through_bits(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    return partial(jax.lax.bitcast_convert_type, new_dtype=jnp.float64), partial(
+        jax.lax.bitcast_convert_type, new_dtype=dtype
+    )
+
+
+def _through_float64(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    return (lambda x: x.astype(jnp.float64)), (lambda x: x.astype(dtype))
