@@ -95,6 +95,8 @@ _SCOPE: dict[str, Any] = {
     "_any": arguments.operand_or_number,
     "_filling": arguments.filling,
     "_scalar": arguments.scalar_value,
+    "_real_value": arguments.real_value,
+    "_whole_value": arguments.whole_value,
     "_within": arguments.within,
     "_older": arguments.older,
     "_constant": arguments.constant,
@@ -127,7 +129,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
                 return [f"{entry} = None", f"if {p} is not None:", *(f"    {line}" for line in take)]
             return take
         case Kind.SCALAR:
-            take = [f"_inputs.append(_scalar({p}, {names}))", one]
+            take = [f"_inputs.append({_NUMBERS[param.text.removesuffix(' | None')]}({p}, {names}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
             same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is type(d_{p}) and {p} == d_{p}"
@@ -145,6 +147,10 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
                 return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
             return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
     return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
+
+
+_NUMBERS = {"Scalar": "_scalar", "Real": "_real_value", "Whole": "_whole_value"}
+"""How generated source calls what converts numbers that are inputs, by annotation."""
 
 
 def _static(param: Param, name: str, module: str, first: str) -> str:

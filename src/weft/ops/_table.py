@@ -9,6 +9,7 @@ annotations say what they are:
     Filling          as Operand, but a number must fit the type of the first input, whose elements it replaces
     Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
                      that is left at its default is static
+    Real, Whole      as Scalar, but a real number, or an integer
     Arrays           a sequence of tensors
     Key              a jax random key, supplied by the generator and absent from the public signature
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
@@ -47,6 +48,8 @@ Array = jax.Array
 Operand = jax.Array
 Filling = jax.Array
 Scalar = Any
+Real = Any
+Whole = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
 Dim = Any
@@ -167,6 +170,10 @@ _KINDS: dict[str, Kind] = {
     "Filling": Kind.OPERAND,
     "Scalar": Kind.SCALAR,
     "Scalar | None": Kind.SCALAR,
+    "Real": Kind.SCALAR,
+    "Real | None": Kind.SCALAR,
+    "Whole": Kind.SCALAR,
+    "Whole | None": Kind.SCALAR,
     "Arrays": Kind.ARRAYS,
     "Key": Kind.KEY,
     "Dim": Kind.DIM,

@@ -15,7 +15,7 @@ from weft.ops import _strides as strides
 from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent, with_part
-from weft.ops._table import Array, Dim, Scalar, defop
+from weft.ops._table import Array, Dim, Scalar, Whole, defop
 
 view_op = partial(defop, linear="each")
 
@@ -118,10 +118,12 @@ def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1)
 
 
 @isolated
-def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    at = np.arange(value.shape[-1])
+def _diagonal_write(
+    base: Array, value: Array, offset: Whole = 0, dim1: int = 0, dim2: int = 1, length: int | None = None
+) -> Array:
+    del length
     matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
-    written = matrices.at[..., at + max(-offset, 0), at + max(offset, 0)].set(value)
+    written = matrices.at[..., *_places_along(offset, value.shape[-1])].set(value)
     return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
 
 
@@ -130,18 +132,26 @@ def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, d
     view=strides.diagonals,
     write=_diagonal_write,
 )
-def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
-    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim."""
+def diagonal(input: Array, offset: Whole = 0, dim1: Dim = 0, dim2: Dim = 1, length: int | None = None) -> Array:
+    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim.
+
+    For another offset than 0 the caller gives their length.
+    """
     if dim1 == dim2:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
+    matrices = jnp.moveaxis(input, (dim1, dim2), (-2, -1))
+    return diagonals(matrices, offset, min(matrices.shape[-2:]) if length is None else length)
 
 
-def diagonals(matrices: Array, offset: int) -> Array:
+def diagonals(matrices: Array, offset: Whole, length: int) -> Array:
     """The diagonals of the matrices over the last two dims. `jnp.diagonal` hides that they are linear."""
-    rows, columns = matrices.shape[-2:]
-    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
-    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
+    return matrices[..., *_places_along(offset, length)]
+
+
+def _places_along(offset: Whole, length: int) -> tuple[Array, Array]:
+    """The rows and the columns of the elements of a diagonal."""
+    at, by = jnp.arange(length), jnp.asarray(offset)
+    return at + jnp.maximum(-by, 0), at + jnp.maximum(by, 0)
 
 
 def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

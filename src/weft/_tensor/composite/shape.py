@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
-from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
+from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.pieces import slices_along
@@ -23,6 +23,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import broadcast_shapes, wrap_dim
+from weft.ops._table import OTHER_OUT
 from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
@@ -31,6 +32,42 @@ Tensors = tuple[Tensor, ...]
 def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
     """Tensors given as separate arguments or as one sequence."""
     return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
+
+
+# --- the order of elements ---
+
+
+@composite(over=True, out=OTHER_OUT)
+def roll(input: Tensor, shifts: int | Sequence[int], dims: Dims | None = None) -> Tensor:
+    """Elements shifted along `dims`, wrapping around at the ends; without dims, as if the tensor were flat."""
+    by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    along = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not by:
+        raise ShapeError("`shifts` required")
+    if not along and len(by) == 1:
+        return op.reshape(op.roll(op.reshape(input, (-1,)), by[0], 0), tuple(input.shape))
+    if along and not input.ndim:
+        raise DimError(f"Dimension specified as {along[0]} but tensor has no dimensions")
+    if len(by) != len(along):
+        raise ShapeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along)}")
+    for shift, dim in zip(by, along, strict=True):
+        input = op.roll(input, shift, dim)
+    return input
+
+
+@composite(over=True, out=OTHER_OUT)
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
+    return op.rot90(input, k % 4, dims)
+
+
+@composite(over=True, out=OTHER_OUT)
+def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any:
+    """The `k`-th smallest element along `dim`, counted from one, and its index."""
+    at = wrap_dim(dim, input.ndim)
+    if not 1 <= k <= (input.shape[at] if input.ndim else 1):
+        raise ShapeError(f"kthvalue(): selected number k out of range for dimension {at}")
+    return op.kthvalue(input, k, at, keepdim)
 
 
 # --- parts of one tensor ---
