@@ -16,6 +16,7 @@ from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, marked, named
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
+from weft._lazy.explain import inferring
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
@@ -121,6 +122,7 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return result
 
 
+@inferring
 @spanned(Phase.INFERENCE, "signature")
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
