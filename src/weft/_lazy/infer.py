@@ -162,7 +162,7 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
-    signature.host = host_body(call)
+    signature.host, signature.overwrites = host_body(call), op.overwrites and op.host is not None
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
         signature.native, signature.native_grads = native
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):

@@ -145,7 +145,7 @@ def run_of(signature: Signature) -> Run:
 
 def _on_host(signature: Signature, host: Callable[..., Array]) -> Run:
     """The function of a signature whose row has one for NumPy arrays."""
-    if signature.call is None or not signature.call.op.overwrites:
+    if not signature.overwrites:
         return lambda arrays: [read_only(host(*arrays))]
 
     def overwrite(arrays: Sequence[Array]) -> list[Array]:
@@ -165,10 +165,13 @@ _OF_LIST = refcounts.UNKNOWN if refcounts.IN_A_LOCAL == refcounts.UNKNOWN else _
 def _is_alone(arrays: Sequence[Array]) -> bool:
     """Whether nothing but this list refers to its first array, or to any part of it, so that it may be overwritten.
 
-    A loop that writes one element after the other would copy the whole for each.
+    A loop that writes one element after the other would copy the whole for each. What a graph is given is never
+    overwritten, as its value refers to it: a run that is interrupted can be repeated.
     """
-    flags = arrays[0].flags
-    return flags.owndata and flags.writeable and _references(arrays) == _OF_LIST
+    if _references(arrays) != _OF_LIST:
+        return False
+    flags = arrays[0].flags  # which refers to the array
+    return flags.owndata and flags.writeable
 
 
 def costs_of(signature: Signature) -> Costs:

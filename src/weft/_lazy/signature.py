@@ -61,6 +61,7 @@ class Signature:
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
     host      what computes it on NumPy arrays instead of the trace, or None: one result, which may be a view
+    overwrites  whether `host` writes to its first argument
     parts     of a function that was captured as one application: its own
     sites     of these, the user's lines at the first capture of such a function, where they were noted
     native_grads   the same instead of `grads`
@@ -86,6 +87,7 @@ class Signature:
         "native",
         "native_grads",
         "outputs",
+        "overwrites",
         "parts",
         "precondition",
         "rounds",
@@ -118,6 +120,7 @@ class Signature:
     ) -> None:
         self.native = native
         self.host: Callable[..., Any] | None = None
+        self.overwrites = False
         self.parts = parts
         self.sites = sites
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
