@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from weft._base import state
 from weft._base.dtype import DType, bool_, float32, result_type
 from weft._lazy.aval import Aval
-from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of
+from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
 from weft._lazy.signature import Arrays
 from weft.errors import GradientError
@@ -73,15 +73,8 @@ def host_body(call: BoundOp) -> Callable[..., Any] | None:
     host = call.op.host
     if host is None:
         return None
-    places = [at for at, entry in enumerate(call.static) if isinstance(entry, Many)]
-
-    def body(*arrays: Any) -> Any:
-        args = list(call.static)
-        for at, array in zip(places, arrays, strict=True):
-            args[at] = array
-        return host(*args)
-
-    return body
+    entries = zip(call.op.params, call.static, strict=True)
+    return partial(host, **{param.name: plain(entry) for param, entry in entries if not isinstance(entry, Many)})
 
 
 class NativeBody(NamedTuple):

@@ -71,8 +71,8 @@ def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source
         inputs = cast_inputs(call, tuple(values), state)
         if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
             return wrap(apply(call, inputs)[0])
-    inputs, others = tuple(values), tuple(values[1:])
-    result = wrap(shown_in_memory(call, inputs) or apply(call, inputs)[0])
+    others = tuple(values[1:])
+    result = wrap(shown_in_memory(call, values[0], others) or apply(call, tuple(values))[0])
     if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
         return result
     return make_view(result, source, call, others)

@@ -32,31 +32,45 @@ def iterate(x: Tensor) -> Iterator[Any]:
 def slices_along(x: Tensor, dim: int, count: int) -> Iterator[Tensor]:
     """The views of the first `count` slices along a dim, which is not negative, without that dim."""
     call = call_of(TABLE["select"], (ONE, dim, ONE))
-    for at in range(count):
-        source, index = operand(x), number(at)
-        value = shown_in_memory(call, (source, index)) or apply(call, (source, index))[0]
-        yield make_view(wrap(value), x, call, (index,))
+    return (_slice_at(x, call, at) for at in range(count))
 
 
-def shown_in_memory(call: Call, inputs: tuple[Value, ...]) -> Value | None:
+def first_slice_at(x: Tensor, at: int) -> Tensor:
+    """The view `x[at]`, for a position that is within bounds and not negative."""
+    return _slice_at(x, _ALONG_FIRST, at)
+
+
+_ALONG_FIRST = call_of(TABLE["select"], (ONE, 0, ONE))
+
+
+def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
+    source, index = operand(x), number(at)
+    value = shown_in_memory(call, source, (index,)) or apply(call, (source, index))[0]
+    return make_view(wrap(value), x, call, (index,))
+
+
+def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Value | None:
     """The result of a view row as a leaf that shows a part of its input's NumPy array, or None.
 
     A program that reads elements one by one then records and computes nothing. It takes an array on the host, no
     gradient, and nobody who is told of what is recorded.
     """
-    source, *others = inputs
-    if call.op.host is None or source.tape is not None or source.aval.sharding is not None:
+    aval = source.aval
+    if call.op.host is None or source.tape is not None or aval.sharding is not None:
         return None
     array = source.array
     if type(array) is not np.ndarray:
         return None
-    signature = call.signatures.get(tuple([x.aval for x in inputs]))
+    signature = call.signatures.get((aval, *[x.aval for x in others]))
     state = ambient()
-    if signature is None or state.watched or state.inference or state.pending.limit != state.pending.room:
+    pending = state.pending
+    if signature is None or state.watched or state.inference or pending.limit != pending.room:
         return None
+    numbers: list[Any] = []
     for x in others:
         if not x.aval.weak:  # a tensor, which may not be computed yet
             return None
-    value = Value(signature.outputs[0].aval, signature.host(array, *[x.array for x in others]))
+        numbers.append(x.array)
+    value = Value(signature.outputs[0].aval, signature.host(array, *numbers))
     value.time = tick()
     return value

@@ -22,6 +22,7 @@ from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.overriding import dispatched, require_not_overridden
+from weft._tensor.pieces import first_slice_at
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, placed_with
 from weft._tensor.view import check_overlap, check_writable, put, write, written
@@ -88,7 +89,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         if type(index) is int:  # the most common case; the plan refuses indices out of range
             sizes = x._read().aval.size
             if sizes and -sizes[0] <= index < sizes[0]:
-                return op.select(x, 0, index % sizes[0])
+                return first_slice_at(x, index % sizes[0])
         plan = _plan(x, index)
         view = _walked(x, plan)
         if plan.indices:

@@ -41,8 +41,8 @@ def _write_row(op: OpDef) -> OpDef:
     )
 
 
-def _write_on_host(view: Callable[..., Any], base: Any, value: Any, *params: Any) -> Any:
-    view(base, *params)[...] = value
+def _write_on_host(view: Callable[..., Any], base: Any, value: Any, *numbers: Any, **static: Any) -> Any:
+    view(base, *numbers, **static)[...] = value
     return base
 
 

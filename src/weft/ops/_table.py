@@ -227,7 +227,7 @@ class OpDef:
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
-    host: Callable[..., Any] | None = None  # for views: impl of a NumPy array, of which it returns a view
+    host: Callable[..., Any] | None = None  # for views: (NumPy array, numbers, **static arguments) -> a view of it
     overwrites: bool = False  # whether `host` writes to its first argument, and returns that
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""

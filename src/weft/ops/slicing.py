@@ -36,18 +36,14 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     return with_part(base, lax.expand_dims(value, [dim]), index, dim)
 
 
-def _before(input: Any, dim: int) -> tuple[slice, ...]:
-    """The key of the dims before a dim, which may be negative."""
-    return (slice(None),) * (dim % input.ndim)
+def _select_on_host(input: Any, index: Any, *, dim: int) -> Any:
+    at = int(index)
+    return input[(*[slice(None)] * dim, at, ...)] if dim else input[at, ...]
 
 
-def _select_on_host(input: Any, dim: int, index: Any) -> Any:
-    return input[(*_before(input, dim), int(index), ...)]
-
-
-def _select_at_on_host(input: Any, dim: int, index: Any) -> Any:
+def _select_at_on_host(input: Any, index: Any, *, dim: int) -> Any:
     last = input.shape[dim] - 1
-    return _select_on_host(input, dim, min(max(int(index), -1 - last), last))
+    return _select_on_host(input, min(max(int(index), -1 - last), last), dim=dim)
 
 
 @view_op(
@@ -97,9 +93,9 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
-def _slice_on_host(input: Any, dim: int, start: Any, length: int, step: int = 1) -> Any:
+def _slice_on_host(input: Any, start: Any, *, dim: int, length: int, step: int = 1) -> Any:
     first = int(start)
-    return input[(*_before(input, dim), slice(first, first + length * step, step))]
+    return input[(*[slice(None)] * dim, slice(first, first + length * step, step))]
 
 
 @view_op(
