@@ -185,7 +185,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "view_as_complex": {"input": numbers(4, 6, 2)},
     "repeat_interleave": {"input": _X, "repeats": 2, "dim": 1},
     "flip": {"input": _X, "dims": (2,)},
-    "roll": {"input": _X, "shifts": (1,), "dims": (2,)},
+    "roll": {"input": _X, "shift": 1, "dim": 2},
     "tril_indices": {"row": 4, "col": 4, "offset": 0, "dtype": int64},
     "triu_indices": {"row": 4, "col": 4, "offset": 0, "dtype": int64},
     "cosine_window": {"size": (6,), "coefficients": (0.5, 0.5), "periodic": True, "dtype": float64},

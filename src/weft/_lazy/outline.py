@@ -53,11 +53,11 @@ def outline_later(
     key = (name, barrier, avals, form, tuple(stops), names, len(saved))
     by_number = list(numbers)
     sites = tuple([site_of(by_number[values[0][0]]) for _, _, values in form.applications])
-    return partial(_made, key, sites), leaves
+    return partial(_signature_of, key, sites), leaves
 
 
 @inferring
-def _made(key: Any, sites: tuple[str | None, ...]) -> Signature:
+def _signature_of(key: Any, sites: tuple[str | None, ...]) -> Signature:
     """The one signature with this key."""
     signature = _signatures.get(key)
     if signature is None:

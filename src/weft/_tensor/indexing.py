@@ -132,7 +132,7 @@ def _is_mask(item: Any) -> bool:
     return hasattr(item, "shape") and not isinstance(item, np.generic) and item.dtype.name in _MASKS
 
 
-def _known(index: Tensor) -> int | None:
+def _position_at_hand(index: Tensor) -> int | None:
     """The number of an index tensor without dims if it is on the host, and nobody watches what depends on it."""
     value = index._read()
     if value.aval.sharding is not None or type(value.array) is not np.ndarray or ambient().watched:
@@ -237,11 +237,11 @@ class _Walk:
             self._index(tensor)
             self.source += 1
         else:
-            known = _known(tensor)
-            if known is None:
+            position = _position_at_hand(tensor)
+            if position is None:
                 self._pick("select_at", tensor)
             else:
-                self._select(known)
+                self._select(position)
 
     def _mask(self, mask: Any) -> None:
         """Replace a mask by the coordinates of its true elements: an integer vector for each of its dims."""

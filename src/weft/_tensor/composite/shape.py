@@ -56,7 +56,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: Dims | None = None) -
 
 
 @composite(over=True, out=OTHER_OUT)
-def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Dims = (0, 1)) -> Tensor:
     """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
     return op.rot90(input, k % 4, dims)
 
