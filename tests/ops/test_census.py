@@ -26,8 +26,8 @@ _OPTION = "an option of a solver or of a window, which programs do not vary"
 REASONS = {
     _SHAPE: (
         "size sizes shape normalized_shape output_size kernel_size pad repeats length num_samples num_classes "
-        "n_classes bins row col N r output_padding padding stride dilation longest count groups num_groups upscale_factor "
-        "downscale_factor diff.n window.step slice_dim.step tile.dims diag.diagonal diagflat.offset diag_embed.offset "
+        "n_classes bins row col N r output_padding padding stride dilation longest count groups num_groups "
+        "upscale_factor downscale_factor diff.n window.step slice_dim.step tile.dims diag.diagonal diagflat.offset diag_embed.offset "
         "tril_indices.offset triu_indices.offset topk.k local_response_norm.size"
     ),
     _DIMS: (
