@@ -62,9 +62,11 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
     if type(array) is not np.ndarray:
         return None
     signature = call.signatures.get((aval, *[x.aval for x in others]))
+    if signature is None or signature.host is None:
+        return None
     state = ambient()
     pending = state.pending
-    if signature is None or state.watched or state.inference or pending.limit != pending.room:
+    if state.watched or state.inference or pending.limit != pending.room:
         return None
     numbers: list[Any] = []
     for x in others:

@@ -272,7 +272,8 @@ def diag(input: Array, diagonal: int = 0) -> Array:
         raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
     if input.ndim == 1:
         return _diagonal_matrix(input, diagonal)
-    return diagonals(input, diagonal, diagonal_length(*input.shape, diagonal))
+    rows, columns = input.shape
+    return diagonals(input, diagonal, diagonal_length(rows, columns, diagonal))
 
 
 def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
