@@ -19,7 +19,7 @@ namespace ffi = xla::ffi;
 namespace weft {
 namespace {
 
-constexpr int kVersion = 3;  // of the targets; weft.ops._kernels asks for the one that it knows
+constexpr int kVersion = 4;  // of the targets; weft.ops._kernels asks for the one that it knows
 
 // --- CPU ------------------------------------------------------------------------------------------------------
 
@@ -213,10 +213,10 @@ ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
     KERNEL(channel_sums)(pool, channel_sizes(x.dimensions()), x.typed_data(), sums->typed_data());
   });
 }
-ffi::Error batch_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+ffi::Error batch_norm(ffi::ThreadPool threads, Floats x, Floats weight, Floats bias, Floats eps, FloatsOut y,
                       FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), eps, x.typed_data(), weight.typed_data(), bias.typed_data(),
+    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), *eps.typed_data(), x.typed_data(), weight.typed_data(), bias.typed_data(),
                        y->typed_data(), mean->typed_data(), variance->typed_data(), rstd->typed_data());
   });
 }
@@ -275,11 +275,11 @@ ffi::Error attention_backward(ffi::ThreadPool threads, bool causal, float scale,
 Rows rows_of(const Floats& x, int64_t width) {
   return {width ? static_cast<int64_t>(x.element_count()) / width : 0, width};
 }
-ffi::Error layer_norm(ffi::ThreadPool threads, float eps, Floats x, Floats weight, Floats bias, FloatsOut y,
+ffi::Error layer_norm(ffi::ThreadPool threads, Floats x, Floats weight, Floats bias, Floats eps, FloatsOut y,
                       FloatsOut mean, FloatsOut rstd) {
   const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(layer_norm)(pool, rows, eps, x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
+    KERNEL(layer_norm)(pool, rows, *eps.typed_data(), x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
                        mean->typed_data(), rstd->typed_data());
   });
 }
@@ -478,13 +478,13 @@ TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
 TARGET(weft_channel_sums, weft::channel_sums, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
 TARGET(weft_batch_norm, weft::batch_norm,
-       (weft::with<3, 4>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps"))));
+       (weft::with<4, 4>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
        (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_attention, weft::attention, weft::bind_attention().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward, (weft::with<3, 3>(weft::bind_attention())));
 TARGET(weft_layer_norm, weft::layer_norm,
-       (weft::with<3, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<float>("eps"))));
+       (weft::with<4, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_layer_norm_backward, weft::layer_norm_backward,
        (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_cross_entropy, weft::cross_entropy,

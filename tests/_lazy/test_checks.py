@@ -22,9 +22,11 @@ def here(test):
     return test.__code__.co_firstlineno
 
 
-BAD_INDICES = [
+BAD_NUMBERS = [
     (lambda x, of, bad: x[of(bad)], 9, "index 9 is out of bounds for dimension 0 with size 3"),
     (lambda x, of, bad: x[0, of(bad)], -5, "index -5 is out of bounds for dimension 0 with size 4"),
+]
+BAD_INDICES = [
     (lambda x, of, bad: x[of([0, bad])], -4, "index -4 is out of bounds for dimension 0 with size 3"),
     (lambda x, of, bad: x[:, of([bad])], 2**40, "index 1099511627776 is out of bounds for dimension 1 with size 4"),
     (
@@ -61,7 +63,19 @@ def test_an_index_that_is_at_hand_is_refused_by_the_call(read, bad, text):
         read(weft.ones(3, 4), weft.tensor, bad)
 
 
-@pytest.mark.parametrize(("read", "bad", "text"), BAD_INDICES)
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (lambda: weft.tensor(9), "index 9 is out of bounds for dimension 0 with size 3"),
+        (lambda: (0, weft.tensor(-5)), "index -5 is out of bounds for dimension 1 with size 4"),
+    ],
+)
+def test_a_number_that_is_at_hand_is_refused_as_one_of_pythons(index, text):
+    with pytest.raises(IndexError, match=f"^{text}$"):
+        weft.ones(3, 4)[index()]
+
+
+@pytest.mark.parametrize(("read", "bad", "text"), BAD_NUMBERS + BAD_INDICES)
 def test_a_computed_index_is_refused_by_every_read_of_the_result(read, bad, text):
     y = read(weft.ones(3, 4), lambda values, **options: weft.tensor(values, **options) + 0, bad)
     for _ in range(2):

@@ -53,7 +53,20 @@ def test_it_prints_one_line_each(compilations):
     for _ in range(2):
         X.exp().tolist()
     found = compilations()
-    head, line = str(found).split("\n")
+    head, line, inferred, *_ = str(found).split("\n")
     assert head.startswith("1 compilation, ")
+    assert " inferred, " in inferred
     assert line.endswith(" s  1 operator  the first graph")
     assert repr(found) == str(found)
+
+
+def test_lines_with_new_shapes_are_told():
+    line = test_lines_with_new_shapes_are_told.__code__.co_firstlineno + 4
+    before = {entry.site: entry for entry in weft.explain().inferred}
+    for n in range(70, 75):
+        weft.ones(n).erfinv().square()
+    (entry,) = [e for e in weft.explain().inferred if e.site.endswith(f"test_explain.py:{line}")]
+    assert entry.site not in before
+    assert entry.signatures == 15
+    assert entry.seconds > 0
+    assert str(entry).startswith(f"{entry.site}  15 signatures  ")

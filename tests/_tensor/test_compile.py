@@ -387,3 +387,19 @@ def test_gradients_reach_the_new_value_of_a_parameter_that_the_function_writes()
         table.zero_grad()
         compiled(rows).sum().backward()
         assert table.weight.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]]
+
+
+def test_the_ninth_length_is_captured_when_it_comes_back():
+    @weft.compile
+    def doubled(x):
+        return x * 2
+
+    lengths = range(3, 23)
+    for n in lengths:
+        assert doubled(weft.ones(n)).sum().item() == 2 * n
+    assert doubled._runs == 8
+    for _ in range(7):
+        doubled(weft.ones(22))
+    assert doubled._runs == 9
+    doubled(weft.ones(22))
+    assert doubled._runs == 9  # a replay

@@ -126,9 +126,9 @@ def test_gradients_of_assigning():
 
 def test_a_new_start_of_a_slice_of_one_element_compiles_nothing(compilations):
     x, _ = both()
-    x[0].tolist()
+    (x[0] * 2).tolist()
     assert len(compilations()) == 1
-    x[1].tolist()
+    (x[1] * 2).tolist()
     assert not compilations()
 
 
@@ -179,10 +179,11 @@ def test_values_must_fit():
         x[0] = "a"
 
 
-@pytest.mark.parametrize("index", [weft.tensor([0]), weft.tensor(0)])
-def test_a_dim_without_elements_has_none_to_name(index):
+def test_a_dim_without_elements_has_none_to_name():
     with pytest.raises(IndexError, match=r"^index is out of bounds for dimension with size 0$"):
-        weft.ones(2, 0)[:, index]
+        weft.ones(2, 0)[:, weft.tensor([0])]
+    with pytest.raises(IndexError, match=r"^index 0 is out of bounds for dimension 1 with size 0$"):
+        weft.ones(2, 0)[:, weft.tensor(0)]
     assert weft.ones(2, 0)[:, weft.zeros(0, dtype=weft.int64)].shape == (2, 0)
 
 

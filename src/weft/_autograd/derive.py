@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
+from weft._lazy.explain import inferring
 from weft._lazy.general import General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
@@ -82,6 +83,7 @@ def smooth_outputs(signature: Signature) -> tuple[int, ...]:
     return tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
 
 
+@inferring
 @spanned(Phase.INFERENCE, lambda signature, *_: f"grad of {signature.name}")
 def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     traced_here = _traced_for_all_sizes(signature, need, from_outputs) or _Gradients(

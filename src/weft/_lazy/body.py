@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from weft._base import state
 from weft._base.dtype import DType, bool_, float32, result_type
 from weft._lazy.aval import Aval
-from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of
+from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
 from weft._lazy.signature import Arrays
 from weft.errors import GradientError
@@ -66,6 +66,15 @@ def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
         for param, entry in zip(call.op.params, call.static, strict=True)
     ]
     return BoundOp(call.op, tuple(static), call.device)
+
+
+def host_body(call: BoundOp) -> Callable[..., Any] | None:
+    """The row's function on NumPy arrays with a call's static arguments, or None if it has none."""
+    host = call.op.host
+    if host is None:
+        return None
+    entries = zip(call.op.params, call.static, strict=True)
+    return partial(host, **{param.name: plain(entry) for param, entry in entries if not isinstance(entry, Many)})
 
 
 class NativeBody(NamedTuple):

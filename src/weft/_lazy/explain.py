@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
 
+from weft._base.site import user_site
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output, operators_of
 from weft.ops._table import Many
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Program(Protocol):
@@ -74,15 +81,38 @@ class Interpretation:
         return f"{self.site}  {_count(self.operators, 'operator')}  interpreted {_times(self.runs)}, {why}"
 
 
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What one line of the program has spent on finding out what operators compute for new types and arguments.
+
+    signatures  how many combinations of an operator, its arguments and types were new, with their derivatives
+    """
+
+    site: str
+    signatures: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.site}  {_count(self.signatures, 'signature')}  {self.seconds:.2f} s"
+
+
 class Explanation(list[Compilation]):
     """The compilations so far, the oldest first; `interpreted` are the graphs that are not compiled.
 
-    It prints one line for each compilation, and one for each line of the program that needs interpreted graphs.
+    `inferred` are the lines of the program that have used operators with new types or arguments, the longest first. It
+    prints one line for each compilation, one for each line of the program that needs interpreted graphs, and one for
+    each of the lines that have spent most on inference.
     """
 
-    def __init__(self, compilations: Sequence[Compilation], interpreted: Sequence[Interpretation]) -> None:
+    def __init__(
+        self,
+        compilations: Sequence[Compilation],
+        interpreted: Sequence[Interpretation],
+        inferred: Sequence[Inference] = (),
+    ) -> None:
         super().__init__(compilations)
         self.interpreted = list(interpreted)
+        self.inferred = sorted(inferred, key=lambda entry: -entry.seconds)
 
     def __str__(self) -> str:
         total = sum(c.seconds for c in self)
@@ -93,6 +123,11 @@ class Explanation(list[Compilation]):
                 sites.setdefault(graph.site, []).append(graph)
             lines.append(f"{_count(len(self.interpreted), 'graph')} interpreted")
             lines += [str(max(graphs, key=_share)) + _further(len(graphs) - 1) for graphs in sites.values()]
+        if self.inferred:
+            count = sum([entry.signatures for entry in self.inferred])
+            total = sum([entry.seconds for entry in self.inferred])
+            lines.append(f"{_count(count, 'signature')} inferred, {total:.2f} s")
+            lines += map(str, self.inferred[:_MOST_LINES])
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -113,6 +148,8 @@ def _count(number: int, what: str) -> str:
 
 _Steps = Sequence[tuple[Output, tuple[int, ...]]]
 _MOST = 1000
+_MOST_LINES = 5
+_MOST_SITES = 4096
 _log: list[tuple[Compilation, _Steps]] = []
 _interpreted: WeakKeyDictionary[_Program, tuple[str, int]] = WeakKeyDictionary()
 
@@ -130,7 +167,37 @@ def explain() -> Explanation:
             Interpretation(site, operators, p.runs, p.spent, p.costs.compiling, p.costs.interpreting)
             for (site, operators), p in interpreted
         ],
+        [Inference(site, count, seconds) for site, (count, seconds) in _inferred.items()],
     )
+
+
+_inferred: dict[str, tuple[int, float]] = {}
+_inner = threading.local()
+
+
+def inferring(function: Callable[P, T]) -> Callable[P, T]:
+    """Note what a function takes that makes signatures; one that it makes on the way is a part of its own."""
+
+    @wraps(function)
+    def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+        if getattr(_inner, "runs", False):
+            return function(*args, **kwargs)
+        _inner.runs = True
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _inner.runs = False
+            _note_inference(user_site(), time.perf_counter() - start)
+
+    return measured
+
+
+def _note_inference(site: str, seconds: float) -> None:
+    if site not in _inferred and len(_inferred) >= _MOST_SITES:
+        del _inferred[next(iter(_inferred))]
+    count, before = _inferred.get(site, (0, 0.0))
+    _inferred[site] = count + 1, before + seconds
 
 
 def note_interpreted(site: str, program: _Program, steps: _Steps) -> None:

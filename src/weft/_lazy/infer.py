@@ -14,8 +14,9 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, marked, named, sharded
-from weft._lazy.body import Unflattener, body_of, entries_of, native_body, operands_of
+from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
+from weft._lazy.explain import inferring
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
@@ -131,6 +132,7 @@ def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return call.signatures.setdefault(avals, plain.with_types([call.op.result_type(avals, *rest)]))
 
 
+@inferring
 @spanned(Phase.INFERENCE, "signature")
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
@@ -170,6 +172,7 @@ def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
+    signature.host, signature.overwrites = host_body(call), op.overwrites and op.host is not None
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
         signature.native, signature.native_grads = native
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from sys import getrefcount
 from typing import Any
 
 import jax
@@ -16,16 +17,18 @@ import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
+from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, prepare, quiet
-from weft._lazy.interpreter.table import Array
+from weft._lazy.interpreter.table import Array, read_only
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 InterpreterStep = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
-"""(function of an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
+"""(function of an application, numbers of its inputs, (number, output) of its values that are needed, inputs of which
+this is the last use)."""
 
 
 LEAST_PROGRAM = 6e-5
@@ -76,11 +79,13 @@ class InterpretedGraph:
             for run, inputs, values, ending in self._steps:
                 if received:  # nothing is overwritten here, so the graph can be computed again
                     uninterrupted.poll()
-                results = run([entries[i] for i in inputs])
-                for number, index in values:
-                    entries[number] = results[index]
+                arrays = [entries[i] for i in inputs]
                 for number in ending:
                     entries[number] = None
+                results = run(arrays)
+                for number, index in values:
+                    entries[number] = results[index]
+                arrays = results = None  # so that the next step finds whether an array is referred to by it alone
         results = [entries[number] for number in self._wanted]
         return [compact(result) for result in results] if self._device is CPU else results
 
@@ -109,9 +114,10 @@ class InterpretedGraph:
         needed = set(self._wanted)
         steps: list[InterpreterStep] = []
         for signature, inputs, values in reversed(self._applications):
-            ending = {*inputs, *[number for number, _ in values]} - needed
+            ending = set(inputs) - needed
+            kept = [(number, index) for number, index in values if number in needed]
             needed |= ending
-            steps.append((run_of(signature), inputs, values, tuple(ending)))
+            steps.append((run_of(signature), inputs, kept, tuple(ending)))
         return steps[::-1]
 
 
@@ -133,8 +139,42 @@ def run_of(signature: Signature) -> Run:
         interpreted = prepare(signature.trace) if device is CPU else None
         if device is CPU and signature.costs is None:
             signature.costs = _COMPILED if interpreted is None else interpreted.costs
-        signature.run = _compiled(signature, device) if interpreted is None else interpreted.run
+        if device is CPU and signature.host is not None:
+            signature.run = _on_host(signature, signature.host)
+        else:
+            signature.run = _compiled(signature, device) if interpreted is None else interpreted.run
     return signature.run
+
+
+def _on_host(signature: Signature, host: Callable[..., Array]) -> Run:
+    """The function of a signature whose row has one for NumPy arrays."""
+    if not signature.overwrites:
+        return lambda arrays: [read_only(host(*arrays))]
+
+    def overwrite(arrays: Sequence[Array]) -> list[Array]:
+        base, *rest = arrays[0] if _is_alone(arrays) else arrays[0].copy(), *arrays[1:]
+        return [host(base, *rest)]
+
+    return overwrite
+
+
+def _references(arrays: Sequence[Array]) -> int:
+    return getrefcount(arrays[0])
+
+
+_OF_LIST = refcounts.UNKNOWN if refcounts.IN_A_LOCAL == refcounts.UNKNOWN else _references([np.zeros(1)])
+
+
+def _is_alone(arrays: Sequence[Array]) -> bool:
+    """Whether nothing but this list refers to its first array, or to any part of it, so that it may be overwritten.
+
+    A loop that writes one element after the other would copy the whole for each. What a graph is given is never
+    overwritten, as its value refers to it: a run that is interrupted can be repeated.
+    """
+    if _references(arrays) != _OF_LIST:
+        return False
+    flags = arrays[0].flags  # which refers to the array
+    return flags.owndata and flags.writeable
 
 
 def costs_of(signature: Signature) -> Costs:

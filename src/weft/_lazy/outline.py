@@ -7,6 +7,7 @@ application, and its derivative starts from the region's inputs. Capturing funct
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
+from weft._lazy.explain import inferring
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Arrays, Signature, operators_of
@@ -34,6 +36,14 @@ def outline(
     unchanged. With `barrier`, the compiler may not share work between the operator and its derivative. The values
     `saved` of the region are auxiliary outputs, which the derivative reads instead of computing them again.
     """
+    make, leaves = outline_later(wanted, region, name, barrier=barrier, saved=saved)
+    return make(), leaves
+
+
+def outline_later(
+    wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False, saved: Sequence[Value] = ()
+) -> tuple[Callable[[], Signature], list[Value]]:
+    """As `outline`, with a function that makes the signature, which takes long, once it is needed."""
     inside = {id(value) for value in region if value.array is None}
     saved = [value for value in saved if id(value) in inside]
     form, numbers, leaves = form_of([*wanted, *saved], lambda x: id(x) in inside)
@@ -41,27 +51,35 @@ def outline(
     stops = [number for value, number in numbers.items() if id(value) in inside and _stops(value)]
     names = tuple([value.aval.names for value in wanted])
     key = (name, barrier, avals, form, tuple(stops), names, len(saved))
+    by_number = list(numbers)
+    sites = tuple([site_of(by_number[values[0][0]]) for _, _, values in form.applications])
+    return partial(_signature_of, key, sites), leaves
+
+
+@inferring
+def _signature_of(key: Any, sites: tuple[str | None, ...]) -> Signature:
+    """The one signature with this key."""
     signature = _signatures.get(key)
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
+        name, barrier, avals, form, stops, names, aux = key
         parts = tuple([signature for signature, _, _ in form.applications])
-        by_number = list(numbers)
-        device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
+        device = next((aval.device for aval in avals if not aval.weak), CPU)
         signature = _signatures[key] = Signature(
             name,
             _function(form, _body, stops, barrier),
             avals,
             device=device,
-            aux=len(saved),
-            grads=_Gradients(form, stops, barrier, len(wanted)) if saved else None,
+            aux=aux,
+            grads=_Gradients(form, stops, barrier, len(names)) if aux else None,
             precondition=_precondition(form, stops),
             names=names,
             native=_function(form, compiled_body, stops, barrier) if operators_of(parts)[1] else None,
             parts=parts,
-            sites=tuple([site_of(by_number[values[0][0]]) for _, _, values in form.applications]),
+            sites=sites,
         )
-    return signature, leaves
+    return signature
 
 
 def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[Form, dict[Value, int], list[Value]]:

@@ -60,6 +60,8 @@ class Signature:
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
     native    what compiled programs on its device run instead of `fn`, or None
+    host      what computes it on NumPy arrays instead of the trace, or None: one result, which may be a view
+    overwrites  whether `host` writes to its first argument
     parts     of a function that was captured as one application: its own
     sites     of these, the user's lines at the first capture of such a function, where they were noted
     native_grads   the same instead of `grads`
@@ -79,11 +81,13 @@ class Signature:
         "fn",
         "general",
         "grads",
+        "host",
         "main",
         "name",
         "native",
         "native_grads",
         "outputs",
+        "overwrites",
         "parts",
         "precondition",
         "rounds",
@@ -115,6 +119,8 @@ class Signature:
         sites: tuple[str | None, ...] = (),
     ) -> None:
         self.native = native
+        self.host: Callable[..., Any] | None = None
+        self.overwrites = False
         self.parts = parts
         self.sites = sites
         self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None

@@ -357,6 +357,20 @@ def scalar_value(x: Any, name: str, op: str) -> Value:
     return operand(x) if isinstance(x, Tensor) else number(x)
 
 
+def real_value(x: Any, name: str, op: str) -> Value:
+    """The value of a real number as a float, or of a zero-dim tensor of a real type."""
+    if isinstance(x, Tensor) and _is_number(x) and x.dtype.category < COMPLEX:
+        return operand(x)
+    return number(floating(x, name, op))
+
+
+def whole_value(x: Any, name: str, op: str) -> Value:
+    """The value of an int, or of a zero-dim tensor of integers."""
+    if isinstance(x, Tensor) and not x.ndim and x.dtype.category == INTEGER:
+        return operand(x)
+    return number(integer(x, name, op))
+
+
 # --- annotations ----------------------------------------------------------------------------------------------
 
 Converter = Callable[[Any, str, str], Any]

@@ -12,7 +12,7 @@ import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
-from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, protocols, subscript
+from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, pieces, protocols, subscript
 from weft._tensor.base import TensorBase
 from weft._tensor.codegen import COMPOSITES, Composite, op
 from weft._tensor.convert import as_tensor, tensor
@@ -193,6 +193,7 @@ _SPECIAL: dict[str, Any] = {
     "__new__": staticmethod(legacy_types.new_tensor),
     "_make_subclass": staticmethod(legacy_types.make_subclass),
     "_make_wrapper_subclass": staticmethod(legacy_types.make_wrapper_subclass),
+    "__iter__": pieces.iterate,
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
     "__delitem__": subscript.delitem,

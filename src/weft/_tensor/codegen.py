@@ -27,6 +27,7 @@ from weft._tensor.generator import Generator, PartOfDraws, default_generator
 from weft._tensor.named_results import tuple_of
 from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
+from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -70,7 +71,8 @@ def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source
         inputs = cast_inputs(call, tuple(values), state)
         if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
             return wrap(apply(call, inputs)[0])
-    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
+    others = tuple(values[1:])
+    result = wrap(shown_in_memory(call, values[0], others) or apply(call, tuple(values))[0])
     if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
         return result
     return make_view(result, source, call, others)
@@ -93,6 +95,8 @@ _SCOPE: dict[str, Any] = {
     "_any": arguments.operand_or_number,
     "_filling": arguments.filling,
     "_scalar": arguments.scalar_value,
+    "_real_value": arguments.real_value,
+    "_whole_value": arguments.whole_value,
     "_within": arguments.within,
     "_older": arguments.older,
     "_constant": arguments.constant,
@@ -125,7 +129,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
                 return [f"{entry} = None", f"if {p} is not None:", *(f"    {line}" for line in take)]
             return take
         case Kind.SCALAR:
-            take = [f"_inputs.append(_scalar({p}, {names}))", one]
+            take = [f"_inputs.append({_NUMBERS[param.text.removesuffix(' | None')]}({p}, {names}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
             same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is type(d_{p}) and {p} == d_{p}"
@@ -143,6 +147,10 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
                 return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
             return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
     return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
+
+
+_NUMBERS = {"Scalar": "_scalar", "Real": "_real_value", "Whole": "_whole_value"}
+"""How generated source calls what converts numbers that are inputs, by annotation."""
 
 
 def _static(param: Param, name: str, module: str, first: str) -> str:

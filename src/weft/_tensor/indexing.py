@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._base.limits import INT64
+from weft._base.state import ambient
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
+from weft._tensor.arguments import scalar_value
+from weft._tensor.base import PathStep
 from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
+from weft.ops._table import TABLE
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
@@ -31,6 +37,12 @@ class ViewStep:
     row: str
     static: dict[str, Any]
     scalars: dict[str, Any]
+
+    def applied(self) -> PathStep:
+        """The step as it stands in the path of a view."""
+        row = TABLE[self.row]
+        call = call_of(row, (ONE, *[self.static.get(param.name, ONE) for param in row.params[1:]]))
+        return call, tuple([scalar_value(x, name, self.row) for name, x in self.scalars.items()])
 
 
 @dataclass(slots=True)
@@ -118,6 +130,14 @@ def _dims_taken(item: Any) -> int:
 
 def _is_mask(item: Any) -> bool:
     return hasattr(item, "shape") and not isinstance(item, np.generic) and item.dtype.name in _MASKS
+
+
+def _position_at_hand(index: Tensor) -> int | None:
+    """The number of an index tensor without dims if it is on the host, and nobody watches what depends on it."""
+    value = index._read()
+    if value.aval.sharding is not None or type(value.array) is not np.ndarray or ambient().watched:
+        return None
+    return int(value.array)
 
 
 class _Walk:
@@ -217,7 +237,11 @@ class _Walk:
             self._index(tensor)
             self.source += 1
         else:
-            self._pick("select_at", tensor)
+            position = _position_at_hand(tensor)
+            if position is None:
+                self._pick("select_at", tensor)
+            else:
+                self._select(position)
 
     def _mask(self, mask: Any) -> None:
         """Replace a mask by the coordinates of its true elements: an integer vector for each of its dims."""

@@ -12,17 +12,22 @@ from weft._base.dtype import bool_, uint8
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
-from weft._tensor.alias import owner_of
+from weft._dispatch import apply
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of, signature_of
+from weft._tensor.alias import owner_of, spreads
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, moved, tensor
 from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.overriding import dispatched, require_not_overridden
-from weft._tensor.scalar import fitting
+from weft._tensor.pieces import first_slice_at
+from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, placed_with
-from weft._tensor.view import check_overlap, check_writable, write
+from weft._tensor.view import check_overlap, check_writable, put, write, written
 from weft.errors import ArgumentError, DimNameError, DTypeError
+from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -84,7 +89,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         if type(index) is int:  # the most common case; the plan refuses indices out of range
             sizes = x._read().aval.size
             if sizes and -sizes[0] <= index < sizes[0]:
-                return op.select(x, 0, index % sizes[0])
+                return first_slice_at(x, index % sizes[0])
         plan = _plan(x, index)
         view = _walked(x, plan)
         if plan.indices:
@@ -115,6 +120,8 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
             write(x, op.masked_fill(x, placed_index(x, index), values)._read())
             return
         plan = _plan(x, index)
+        if not plan.indices and _assigned(x, plan, values):
+            return
         target = _walked(x, plan)
         if not plan.indices:
             if values is target:
@@ -137,6 +144,38 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     except UNTIL_USER as error:
         end_at_user(error)
         raise
+
+
+def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
+    """Write to a part of a tensor where it takes a few operators: outside of any graph, without copying the values.
+
+    Loops over elements write so. False if it is not done, because a gradient may flow, somebody watches, or the values
+    are to be converted: then the part becomes a tensor first, which is written to like any other.
+    """
+    state, alias = ambient(), x._alias
+    base = x if alias is None else alias.base
+    old = base._read()
+    if state.watched or state.inference or state.transform or old.tape is not None or old.aval.inference:
+        return False
+    if old.aval.sharding is not None or old.aval.names is not None or (alias is not None and spreads(x)):
+        return False
+    steps = () if alias is None else alias.steps
+    aval = x._read().aval
+    for step in plan.steps:
+        call, others = step.applied()
+        if call.op.check is not None:
+            return False
+        aval = signature_of(call, (aval, *[other.aval for other in others])).outputs[0].aval
+        steps = (*steps, (call, others))
+    if isinstance(values, Tensor):
+        value = values._read()
+        if value.aval is not aval or value.tape is not None or owner_of(values) is owner_of(x):
+            return False
+    else:
+        fill = call_of(TABLE["full"], (tuple(aval.shape), ONE, aval.dtype), aval.device)
+        (value,) = apply(fill, (number(fitting(values, aval.dtype)),))
+    put(base, written(steps, old, value), state.grad)
+    return True
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 from typing import Any, cast
 
@@ -435,11 +435,6 @@ class Tensor(TensorBase):
 
     def __reversed__(self) -> Any:
         return self.flip(0)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.dim():
-            raise ArgumentError("iteration over a 0-d tensor")
-        return iter(self.unbind(0))
 
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
 

@@ -153,7 +153,7 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
     value = _fitted(target, value)
     alias = target._alias
     if alias is None:
-        _put(target, value, state.grad)
+        put(target, value, state.grad)
         return target
     if not uniform and spreads(target) and layout_of(target).repeats:
         raise InPlaceError(
@@ -161,14 +161,13 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
             "location. Please clone() the tensor before performing the operation."
         )
     if not alias.tracked:
-        _put(target, value, state.grad)
+        put(target, value, state.grad)
         return target
     if alias.base._alias is not None and spreads(target) and _is_scattered(alias.base):
         return _write_to_storage(target, value)
     in_graph = target._read().tape is not None
-    with using(grad=state.grad):
-        new = _written(_write_path(target, alias), current(alias.base), value)
-    _put(alias.base, new, state.grad)
+    new = written(_write_path(target, alias), current(alias.base), value)
+    put(alias.base, new, state.grad)
     if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
         _copy_inference_mark(value, alias.base._read())
         target._value = value
@@ -188,8 +187,8 @@ def _write_to_storage(target: T, value: Value) -> T:
         )
     owner = owner_of(target)
     with using(grad=False):
-        new = _written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
-    _put(owner, new, False)
+        new = written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
+    put(owner, new, False)
     return target
 
 
@@ -201,7 +200,7 @@ def _write_path(view: TensorBase, alias: Alias) -> Path:
     return alias.steps if layout.changed or not layout.spread else path_to(alias.base, layout)
 
 
-def _written(steps: Path, base: Value, value: Value) -> Value:
+def written(steps: Path, base: Value, value: Value) -> Value:
     """The base with `value` written at the end of the path `steps`."""
     chain = [base]
     for call, others in steps[:-1]:
@@ -218,7 +217,7 @@ def _sharded_as(aval: Aval, value: Value) -> Value:
     return value if either is None or own is aval.sharding else either.to_sharding(value, aval.sharding)
 
 
-def _put(base: TensorBase, value: Value, grad: bool) -> None:
+def put(base: TensorBase, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
     _copy_inference_mark(value, old)
@@ -237,8 +236,8 @@ def _put(base: TensorBase, value: Value, grad: bool) -> None:
             capture.wrote(base, old)
         return
     with using(grad=False):
-        shared = _written(_write_path(base, alias), current(alias.base), value)
-        _put(alias.base, own(value) if shared is value else shared, False)
+        shared = written(_write_path(base, alias), current(alias.base), value)
+        put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
     if capture is not None and value.tape is not None and not value.tape.leaf:
         capture.wrote(base, old)

@@ -35,6 +35,8 @@ def _write_row(op: OpDef) -> OpDef:
         params,
         _like_the_base,
         arithmetic=op.arithmetic,
+        host=None if op.host is None else partial(_write_on_host, op.host),
+        overwrites=True,
         saves=True,
         grad_name="torch::autograd::CopySlices",
         result_type=None if op.result_type is None else _type_of_the_base,
@@ -44,6 +46,11 @@ def _write_row(op: OpDef) -> OpDef:
 def _type_of_the_base(avals: Sequence[Aval], *rest: Any) -> Aval:
     del rest
     return avals[0]
+
+
+def _write_on_host(view: Callable[..., Any], base: Any, value: Any, *numbers: Any, **static: Any) -> Any:
+    view(base, *numbers, **static)[...] = value
+    return base
 
 
 def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -88,6 +88,11 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
     return tuple(out)
 
 
+def diagonal_length(rows: int, columns: int, offset: int) -> int:
+    """The number of elements of a diagonal of a matrix."""
+    return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+
+
 def wrap_dim(dim: int, ndim: int) -> int:
     """A dim counted from the front; `IndexError` in PyTorch's words if there is none such. No dims count as one."""
     span = max(ndim, 1)

@@ -125,7 +125,15 @@ def flat_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 def part_at(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.Array:
     """`length` slices along a dim from `start` on. `start` must not be negative."""
-    starts = [jnp.zeros_like(start)] * x.ndim
-    starts[dim] = start
     sizes = [length if d == dim else size for d, size in enumerate(x.shape)]
-    return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+    return lax.dynamic_slice(x, _corner(x, start, dim), sizes, allow_negative_indices=False)
+
+
+def with_part(x: jax.Array, part: jax.Array, start: jax.Array, dim: int) -> jax.Array:
+    """`x` with other slices along a dim from `start` on. `start` must not be negative."""
+    return lax.dynamic_update_slice(x, part, _corner(x, start, dim), allow_negative_indices=False)
+
+
+def _corner(x: jax.Array, start: jax.Array, dim: int) -> list[jax.Array]:
+    """The first element of a part in each dim: `start` in the dim, 0 in all others."""
+    return [start if d == dim else jnp.zeros_like(start) for d in range(x.ndim)]

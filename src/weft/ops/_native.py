@@ -33,6 +33,11 @@ class Native:
     vjp: Callable[..., Any] | None = None
 
 
+def is_number(x: Any, number: float) -> bool:
+    """Whether a parameter that may be an input of the program is left at this number."""
+    return isinstance(x, int | float) and x == number
+
+
 def serving(
     natives: Sequence[Native], device_type: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Native | None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._table import Array, Cast, Key, Scalar, Shape, defop
+from weft.ops._table import Array, Cast, Key, Real, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -48,14 +48,13 @@ def like(value: Any, x: Array) -> Array:
     return jnp.asarray(value).astype(x.dtype)
 
 
-def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
+def dropout_mask(key: Key, shape: Sizes, p: Real) -> Array:
     """A bool mask that is False with probability `p`.
 
     It takes 16 random bits for each element, which is half the work of 32; `p` is met to within 1 / 131072.
     """
-    if p >= 1:
-        return jnp.zeros(shape, jnp.bool_)
-    return jax.random.bits(key, shape, jnp.uint16) >= jnp.uint16(min(round(p * 65536), 65535))
+    least = jnp.minimum(jnp.round(jnp.asarray(p, jnp.float64) * 65536), 65535).astype(jnp.uint16)
+    return (jax.random.bits(key, shape, jnp.uint16) >= least) & (jnp.asarray(p) < 1)
 
 
 def ntuple(value: Any, n: int) -> tuple[Any, ...]:

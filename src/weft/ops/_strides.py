@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType
+from weft.ops._dims import diagonal_length
 
 Numbers = tuple[int, ...]
 
@@ -205,10 +206,11 @@ def sliced(layout: Layout, dim: int, start: Any, length: int, step: int = 1) -> 
     return replace(layout, sizes=tuple(sizes), strides=tuple(strides), offset=offset)
 
 
-def diagonals(layout: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Layout:
+def diagonals(layout: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1, length: int | None = None) -> Layout:
     """The diagonals of two dims, as a last dim."""
+    del length
     rows, columns = layout.sizes[dim1], layout.sizes[dim2]
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    count = diagonal_length(rows, columns, offset)
     first = max(offset, 0) * layout.strides[dim2] + max(-offset, 0) * layout.strides[dim1]
     rest = _left_out(layout, (dim1, dim2))
     return replace(

@@ -9,6 +9,7 @@ annotations say what they are:
     Filling          as Operand, but a number must fit the type of the first input, whose elements it replaces
     Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
                      that is left at its default is static
+    Real, Whole      as Scalar, but a real number, or an integer
     Arrays           a sequence of tensors
     Key              a jax random key, supplied by the generator and absent from the public signature
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
@@ -47,6 +48,8 @@ Array = jax.Array
 Operand = jax.Array
 Filling = jax.Array
 Scalar = Any
+Real = Any
+Whole = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
 Dim = Any
@@ -167,6 +170,10 @@ _KINDS: dict[str, Kind] = {
     "Filling": Kind.OPERAND,
     "Scalar": Kind.SCALAR,
     "Scalar | None": Kind.SCALAR,
+    "Real": Kind.SCALAR,
+    "Real | None": Kind.SCALAR,
+    "Whole": Kind.SCALAR,
+    "Whole | None": Kind.SCALAR,
     "Arrays": Kind.ARRAYS,
     "Key": Kind.KEY,
     "Dim": Kind.DIM,
@@ -220,6 +227,8 @@ class OpDef:
     itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
+    host: Callable[..., Any] | None = None  # for views: (NumPy array, numbers, **static arguments) -> a view of it
+    overwrites: bool = False  # whether `host` writes to its first argument, and returns that
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
     check_error: type[WeftError] = IndexValueError
@@ -311,6 +320,8 @@ def defop(
     itself: Callable[..., bool] | None = None,
     spreads: bool = False,
     write: Callable[..., Any] | None = None,
+    host: Callable[..., Any] | None = None,
+    overwrites: bool = False,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
     check_error: type[WeftError] = IndexValueError,
@@ -380,6 +391,8 @@ def defop(
             itself,
             spreads,
             write,
+            host,
+            overwrites,
             check,
             check_text,
             check_error,

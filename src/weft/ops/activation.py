@@ -23,6 +23,7 @@ from weft.ops._table import (
     DTypeArg,
     Key,
     Promote,
+    Real,
     Scalar,
     defop,
 )
@@ -90,11 +91,14 @@ def elu(input: Array, alpha: Scalar = 1.0) -> Array:
     return _elu(input, alpha, 1.0, 1.0)
 
 
-@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
-def celu(input: Array, alpha: float = 1.0) -> Array:
-    """x where positive, else alpha * (exp(x / alpha) - 1)."""
+def _require_divisor(alpha: float) -> None:
     if alpha == 0:
         raise ShapeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+
+
+@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True, limits=_require_divisor)
+def celu(input: Array, alpha: Real = 1.0) -> Array:
+    """x where positive, else alpha * (exp(x / alpha) - 1)."""
     return _elu(input, alpha, 1.0, 1.0 / alpha)
 
 
@@ -278,10 +282,11 @@ def glu(input: Array, dim: Dim = -1) -> Array:
 
 
 @defop(grad_name="RreluWithNoise", dims=pointwise, drawn=each_element, function=False, method=False)
-def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
+def rrelu_train(input: Array, lower: Real, upper: Real, *, key: Key) -> Array:
     """Negative elements times slopes drawn uniformly from `lower` to `upper`."""
     require_float(input, "rrelu_with_noise_out_cpu")
-    slope = jax.random.uniform(key, input.shape, wide(input).dtype, lower, upper).astype(input.dtype)
+    x = wide(input)
+    slope = jax.random.uniform(key, input.shape, x.dtype, like(lower, x), like(upper, x)).astype(input.dtype)
     return jnp.where(input <= 0, input * slope, input)
 
 

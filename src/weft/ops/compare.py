@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from weft._base.dtype import BOOL, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
+from weft.ops._neural import like
 from weft.ops._rows import alias, category, documented, require
-from weft.ops._table import Arithmetic, Array, OpDef, Operand, Promote, defop
+from weft.ops._table import Arithmetic, Array, OpDef, Operand, Promote, Real, defop
 from weft.ops._type_names import scalar_name
 
 Binary = Callable[[Array, Array], Array]
@@ -48,19 +49,23 @@ for _row, _name in (
     alias(_row, _name)
 
 
-@defop(dims=pointwise)
-def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+def _require_tolerances(rtol: float, atol: float) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise DTypeError(f"{name} must be greater than or equal to zero, but got {value}")
+
+
+@defop(dims=pointwise, limits=_require_tolerances)
+def isclose(input: Array, other: Array, rtol: Real = 1e-05, atol: Real = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `|input - other| <= atol + rtol * |other|`; infinities are close when equal."""
     if input.dtype != other.dtype:
         words = [scalar_name(from_numpy(x.dtype)) for x in (input, other)]
         raise DTypeError(f"{words[0]} did not match {words[1]}")
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value < 0:
-            raise DTypeError(f"{name} must be greater than or equal to zero, but got {value}")
     if category(input) < FLOAT:
         input, other = input.astype(jnp.float64), other.astype(jnp.float64)
     error = jnp.abs(input - other)
-    close = (input == other) | (jnp.isfinite(error) & (error <= atol + jnp.abs(rtol * other)))
+    most = like(atol, error) + jnp.abs(like(rtol, other) * other)
+    close = (input == other) | (jnp.isfinite(error) & (error <= most))
     return close | ((input != input) & (other != other)) if equal_nan else close
 
 

@@ -13,7 +13,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
-from weft.ops._table import OTHER_OUT, Array, Arrays, Operand, Promote, defop
+from weft.ops._table import OTHER_OUT, Array, Arrays, Operand, Promote, Whole, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -37,13 +37,14 @@ def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = Fal
 
 
 @defop(dims=fresh(2), differentiable=False)
-def nonzero_static(input: Array, *, size: int, fill_value: int = -1) -> Array:
+def nonzero_static(input: Array, *, size: int, fill_value: Whole = -1) -> Array:
     """Indices of the first `size` nonzero elements, one in each row; missing rows hold `fill_value`."""
     if size < 0:
         raise ShapeError("nonzero_static: 'size' must be an non-negative integer")
     if not input.ndim:
         return jnp.zeros((size, 0), jnp.int64)
-    return jnp.stack(jnp.nonzero(input, size=size, fill_value=fill_value), -1).astype(jnp.int64)
+    places = jnp.stack(jnp.nonzero(input, size=size), -1).astype(jnp.int64)
+    return jnp.where((jnp.arange(size) < jnp.count_nonzero(input))[:, None], places, fill_value)
 
 
 @defop(dims=fresh(1), differentiable=False, function=False, method=False)

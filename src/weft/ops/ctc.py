@@ -16,7 +16,7 @@ import numpy as np
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
-from weft.ops._table import CPU_FLOAT32, Array, defop
+from weft.ops._table import CPU_FLOAT32, Array, Whole, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -41,7 +41,7 @@ def _labels(targets: Array, lengths: Array, longest: int) -> Array:
     return xp.take(targets, starts[:, None] + np.arange(longest), mode="clip").astype(np.int64)
 
 
-def _states(labels: Array, blank: int, classes: int) -> Array:
+def _states(labels: Array, blank: Whole, classes: int) -> Array:
     """The class of every state: (batch, 2 labels + 1)."""
     batch, longest = labels.shape
     blanks = jnp.full((batch, longest), blank)
@@ -49,7 +49,7 @@ def _states(labels: Array, blank: int, classes: int) -> Array:
     return jnp.concatenate([pairs, jnp.full((batch, 1), blank)], axis=1)
 
 
-def _skips(states: Array, blank: int) -> Array:
+def _skips(states: Array, blank: Whole) -> Array:
     """Whether a path may skip the state before: at a label, if it differs from the label before it."""
     before = jnp.pad(states, ((0, 0), (2, 0)), constant_values=-1)[:, :-2]
     return (states != blank) & (states != before) & (jnp.arange(states.shape[1]) > 1)
@@ -107,14 +107,12 @@ def _scores(log_probs: Array, states: Array) -> Array:
     return jnp.take_along_axis(log_probs, states[None], axis=2)
 
 
-def _check(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, blank: int) -> None:
+def _check(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array) -> None:
     if log_probs.dtype not in (jnp.float32, jnp.float64):
         raise UnsupportedDTypeError(f"\"ctc_loss_cpu\" not implemented for '{scalar_name(log_probs)}'")
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         if lengths.shape != log_probs.shape[1:2]:
             raise ShapeError(f"{name} must be of size batch_size")
-    if not 0 <= blank < log_probs.shape[2]:
-        raise ShapeError("blank must be in label range")
     if targets.ndim == 2 and targets.shape[0] != log_probs.shape[1]:
         raise ShapeError(
             f"Expected tensor to have size {log_probs.shape[1]} at dimension 0, but got size {targets.shape[0]} "
@@ -128,7 +126,7 @@ def _bad_ctc(
     input_lengths: Array,
     target_lengths: Array,
     longest: int,
-    blank: int = 0,
+    blank: Whole = 0,
     zero_infinity: bool = False,
 ) -> Any:
     del blank, zero_infinity
@@ -148,7 +146,7 @@ def _ctc_vjp(
     input_lengths: Array,
     target_lengths: Array,
     longest: int,
-    blank: int = 0,
+    blank: Whole = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, None, None, None]:
     """PyTorch's gradient: with respect to the scores of which `log_probs` is the `log_softmax`."""
@@ -187,7 +185,7 @@ def ctc_losses(
     input_lengths: Array,
     target_lengths: Array,
     longest: int,
-    blank: int = 0,
+    blank: Whole = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, Array, Array]:
     """-log of the probability of each target, summed over its alignments with the input.
@@ -195,7 +193,7 @@ def ctc_losses(
     `log_probs` is (time, batch, class); `targets` is (batch, label), or one vector of all targets. `longest` is an
     upper bound of the target lengths. Further outputs are the losses before infinities are replaced, and `alpha`.
     """
-    _check(log_probs, targets, input_lengths, target_lengths, blank)
+    _check(log_probs, targets, input_lengths, target_lengths)
     states = _states(_labels(targets, target_lengths, longest), blank, log_probs.shape[2])
     alpha = _forward(_scores(log_probs, states), _skips(states, blank))
     at = jnp.clip(input_lengths - 1, 0, log_probs.shape[0] - 1)

@@ -14,7 +14,7 @@ from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._kernels.product import LINEAR
 from weft.ops._neural import vector_norms, wide
-from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, defop
+from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, Whole, defop
 from weft.ops._type_names import c_name, scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -112,7 +112,7 @@ def _embedding_vjp(
     out: Array,
     input: Array,
     weight: Array,
-    padding_idx: int | None = None,
+    padding_idx: Whole | None = None,
     scale_grad_by_freq: bool = False,
 ) -> tuple[None, Array]:
     del out
@@ -159,7 +159,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
     check=_bad_row,
     check_text=OUT_OF_SELF,
 )
-def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:
+def embedding(input: Array, weight: Array, padding_idx: Whole | None = None, scale_grad_by_freq: bool = False) -> Array:
     """The rows of `weight` at the indices. Row `padding_idx` gets no gradient. Gradients are dense."""
     del scale_grad_by_freq
     if input.dtype not in (jnp.int64, jnp.int32):

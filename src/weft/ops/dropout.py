@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,12 +10,19 @@ import jax.numpy as jnp
 from weft.errors import ValueRangeError
 from weft.ops._dims import Sizes, pointwise
 from weft.ops._neural import dropout_mask, like
-from weft.ops._table import Array, Key, defop
+from weft.ops._table import Array, Key, Real, defop
 
 _SELU_LIMIT = -1.7580993408473766  # of `selu` at minus infinity
 
+_MOST = 1 - 1e-7  # what probabilities count as at most in a divisor, where they are 1 and everything is dropped
 
-def _dropout_vjp(g: Array, out: Any, input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
+
+def _require_probability(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _dropout_vjp(g: Array, out: Any, input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
     del key, whole_dims, input
     return (_drop(g, out[1], p),)
 
@@ -26,18 +32,25 @@ def _mask(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
     return shapes[0][: len(shapes[0]) - whole_dims] + (1,) * whole_dims
 
 
-def _drop(x: Array, kept: Array, p: float) -> Array:
-    return jnp.where(kept, x * like(0.0 if p >= 1 else 1 / (1 - p), x), jnp.zeros_like(x))
+def _drop(x: Array, kept: Array, p: Real) -> Array:
+    return jnp.where(kept, x * like(1 / (1 - jnp.minimum(p, _MOST)), x), jnp.zeros_like(x))
 
 
-@defop(grad_name="Mul", dims=pointwise, drawn=_mask, function=False, method=False, aux=1, vjp=_dropout_vjp)
-def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
+@defop(
+    grad_name="Mul",
+    dims=pointwise,
+    drawn=_mask,
+    limits=_require_probability,
+    function=False,
+    method=False,
+    aux=1,
+    vjp=_dropout_vjp,
+)
+def dropout_train(input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
     """Elements set to 0 with probability `p`, the others divided by 1 - p.
 
     The last `whole_dims` dims are kept or dropped as one. The second output is the mask.
     """
-    if not 0 <= p <= 1:
-        raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     split = input.ndim - whole_dims
     shape = input.shape[:split] + (1,) * whole_dims
     kept = dropout_mask(key, shape, p)
@@ -45,10 +58,10 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
 
 
 @defop(grad_name="Mul", dims=pointwise, drawn=_mask, function=False, method=False)
-def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
+def alpha_dropout_train(input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
     """Elements set to the limit of `selu` with probability `p`, then rescaled: mean 0 and variance 1 are preserved."""
     kept = dropout_mask(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
-    if p >= 1:
-        return jnp.zeros_like(input)
-    scale = 1 / math.sqrt((1 - p) * (1 + p * _SELU_LIMIT**2))
-    return scale * jnp.where(kept, input, _SELU_LIMIT) - scale * p * _SELU_LIMIT
+    share = jnp.minimum(p, _MOST)
+    scale = 1 / jnp.sqrt((1 - share) * (1 + share * _SELU_LIMIT**2))
+    mixed = like(scale, input) * jnp.where(kept, input, _SELU_LIMIT) - like(scale * share * _SELU_LIMIT, input)
+    return jnp.where(like(p, input) >= 1, 0, mixed)

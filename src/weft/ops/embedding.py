@@ -13,7 +13,7 @@ from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import FirstOf, Flags, misses
 from weft.ops._index import outside
 from weft.ops._neural import wide
-from weft.ops._table import Arithmetic, Array, defop
+from weft.ops._table import Arithmetic, Array, Whole, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -36,7 +36,7 @@ def _require(kind: str, array: Array, allowed: tuple[Any, ...], choices: str) ->
         )
 
 
-def _check(input: Array, weight: Array, offsets: Array | None, each: Array | None, padding_idx: int | None) -> None:
+def _check(input: Array, weight: Array, offsets: Array | None, each: Array | None) -> None:
     for index in (input, offsets):
         if index is not None and not jnp.issubdtype(index.dtype, jnp.integer):
             _require("indices", index, (jnp.int64, jnp.int32), "Long, Int")
@@ -48,11 +48,6 @@ def _check(input: Array, weight: Array, offsets: Array | None, each: Array | Non
             f"'per_sample_weights'; but type torch.{scalar_name(weight)}Tensor does not equal "
             f"torch.{scalar_name(each)}Tensor (while checking arguments for embedding_bag)"
         )
-    rows = weight.shape[0]
-    if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise ShapeError(
-            f"padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
-        )
 
 
 def _bad_bag(
@@ -62,7 +57,7 @@ def _bad_bag(
     per_sample_weights: Array | None = None,
     mode: str = "mean",
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
+    padding_idx: Whole | None = None,
     scale_grad_by_freq: bool = False,
 ) -> FirstOf:
     del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
@@ -137,7 +132,7 @@ def embedding_bag(
     per_sample_weights: Array | None = None,
     mode: str = "mean",
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
+    padding_idx: Whole | None = None,
     scale_grad_by_freq: bool = False,
 ) -> Array:
     """Sums, means or maxima of the rows of `weight` at the indices of each bag: (bags, features).
@@ -145,7 +140,7 @@ def embedding_bag(
     A bag is a row of a 2D input; of a 1D input, it is the range from one offset to the next. Indices equal to
     `padding_idx` are left out.
     """
-    _check(input, weight, offsets, per_sample_weights, padding_idx)
+    _check(input, weight, offsets, per_sample_weights)
     bags, count = _bags(input, offsets, include_last_offset)
     rows = input.reshape(-1)
     if not rows.size:

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Rule, Sizes, along, wrap_dim
+from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
+from weft.ops._dims import Factors, Rule, Sizes, along, diagonal_length, wrap_dim
+from weft.ops._index import part_at
 from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, DimList, Dims, Promote, Scalar, Shape, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, DimList, Promote, Scalar, Shape, Whole, defop
 from weft.ops.slicing import diagonals
 
 joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
@@ -201,18 +202,14 @@ _flip_row("flipud", 0)
 _flip_row("fliplr", 1)
 
 
-@moves(dims=_listed_dims)
-def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
-    """Elements shifted along `dims`, wrapping around at the ends; without dims, as if the tensor were flat."""
-    if not shifts:
-        raise ShapeError("`shifts` required")
-    if not dims and len(shifts) == 1:
-        return jnp.roll(input, shifts[0])
-    if dims and not input.ndim:
-        raise DimError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
-    if len(shifts) != len(dims or ()):
-        raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims or ())}")
-    return jnp.roll(input, shifts, dims) if input.ndim else input
+@moves(dims=along, function=False, method=False)
+def roll(input: Array, shift: Whole, dim: Dim) -> Array:
+    """Elements shifted along a dim, wrapping around at its end."""
+    size = input.shape[dim]
+    if not size:
+        return input
+    twice = jnp.concatenate([input, input], dim)  # of which the shifted elements are one slice, wherever that begins
+    return part_at(twice, -jnp.asarray(shift) % size, size, dim)
 
 
 def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
@@ -245,18 +242,19 @@ def rot90(input: Array, k: int = 1, dims: DimList = (0, 1)) -> Array:
 # --- triangles and diagonals ---
 
 
-def _triangle_row(name: str, cut: Callable[..., Array], doc: str) -> None:
-    def body(input: Array, diagonal: int = 0) -> Array:
+def _triangle_row(name: str, keeps: Callable[..., Array], doc: str) -> None:
+    def body(input: Array, diagonal: Whole = 0) -> Array:
         if input.ndim < 2:
             raise ShapeError(f"{name}: input tensor must have at least 2 dimensions")
-        return cut(input, diagonal)
+        rows, columns = (jnp.arange(size) for size in input.shape[-2:])
+        return jnp.where(keeps(columns - rows[:, None], diagonal), input, jnp.zeros_like(input))
 
     body.__doc__ = doc
     moves(name, dims=square, inplace=True)(body)
 
 
-_triangle_row("tril", jnp.tril, "The matrices on and below a diagonal, zeros elsewhere.")
-_triangle_row("triu", jnp.triu, "The matrices on and above a diagonal, zeros elsewhere.")
+_triangle_row("tril", jnp.less_equal, "The matrices on and below a diagonal, zeros elsewhere.")
+_triangle_row("triu", jnp.greater_equal, "The matrices on and above a diagonal, zeros elsewhere.")
 
 
 def _diagonal_matrix(values: Array, offset: int) -> Array:
@@ -272,7 +270,10 @@ def diag(input: Array, diagonal: int = 0) -> Array:
     """The diagonal of a matrix, or the matrix with this diagonal."""
     if input.ndim not in (1, 2):
         raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return diagonals(input, diagonal) if input.ndim == 2 else _diagonal_matrix(input, diagonal)
+    if input.ndim == 1:
+        return _diagonal_matrix(input, diagonal)
+    rows, columns = input.shape
+    return diagonals(input, diagonal, diagonal_length(rows, columns, diagonal))
 
 
 def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:

@@ -13,8 +13,9 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeErro
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._kernels.rows import CROSS_ENTROPY
-from weft.ops._neural import partial_loss, reduced, reduction_name, reduction_of, require_float, wide
-from weft.ops._table import Arithmetic, Array, Cast, defop
+from weft.ops._native import is_number
+from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float, wide
+from weft.ops._table import Arithmetic, Array, Cast, Real, Whole, defop
 from weft.ops._type_names import scalar_name
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
@@ -65,7 +66,7 @@ def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
         raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(weight)}")
 
 
-def _out_of_bounds(target: Array, n_classes: int, ignore_index: int) -> Misses | None:
+def _out_of_bounds(target: Array, n_classes: int, ignore_index: Whole) -> Misses | None:
     if not jnp.issubdtype(target.dtype, jnp.integer):
         return None
     index = target.astype(np.int64)
@@ -78,7 +79,7 @@ def _over_classes(vector: Array, input: Array) -> Array:
 
 
 def _targets(
-    input: Array, target: Array, weight: Array | None, ignore_index: int, smoothing: float
+    input: Array, target: Array, weight: Array | None, ignore_index: Whole, smoothing: Real
 ) -> tuple[Array, Array | None]:
     """The weight of each class in each sample's loss, and the share of each sample in the mean.
 
@@ -89,7 +90,9 @@ def _targets(
     scale = None if weight is None else _over_classes(wide(weight), input)
     if jnp.issubdtype(target.dtype, jnp.inexact):
         soft = wide(target)
-        soft = soft * (1 - smoothing) + smoothing / input.shape[dim] if smoothing else soft
+        if not is_number(smoothing, 0):
+            even = like(smoothing, soft)
+            soft = soft * (1 - even) + even / input.shape[dim]
         return (soft if scale is None else soft * scale), None
     index = jnp.expand_dims(target.reshape(target.shape if input.ndim > 1 else ()), dim).astype(jnp.int64)
     classes = jax.lax.broadcasted_iota(jnp.int64, input.shape, dim)
@@ -97,9 +100,10 @@ def _targets(
     one_hot = ((classes == index) & used).astype(wide(input).dtype)
     targets = one_hot if scale is None else one_hot * scale
     share = jnp.sum(targets, axis=dim)
-    if not smoothing:
+    if is_number(smoothing, 0):
         return targets, share
-    even = jnp.where(used, smoothing / input.shape[dim], 0).astype(targets.dtype)
+    smoothing = like(smoothing, targets)
+    even = jnp.where(used, smoothing / input.shape[dim], 0)
     return (1 - smoothing) * targets + (even if scale is None else even * scale), share
 
 
@@ -108,15 +112,17 @@ def _mean_divisor(share: Array | None, input: Array) -> Array | float:
     return input.size / input.shape[_class_dim(input)] if share is None else jnp.sum(share)
 
 
-def _check_cross_entropy(input: Array, target: Array, weight: Array | None, ignore: int, smooth: float) -> None:
-    if not 0 <= smooth <= 1:
-        raise ShapeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smooth:g}")
+def _require_share(ignore_index: int, label_smoothing: float) -> None:
+    del ignore_index
+    if not 0 <= label_smoothing <= 1:
+        raise ShapeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+
+
+def _check_cross_entropy(input: Array, target: Array, weight: Array | None) -> None:
     if target.shape != input.shape:
         _check_classes(input, target, weight)
     elif not jnp.issubdtype(target.dtype, jnp.floating):
         raise DTypeError(f"Expected floating point type for target with class probabilities, got {scalar_name(target)}")
-    elif ignore >= 0:
-        raise ShapeError("ignore_index is not supported for floating point target")
     else:
         _check_weight(weight, input.shape[_class_dim(input)])
     require_float(input, "log_softmax_lastdim_kernel_impl")
@@ -128,9 +134,9 @@ def _cross_entropy_vjp(
     input: Array,
     target: Array,
     weight: Array | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Real = 0.0,
 ) -> tuple[Array | None, ...]:
     dim = _class_dim(input)
     peak, log_sum = (jnp.expand_dims(out[1][..., i], dim) for i in range(2))
@@ -143,7 +149,7 @@ def _cross_entropy_vjp(
     g_input = jnp.where(pull == 0, 0, pull * g)  # a mean over no sample gives no gradient
     g_target = None
     if jnp.issubdtype(target.dtype, jnp.inexact):
-        g_target = (log_sum - x) * g * (1 - label_smoothing)
+        g_target = (log_sum - x) * g * (1 - like(label_smoothing, x))
         g_target = g_target if weight is None else g_target * _over_classes(wide(weight), input)
         g_target = g_target.astype(target.dtype)
     return g_input.astype(input.dtype), g_target, None if weight is None else jnp.zeros_like(weight)
@@ -153,9 +159,9 @@ def _bad_cross_entropy(
     input: Array,
     target: Array,
     weight: Array | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Real = 0.0,
 ) -> Misses | None:
     del weight, reduction, label_smoothing
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
@@ -171,9 +177,9 @@ def cross_entropy_divisor(
     input: Array,
     target: Array,
     weight: Array | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Real = 0.0,
 ) -> Array:
     """By what a mean of `cross_entropy_loss` divides."""
     del reduction
@@ -191,6 +197,7 @@ def cross_entropy_divisor(
     divisor=cross_entropy_divisor,
     check=_bad_cross_entropy,
     check_text=_OUT_OF_BOUNDS,
+    limits=_require_share,
     function=False,
     method=False,
     native=[CROSS_ENTROPY],
@@ -199,9 +206,9 @@ def cross_entropy_loss(
     input: Array,
     target: Array,
     weight: Array | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Real = 0.0,
 ) -> tuple[Array, Array]:
     """Negative log-likelihood of `target` under the softmax of `input` over dim 1.
 
@@ -209,7 +216,7 @@ def cross_entropy_loss(
     the largest input of a sample and the logarithm of the summed exponentials of what the inputs are below it: their
     sum would lose digits.
     """
-    _check_cross_entropy(input, target, weight, ignore_index, label_smoothing)
+    _check_cross_entropy(input, target, weight)
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not a valid value for reduction")
     dim = _class_dim(input)
@@ -235,7 +242,7 @@ def _bad_nll(
     target: Array,
     weight: Array | None = None,
     size_average: bool | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Misses | None:
@@ -249,7 +256,7 @@ def nll_loss_divisor(
     target: Array,
     weight: Array | None = None,
     size_average: bool | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
@@ -273,7 +280,7 @@ def nll_loss(
     target: Array,
     weight: Array | None = None,
     size_average: bool | None = None,
-    ignore_index: int = -100,
+    ignore_index: Whole = -100,
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
@@ -298,7 +305,7 @@ def nll_loss(
     check=_out_of_bounds,
     check_text=_OUT_OF_BOUNDS,
 )
-def class_numbers(target: Array, n_classes: int, ignore_index: int) -> Array:
+def class_numbers(target: Array, n_classes: int, ignore_index: Whole) -> Array:
     """Class numbers, as a finding of those outside of [0, n_classes) but for `ignore_index`."""
     del n_classes, ignore_index
     return target
@@ -330,7 +337,7 @@ def multi_margin_loss(
     input: Array,
     target: Array,
     p: int = 1,
-    margin: float = 1.0,
+    margin: Real = 1.0,
     weight: Array | None = None,
     size_average: bool | None = None,
     reduce: bool | None = None,
@@ -357,7 +364,7 @@ def multi_margin_loss(
     x = input.reshape(samples, classes)
     one_hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
     chosen = jnp.sum(jnp.where(one_hot, x, 0), axis=1, keepdims=True)
-    gap = margin - chosen + x
+    gap = like(margin, x) - chosen + x
     gap = jnp.where((gap > 0) & ~one_hot, gap, 0)
     cost = gap if p == 1 else jnp.square(gap)
     if weight is not None:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
-from weft.ops._neural import element_loss, element_row, partial_loss, reduced, vector_norms
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Scalar, defop
+from weft.ops._neural import element_loss, element_row, like, partial_loss, reduced, vector_norms
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Real, Scalar, defop
 
 
 def _hinge(x: Array) -> Array:
@@ -30,8 +30,8 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 
-@defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, also="nn.functional")
-def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: float = 1e-8) -> Array:
+@defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, exact_numbers=True, also="nn.functional")
+def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: Real = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
     axis = wrap_dim(dim, len(shape))
@@ -39,15 +39,15 @@ def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: float = 1e-8) 
     for x in (jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)):
         length = vector_norms(x, 2, axis)
         # the lower bound must not stop the gradient of the norm
-        units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(eps - length, 0).astype(x.dtype))))
+        units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(like(eps, length) - length, 0))))
     product = units[0] * units[1]
     return jnp.sum(product, axis=axis) if shape else product
 
 
-@defop(dims=_pair_reduces, promote=Promote.FLOAT, also="nn.functional")
-def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
+@defop(dims=_pair_reduces, promote=Promote.FLOAT, exact_numbers=True, also="nn.functional")
+def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: Real = 1e-6, keepdim: bool = False) -> Array:
     """p-norm of x1 - x2 + eps over the last dim."""
-    distance = vector_norms(x1 - x2 + eps, p, -1)
+    distance = vector_norms(x1 - x2 + like(eps, x1), p, -1)
     return distance if keepdim else distance[..., 0]
 
 
@@ -73,13 +73,19 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
 
 
 @defop(
-    dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial=partial_loss, method=False, also="nn.functional"
+    dims=_whole_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.FLOAT,
+    exact_numbers=True,
+    partial=partial_loss,
+    method=False,
+    also="nn.functional",
 )
 def cosine_embedding_loss(
     input1: Array,
     input2: Array,
     target: Array,
-    margin: float = 0.0,
+    margin: Real = 0.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -90,16 +96,16 @@ def cosine_embedding_loss(
     first, second = power
     cosine = jnp.sum(input1 * input2, axis=-1) / jnp.sqrt(first * second)
     zero = jnp.zeros_like(cosine)
-    apart = jnp.where(target == -1, _hinge(cosine - margin), zero)
+    apart = jnp.where(target == -1, _hinge(cosine - like(margin, cosine)), zero)
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
+@element_row(promote=Promote.FLOAT, exact_numbers=True, method=False, also="nn.functional")
 def margin_ranking_loss(
     input1: Array,
     input2: Array,
     target: Array,
-    margin: float = 0.0,
+    margin: Real = 0.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -111,7 +117,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             "input1: {}, input2: {}, target: {} ".format(*sizes)
         )
-    return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
+    return reduced(_hinge(-target * (input1 - input2) + like(margin, input1)), reduction, size_average, reduce)
 
 
 @element_row(promote=Promote.NONE, method=False, also="nn.functional")
@@ -130,16 +136,29 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
+def _require_margin(margin: float, eps: float) -> None:
+    del eps
+    if margin <= 0:
+        raise ValueRangeError(f"margin must be greater than 0, got {margin}")
+
+
 @defop(
-    dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial=partial_loss, method=False, also="nn.functional"
+    dims=_whole_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.FLOAT,
+    exact_numbers=True,
+    partial=partial_loss,
+    limits=_require_margin,
+    method=False,
+    also="nn.functional",
 )
 def triplet_margin_loss(
     anchor: Array,
     positive: Array,
     negative: Array,
-    margin: float = 1.0,
+    margin: Real = 1.0,
     p: float = 2,
-    eps: float = 1e-6,
+    eps: Real = 1e-6,
     swap: bool = False,
     size_average: bool | None = None,
     reduce: bool | None = None,
@@ -154,8 +173,7 @@ def triplet_margin_loss(
             "The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
             f"but got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
         )
-    if margin <= 0:
-        raise ValueRangeError(f"margin must be greater than 0, got {margin}")
+    eps, margin = like(eps, anchor), like(margin, anchor)
     near, far = (vector_norms(anchor - x + eps, p, -1)[..., 0] for x in (positive, negative))
     if swap:
         far = jnp.minimum(far, vector_norms(positive - negative + eps, p, -1)[..., 0])

@@ -17,16 +17,16 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
-from weft.ops._neural import per_channel, require_float, updated_statistics, vector_norms, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dims, Promote, Scalar, Shape, defop
+from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms, wide
+from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dims, Promote, Real, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
 
-def _moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+def _moments(x: Array, axes: tuple[int, ...], eps: Real) -> tuple[Array, Array, Array]:
     """Mean, variance and 1 / sqrt(variance + eps) over `axes`, which keep size one."""
     mean = jnp.mean(x, axis=axes, keepdims=True)
     variance = jnp.mean(jnp.square(x - mean), axis=axes, keepdims=True)
-    return mean, variance, jax.lax.rsqrt(variance + eps)
+    return mean, variance, jax.lax.rsqrt(variance + like(eps, x))
 
 
 def _input_gradient(g: Array, normal: Array, rstd: Array, axes: tuple[int, ...]) -> Array:
@@ -87,7 +87,7 @@ def _layer_norm_vjp(
     normalized_shape: Shape,
     weight: Array | None = None,
     bias: Array | None = None,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
 ) -> tuple[Array | None, ...]:
     del eps
     _, mean, rstd = out
@@ -114,7 +114,7 @@ def layer_norm(
     normalized_shape: Shape,
     weight: Array | None = None,
     bias: Array | None = None,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
 ) -> tuple[Array, Array, Array]:
     """The last dims scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
     _check_affine(input, normalized_shape, ", ", ("weight", weight), ("bias", bias))
@@ -133,7 +133,7 @@ def _rms_norm_vjp(
     input: Array,
     normalized_shape: Shape,
     weight: Array | None = None,
-    eps: float | None = None,
+    eps: Real | None = None,
 ) -> tuple[Array | None, ...]:
     del eps
     rstd = out[1]
@@ -146,14 +146,14 @@ def _rms_norm_vjp(
 
 @defop(dims=_trailing, cast=ACCELERATOR_FLOAT32, aux=1, vjp=_rms_norm_vjp, method=False, also="nn.functional")
 def rms_norm(
-    input: Array, normalized_shape: Shape, weight: Array | None = None, eps: float | None = None
+    input: Array, normalized_shape: Shape, weight: Array | None = None, eps: Real | None = None
 ) -> tuple[Array, Array]:
     """The last dims divided by their root mean square, then times `weight`."""
     _check_affine(input, normalized_shape, "", ("weight", weight))
     x = wide(input)
     floor = float(jnp.finfo(x.dtype).eps) if eps is None else eps
     power = jnp.mean(jnp.square(x), axis=_last_axes(input, normalized_shape), keepdims=True)
-    rstd = jax.lax.rsqrt(power + floor)
+    rstd = jax.lax.rsqrt(power + like(floor, x))
     y = x * rstd
     return (y if weight is None else y * wide(weight)).astype(input.dtype), rstd
 
@@ -200,7 +200,7 @@ def _batch_norm_vjp(
     weight: Array | None = None,
     bias: Array | None = None,
     momentum: Scalar = 0.1,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
     per_instance: bool = False,
 ) -> tuple[Array | None, ...]:
     del momentum, eps
@@ -229,7 +229,7 @@ def batch_norm_train(
     weight: Array | None = None,
     bias: Array | None = None,
     momentum: Scalar = 0.1,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
     per_instance: bool = False,
 ) -> tuple[Array, ...]:
     """Each channel scaled to mean 0 and variance 1 over the batch, or within each sample (`per_instance`).
@@ -267,13 +267,13 @@ def batch_norm_eval(
     running_var: Array,
     weight: Array | None = None,
     bias: Array | None = None,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
 ) -> Array:
     """Each channel shifted and scaled by the running statistics."""
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     _require_one_dtype(input, weight, bias, running_mean, running_var)
-    scale = jax.lax.rsqrt(wide(running_var) + eps)
+    scale = jax.lax.rsqrt(wide(running_var) + like(eps, wide(running_var)))
     scale = scale if weight is None else scale * wide(weight)
     y = (wide(input) - per_channel(wide(running_mean), input.ndim)) * per_channel(scale, input.ndim)
     return (y if bias is None else y + per_channel(wide(bias), input.ndim)).astype(input.dtype)
@@ -290,7 +290,7 @@ def _group_norm_vjp(
     num_groups: int,
     weight: Array | None = None,
     bias: Array | None = None,
-    eps: float = 1e-5,
+    eps: Real = 1e-5,
 ) -> tuple[Array | None, ...]:
     del eps
     _, mean, rstd = out
@@ -328,7 +328,7 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     grad_name="NativeGroupNorm", dims=_group_dims, cast=ACCELERATOR_FLOAT32, aux=2, vjp=_group_norm_vjp, method=False
 )
 def group_norm(
-    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: Real = 1e-5
 ) -> tuple[Array, Array, Array]:
     """Groups of channels of each sample scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
     _check_groups(input, num_groups, weight=weight, bias=bias)
@@ -344,8 +344,8 @@ def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
     return along(shapes, {**static, "dim": 1})
 
 
-@defop(dims=_across_channels, promote=Promote.FLOAT, module="nn.functional")
-def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
+@defop(dims=_across_channels, promote=Promote.FLOAT, exact_numbers=True, module="nn.functional")
+def local_response_norm(input: Array, size: int, alpha: Real = 1e-4, beta: Real = 0.75, k: Real = 1.0) -> Array:
     """Each element divided by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
     if input.ndim < 3:
         raise ValueRangeError(
@@ -357,15 +357,17 @@ def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: floa
     squares = jnp.pad(jnp.square(input), margin)
     channels = input.shape[1]
     near = sum(jax.lax.slice_in_dim(squares, i, i + channels, axis=1) for i in range(size))
+    alpha, beta, k = (like(number, input) for number in (alpha, beta, k))
     return input / (near / size * alpha + k) ** beta
 
 
 @defop(dims=along, cast=ACCELERATOR_FLOAT32, module="nn.functional")
-def normalize(input: Array, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Array:
+def normalize(input: Array, p: float = 2.0, dim: Dims = 1, eps: Real = 1e-12) -> Array:
     """Vectors along `dim`, or over several dims, divided by their p-norm, or by `eps` if that is larger."""
     if not jnp.issubdtype(input.dtype, jnp.inexact):
         expected = "Expected a floating point or complex tensor as input."
         raise DTypeError(f"linalg.vector_norm: {expected} Got {scalar_name(input)}")
     x = wide(input)
     length = vector_norms(x, p, dim)
-    return (x / jnp.where(length >= eps, length, eps)).astype(input.dtype)
+    least = like(eps, length)
+    return (x / jnp.where(length >= least, length, least)).astype(input.dtype)

@@ -20,7 +20,7 @@ from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
 from weft.ops._memory import require_room
 from weft.ops._neural import as_ntuple, first_empty, require_float, wide
 from weft.ops._rows import without_slope
-from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
+from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, Shape, Whole, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -196,6 +196,11 @@ def _avg_counts(numpy: Any, size: int, k: int, s: int, p: int, count: int, inclu
     return stop - start if include_pad else numpy.minimum(stop, size) - numpy.maximum(start, 0)
 
 
+def _require_nonzero(divisor_override: int | None) -> None:
+    if divisor_override == 0:
+        raise OutOfRangeError("divisor must be not zero")
+
+
 def _avg_pool(
     n: int,
     input: Array,
@@ -204,7 +209,7 @@ def _avg_pool(
     padding: Ints,
     ceil_mode: bool,
     count_include_pad: bool,
-    divisor_override: int | None,
+    divisor_override: Whole | None,
 ) -> Array:
     op = f"avg_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
@@ -213,8 +218,6 @@ def _avg_pool(
     _check_padding(n, kernel, margin, (1,) * n, op)
     if n > 1:
         _check_batch(input, n, op)
-    if divisor_override == 0:
-        raise OutOfRangeError("divisor must be not zero")
     lead = input.ndim - n
     sizes = input.shape[lead:]
     if n == 3 and any(k > size for size, k in zip(sizes, kernel, strict=True)):
@@ -238,7 +241,7 @@ def _avg_pool(
         [(0, 0)] * lead + list(zip(margin, ends, strict=True)),
     )
     if divisor_override is not None:
-        divisor = np.asarray(divisor_override)
+        divisor = jnp.asarray(divisor_override)
     else:
         differ = ceil_mode or (any(margin) and not count_include_pad)
         divisor = _divisor(jnp if differ else np, sizes, kernel, step, margin, counts, count_include_pad)
@@ -441,7 +444,7 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         padding: Ints = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        divisor_override: Whole | None = None,
     ) -> Array:
         """The sum of each window, divided by its size or by `divisor_override`."""
         return _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -453,7 +456,9 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
     make = {"dims": _space_dims(n), "cast": CPU_FLOAT32 if n == 3 else Cast.NONE, "method": False}
     make |= {"also": _FUNCTIONAL} if n == 1 else {"module": _FUNCTIONAL}
     adaptive = defop(f"adaptive_avg_pool{n}d", saves=True, **make)(adaptive_avg_pool)
-    return (avg_pool1d if n == 1 else defop(f"avg_pool{n}d", saves=True, **make)(avg_pool)), adaptive
+    return (
+        avg_pool1d if n == 1 else defop(f"avg_pool{n}d", saves=True, limits=_require_nonzero, **make)(avg_pool)
+    ), adaptive
 
 
 _AVG_ROWS = tuple(_avg_rows(n) for n in (1, 2, 3))

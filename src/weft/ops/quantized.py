@@ -19,7 +19,7 @@ from weft.errors import LacksAttributeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
-from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, defop
+from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, Whole, defop
 from weft.ops.conv import check_steps, require_reach
 
 
@@ -85,8 +85,8 @@ def _straight_through(
     scale: Array,
     zero_point: Array,
     axis: OwnDim | None,
-    quant_min: int,
-    quant_max: int,
+    quant_min: Whole,
+    quant_max: Whole,
 ) -> tuple[Array, None, None]:
     del output
     levels = _levels(input, scale, zero_point, axis)
@@ -102,7 +102,7 @@ def _straight_through(
     method=False,
 )
 def fake_quantize_affine(
-    input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, quant_min: int, quant_max: int
+    input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, quant_min: Whole, quant_max: Whole
 ) -> Array:
     """Numbers rounded to those that the grid has between two levels. Gradients pass where the number is between them.
 
@@ -110,7 +110,8 @@ def fake_quantize_affine(
     """
     require(input, "fake_quantize_tensor_cachemask_kernel_type_handling", FLOAT)
     levels = _levels(input, scale, zero_point, axis)
-    levels = jnp.clip(jnp.where(jnp.isnan(levels), quant_min, levels), quant_min, quant_max)
+    least, most = (jnp.asarray(bound).astype(levels.dtype) for bound in (quant_min, quant_max))
+    levels = jnp.clip(jnp.where(jnp.isnan(levels), least, levels), least, most)
     shift = _along(_real(zero_point), input.ndim, axis)
     return ((levels - shift) * _along(_real(scale), input.ndim, axis)).astype(input.dtype)
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import element_row, reduced, reduction_name, require_float, size_of, wide
-from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote
+from weft.ops._neural import element_row, like, reduced, reduction_name, require_float, size_of, wide
+from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, Real
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -98,42 +98,60 @@ def l1_loss(
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
-def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
+def _near_square(gap: Array, edge: Array) -> tuple[Array, Array]:
     """Half the squares of the differences, for use below `edge`, and all absolute differences."""
     size = size_of(gap)
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
+def _require_no_less_than_zero(beta: float) -> None:
+    if beta < 0:
+        raise ShapeError("smooth_l1_loss does not support negative values for beta.")
+
+
+@element_row(
+    promote=Promote.COMMON,
+    exact_numbers=True,
+    module=_FUNCTIONAL,
+    warning=_broadcast,
+    limits=_require_no_less_than_zero,
+)
 def smooth_l1_loss(
     input: Array,
     target: Array,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
-    beta: float = 1.0,
+    beta: Real = 1.0,
 ) -> Array:
     """d**2 / (2 beta) where the absolute difference d is below `beta`, else d - beta / 2."""
-    if beta < 0:
-        raise ShapeError("smooth_l1_loss does not support negative values for beta.")
     broadcast_shapes(input.shape, target.shape)
     require_float(input, "smooth_l1_cpu")
-    half, size = _near_square(wide(input) - wide(target), beta)
-    loss = jnp.where(size < beta, half / beta, size - 0.5 * beta) if beta else size
+    gap = wide(input) - wide(target)
+    edge = like(beta, gap)
+    half, size = _near_square(gap, edge)
+    loss = jnp.where(size < edge, half / jnp.where(edge == 0, 1, edge), size - 0.5 * edge)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, module=_FUNCTIONAL, warning=_broadcast)
-def huber_loss(
-    input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
-) -> Array:
-    """d**2 / 2 where the absolute difference d is below `delta`, else delta * (d - delta / 2)."""
+def _require_above_zero(delta: float) -> None:
     if delta <= 0:
         raise ShapeError("huber_loss does not support non-positive values for delta.")
+
+
+@element_row(
+    promote=Promote.NONE, exact_numbers=True, module=_FUNCTIONAL, warning=_broadcast, limits=_require_above_zero
+)
+def huber_loss(
+    input: Array, target: Array, reduction: str = "mean", delta: Real = 1.0, weight: Array | None = None
+) -> Array:
+    """d**2 / 2 where the absolute difference d is below `delta`, else delta * (d - delta / 2)."""
     broadcast_shapes(input.shape, target.shape)
     require_float(input, "huber_cpu")
-    half, size = _near_square(wide(input) - wide(target), delta)
-    loss = jnp.where(size < delta, half, delta * (size - 0.5 * delta))
+    gap = wide(input) - wide(target)
+    edge = like(delta, gap)
+    half, size = _near_square(gap, edge)
+    loss = jnp.where(size < edge, half, edge * (size - 0.5 * edge))
     return reduced(_weighted(loss.astype(input.dtype), weight, input), reduction)
 
 
@@ -246,21 +264,21 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, method=False, also="nn.functional")
+@element_row(promote=Promote.FLOAT, exact_numbers=True, method=False, also="nn.functional")
 def poisson_nll_loss(
     input: Array,
     target: Array,
     log_input: bool = True,
     full: bool = False,
     size_average: bool | None = None,
-    eps: float = 1e-8,
+    eps: Real = 1e-8,
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
     """Negative log-likelihood of counts under Poisson distributions; `full` adds Stirling's term."""
     x, t = wide(input), wide(target)
     broadcast_shapes(target.shape, input.shape)
-    loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + eps)
+    loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + like(eps, x))
     if full:
         large = t > 1
         safe = jnp.where(large, t, 1)
@@ -276,13 +294,14 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 @element_row(
     cast=Cast.NONE,
     promote=Promote.COMMON,
+    exact_numbers=True,
     module=_FUNCTIONAL,
     check=_negative,
     check_text="var has negative entry/entries",
     check_error=ValueDomainError,
 )
 def gaussian_nll_loss(
-    input: Array, target: Array, var: Operand, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Array, target: Array, var: Operand, full: bool = False, eps: Real = 1e-6, reduction: str = "mean"
 ) -> Array:
     """(log var + (input - target)**2 / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2."""
     if var.ndim and var.shape != input.shape:
@@ -292,7 +311,7 @@ def gaussian_nll_loss(
             raise ValueRangeError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueRangeError(f"{reduction} is not valid")
-    low = jax.lax.stop_gradient(jnp.maximum(eps - var, 0).astype(var.dtype))  # the bound must not stop the gradient
+    low = jax.lax.stop_gradient(jnp.maximum(like(eps, var) - var, 0))  # the bound must not stop the gradient
     var = var + low
     loss = 0.5 * (jnp.log(var) + jnp.square(input - target) / var)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

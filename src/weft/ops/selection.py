@@ -21,7 +21,7 @@ from weft.ops._reduce import (
     require_sized,
     shared_vjp,
 )
-from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Dim, Operand, defop
+from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Dim, Operand, Whole, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
@@ -37,17 +37,22 @@ def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False)
     return (picked_vjp(g, out, input, dim),)
 
 
-def _kthvalue_vjp(g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+def _kthvalue_vjp(g: Any, out: Any, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("values", "indices"), vjp=_kthvalue_vjp)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=reduces_twice,
+    outputs=("values", "indices"),
+    vjp=_kthvalue_vjp,
+    function=False,
+    method=False,
+)
 @lifted
-def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
+def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
     require_sized("kthvalue()", input.shape, dim)
-    if not 1 <= k <= input.shape[dim]:
-        raise ShapeError(f"kthvalue(): selected number k out of range for dimension {dim}")
     values, indices = ranked(input, dim)
     return _at(values, k - 1, dim, keepdim), _at(indices, k - 1, dim, keepdim)
 

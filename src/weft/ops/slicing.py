@@ -14,8 +14,8 @@ from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
 from weft.ops._findings import Misses
-from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
-from weft.ops._table import Array, Dim, Scalar, defop
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent, with_part
+from weft.ops._table import Array, Dim, Scalar, Whole, defop
 
 view_op = partial(defop, linear="each")
 
@@ -33,19 +33,35 @@ def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule
 
 @isolated
 def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
-    return lax.dynamic_update_index_in_dim(base, value, index, dim)
+    return with_part(base, lax.expand_dims(value, [dim]), index, dim)
+
+
+def _select_on_host(input: Any, index: Any, *, dim: int) -> Any:
+    at = int(index)
+    return input[(*[slice(None)] * dim, at, ...)] if dim else input[at, ...]
+
+
+def _select_at_on_host(input: Any, index: Any, *, dim: int) -> Any:
+    last = input.shape[dim] - 1
+    return _select_on_host(input, min(max(int(index), -1 - last), last), dim=dim)
 
 
 @view_op(
     dims=_losing({"dim": None}),
     view=strides.selected,
     write=_select_write,
+    host=_select_on_host,
     function=False,
     method=False,
 )
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
     """The slice at `index` along `dim`, without that dim. The caller has checked the index, which is not negative."""
     return lax.squeeze(part_at(input, index, 1, dim), [dim])
+
+
+@isolated
+def _select_at_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+    return lax.dynamic_update_index_in_dim(base, value, index, dim)
 
 
 def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
@@ -55,7 +71,8 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
 @view_op(
     dims=_losing({"dim": None}),
     view=strides.selected,
-    write=_select_write,
+    write=_select_at_write,
+    host=_select_at_on_host,
     check=_select_at_check,
     check_text=OUT_OF_BOUNDS,
     grad_name="Select",
@@ -71,9 +88,14 @@ def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
 @isolated
 def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
     if step == 1:
-        return lax.dynamic_update_slice_in_dim(base, value, start, dim)
+        return with_part(base, value, start, dim)
     at = start + step * jnp.arange(length)
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
+
+
+def _slice_on_host(input: Any, start: Any, *, dim: int, length: int, step: int = 1) -> Any:
+    first = int(start)
+    return input[(*[slice(None)] * dim, slice(first, first + length * step, step))]
 
 
 @view_op(
@@ -81,6 +103,7 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     dims=along,
     view=strides.sliced,
     write=_slice_write,
+    host=_slice_on_host,
     function=False,
     method=False,
 )
@@ -90,24 +113,13 @@ def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1)
     return lax.slice_in_dim(span, 0, None, step, dim)
 
 
-@view_op(
-    grad_name="Slice",
-    dims=along,
-    view=strides.sliced,
-    write=_slice_write,
-    function=False,
-    method=False,
-)
-def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
-    """As `slice_dim`, with a start that is a constant of the program."""
-    return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
-
-
 @isolated
-def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    at = np.arange(value.shape[-1])
+def _diagonal_write(
+    base: Array, value: Array, offset: Whole = 0, dim1: int = 0, dim2: int = 1, length: int | None = None
+) -> Array:
+    del length
     matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
-    written = matrices.at[..., at + max(-offset, 0), at + max(offset, 0)].set(value)
+    written = matrices.at[..., *_places_along(offset, value.shape[-1])].set(value)
     return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
 
 
@@ -116,18 +128,26 @@ def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, d
     view=strides.diagonals,
     write=_diagonal_write,
 )
-def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
-    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim."""
+def diagonal(input: Array, offset: Whole = 0, dim1: Dim = 0, dim2: Dim = 1, length: int | None = None) -> Array:
+    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim.
+
+    For another offset than 0 the caller gives their length.
+    """
     if dim1 == dim2:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
+    matrices = jnp.moveaxis(input, (dim1, dim2), (-2, -1))
+    return diagonals(matrices, offset, min(matrices.shape[-2:]) if length is None else length)
 
 
-def diagonals(matrices: Array, offset: int) -> Array:
+def diagonals(matrices: Array, offset: Whole, length: int) -> Array:
     """The diagonals of the matrices over the last two dims. `jnp.diagonal` hides that they are linear."""
-    rows, columns = matrices.shape[-2:]
-    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
-    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
+    return matrices[..., *_places_along(offset, length)]
+
+
+def _places_along(offset: Whole, length: int) -> tuple[Array, Array]:
+    """The rows and the columns of the elements of a diagonal."""
+    at, by = jnp.arange(length), jnp.asarray(offset)
+    return at + jnp.maximum(-by, 0), at + jnp.maximum(by, 0)
 
 
 def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -13,15 +13,18 @@ import jax.numpy as jnp
 from weft._base.dtype import FLOAT, INTEGER, DType
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, NameOf, Sizes, reduces
+from weft.ops._neural import like
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
-from weft.ops._table import Array, Dims, Promote, defop
+from weft.ops._table import Array, Dims, Promote, Real, Whole, defop
 from weft.ops._type_names import scalar_name
 
 
-def _freedom(input: jax.Array, dim: Any, correction: float | None) -> float:
+def _freedom(input: jax.Array, dim: Any, correction: Real | None) -> Any:
     """Degrees of freedom: elements for each result minus the correction, but at least 0."""
     count = product(input.shape[d] for d in axes(dim, input.ndim))
-    return max(count - (1 if correction is None else correction), 0)
+    if correction is None:
+        return max(count - 1, 0)
+    return jnp.maximum(count - jnp.asarray(correction), 0).astype(_real_type(wide(input).dtype))
 
 
 def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
@@ -32,7 +35,7 @@ def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def _moments(
-    name: str, input: jax.Array, dim: Any, correction: float | None, keepdim: bool
+    name: str, input: jax.Array, dim: Any, correction: Real | None, keepdim: bool
 ) -> tuple[jax.Array, jax.Array]:
     """Variance and mean, both in the type that PyTorch accumulates in."""
     if not is_inexact(input.dtype):
@@ -44,7 +47,7 @@ def _moments(
     return var, mean if keepdim else jnp.squeeze(mean, over)
 
 
-def _var_grad(g: jax.Array, input: jax.Array, dim: Any, correction: float | None) -> jax.Array:
+def _var_grad(g: jax.Array, input: jax.Array, dim: Any, correction: Real | None) -> jax.Array:
     off, _ = _deviations(input, dim)
     return spread(g, input.shape, dim) * (off * 2 / _freedom(input, dim, correction))
 
@@ -65,7 +68,7 @@ def _var_vjp(
     input: Array,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Real | None = None,
     keepdim: bool = False,
 ) -> tuple[Array]:
     return (_var_grad(g, input, dim, correction),)
@@ -77,7 +80,7 @@ def _std_vjp(
     input: Array,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Real | None = None,
     keepdim: bool = False,
 ) -> tuple[Array]:
     return (_var_grad(_root_grad(g, out), input, dim, correction),)
@@ -89,7 +92,7 @@ def _var_mean_vjp(
     input: Array,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Real | None = None,
     keepdim: bool = False,
 ) -> tuple[Array]:
     return (_var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim),)
@@ -101,7 +104,7 @@ def _std_mean_vjp(
     input: Array,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Real | None = None,
     keepdim: bool = False,
 ) -> tuple[Array]:
     return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
@@ -113,14 +116,14 @@ def _real_type(dtype: Any) -> Any:
 
 
 @defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
-def var_dims(input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Array:
+def var_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Variance over `dim`, with the number of elements minus `correction` (1 if None) as divisor; real."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return var.astype(_real_type(input.dtype))
 
 
 @defop(grad_name="Std", dims=reduces, vjp=_std_vjp, function=False, method=False)
-def std_dims(input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Array:
+def std_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Standard deviation over `dim`: the root of `var_dims`."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return jnp.sqrt(var).astype(_real_type(input.dtype))
@@ -128,7 +131,7 @@ def std_dims(input: Array, dim: Dims = None, *, correction: float | None = None,
 
 @defop(dims=reduces_twice, outputs=("var", "mean"), vjp=_var_mean_vjp, function=False, method=False)
 def var_mean_dims(
-    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+    input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
     """Variance and mean over `dim`."""
     var, mean = _moments("var_mean", input, dim, correction, keepdim)
@@ -137,7 +140,7 @@ def var_mean_dims(
 
 @defop(dims=reduces_twice, outputs=("std", "mean"), vjp=_std_mean_vjp, function=False, method=False)
 def std_mean_dims(
-    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+    input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
     """Standard deviation and mean over `dim`."""
     var, mean = _moments("std_mean", input, dim, correction, keepdim)
@@ -169,9 +172,7 @@ def _weights(count: int, **by_name: jax.Array | None) -> jax.Array | None:
     return merged
 
 
-def _covariance(
-    input: jax.Array, correction: float, fweights: jax.Array | None, aweights: jax.Array | None
-) -> jax.Array:
+def _covariance(input: jax.Array, correction: Any, fweights: jax.Array | None, aweights: jax.Array | None) -> jax.Array:
     x = input if input.ndim == 2 else input.reshape(1, -1)
     weights = _weights(x.shape[1], fweights=fweights, aweights=aweights)
     total = x.shape[1] if weights is None else jnp.sum(weights)
@@ -194,7 +195,7 @@ def _require_weights(dtypes: Mapping[str, DType]) -> None:
 
 
 def _negative_weights(
-    input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None
+    input: Array, *, correction: Whole = 1, fweights: Array | None = None, aweights: Array | None = None
 ) -> Array:
     del input, correction
     bad = jnp.bool_(False)
@@ -220,7 +221,7 @@ def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fa
     check_text="fweights cannot be negative, and aweights cannot be negative",
     dims=_between_variables,
 )
-def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
+def cov(input: Array, *, correction: Whole = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
     _require_matrix("cov", input)
     return _covariance(input, correction, fweights, aweights)
@@ -246,18 +247,22 @@ def _bins(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (("bins",),), frozenset(letters))
 
 
-def _bin_range(input: jax.Array, low: float, high: float) -> tuple[Any, Any]:
+def _bin_range(input: jax.Array, low: jax.Array, high: jax.Array) -> tuple[Any, Any]:
     """The range that the bins cover: that of the data if both ends are equal; never empty."""
-    if low != high:
-        return low, high
-    if input.size == 0:
-        return low - 1, high + 1
-    least, most = jnp.min(input), jnp.max(input)
-    return jnp.where(least == most, least - 1, least), jnp.where(least == most, most + 1, most)
+    least, most = (jnp.min(input), jnp.max(input)) if input.size else (low, high)
+    own = jnp.where(least == most, least - 1, least), jnp.where(least == most, most + 1, most)
+    return jnp.where(low == high, own[0], low), jnp.where(low == high, own[1], high)
 
 
-def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array | None:
-    return ~jnp.isfinite(input) if min == max and jnp.issubdtype(input.dtype, jnp.floating) else None
+def _infinite(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array | None:
+    return ~jnp.isfinite(input) & (min == max) if jnp.issubdtype(input.dtype, jnp.floating) else None
+
+
+def _require_bounds(min: float, max: float) -> None:
+    if not (isfinite(min) and isfinite(max)):
+        raise ShapeError(f"torch.histc: range of [{min}, {max}] is not finite")
+    if min > max:
+        raise ShapeError("torch.histc: max must be larger than min")
 
 
 @defop(
@@ -266,19 +271,16 @@ def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> 
     check=_infinite,
     check_error=DomainError,
     check_text="torch.histc: the range of the elements is not finite",
+    limits=_require_bounds,
 )
-def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+def histc(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array:
     """The number of elements in each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):
         raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_name(input)!r}')
     if bins <= 0:
         raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
-    if not (isfinite(min) and isfinite(max)):
-        raise ShapeError(f"torch.histc: range of [{min}, {max}] is not finite")
-    if min > max:
-        raise ShapeError("torch.histc: max must be larger than min")
     flat = wide(input).reshape(-1)
-    low, high = _bin_range(flat, min, max)
+    low, high = _bin_range(flat, like(min, flat), like(max, flat))
     edges = jnp.linspace(low, high, bins + 1, dtype=flat.dtype)
     place = jnp.searchsorted(edges, flat, side="right") - 1
     place = jnp.where(flat == edges[-1], bins - 1, place)

@@ -40,6 +40,8 @@ from weft.errors import CompileError, PreconditionError, SettingError
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
+_FIRST_KINDS = 8  # of calls that are captured the first time that they occur, as PyTorch compiles eight
+_CALLS_OF_FURTHER_KINDS = 8  # after which they are captured, too: most lengths of sentences do not come back so often
 _MODES = ("grad", "inference", "anomaly", "check_nan", "autocast")
 _recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("recompiles", "graph_breaks"))
 
@@ -66,9 +68,11 @@ class _CacheEntry:
     settling   whether the function changed its own state during the last capture, as an optimizer does when it creates
                its state
     failures   the number of captures that have failed
+    calls      the number of calls that were not replayed
     """
 
     def __init__(self) -> None:
+        self.calls = 0
         self.replays: list[Replay] = []
         self.settling = False
         self.failures = 0
@@ -119,6 +123,9 @@ class Compiled:
         if Stance.current == "fail_on_recompile":
             raise CompileError(f"Detected recompile when torch.compile stance is 'fail_on_recompile': {self._name}")
         if Stance.current == "eager_on_recompile":
+            return self._function(*args, **kwargs)
+        entry.calls += 1
+        if entry.calls < _CALLS_OF_FURTHER_KINDS and len(self._entries) > _FIRST_KINDS:
             return self._function(*args, **kwargs)
         return self._run(entry, call, why)
 

@@ -10,9 +10,10 @@ from typing import Any
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
 from weft._lazy.interpreted import COMPILED_AT_ONCE
-from weft._lazy.outline import outline
+from weft._lazy.outline import outline_later
 from weft._lazy.realize import flush
 from weft._lazy.record import record
+from weft._lazy.signature import Signature
 from weft._lazy.tape import FREED, Tape
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
@@ -139,8 +140,8 @@ class Replay:
         self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
         on_tape = ((n, value) for n, value in enumerate(left.values) if value.tape is not None and not value.tape.leaf)
         self._freed = [n for n, value in on_tape if not is_taped(value)]
-        self._signature, inputs = outline(left.values, capture.region, name)
-        self._signature.costs = COMPILED_AT_ONCE
+        self._make, inputs = outline_later(left.values, capture.region, name)
+        self._signature: Signature | None = None
         if _loses_gradients(left, capture.region, inputs):
             capture.prevent("leaves gradients to leaves that it has made, which a replay cannot")
         self._generators = [generator for generator, _, _ in capture.drawn]
@@ -185,6 +186,12 @@ class Replay:
         changed = self._snapshot.difference()
         return changed and f"`{changed}`"
 
+    def _outlined(self) -> Signature:
+        """The operator, made when the call comes back: most calls of a function with changing shapes do not."""
+        signature = self._signature = self._make()
+        signature.costs = COMPILED_AT_ONCE
+        return signature
+
     def run(self, arguments: Arguments) -> Any:
         """Record the operator with the current values, and distribute its outputs.
 
@@ -200,7 +207,7 @@ class Replay:
         for at, n in self._draws:
             inputs[at] = drawn[n]
         outside = [locator(arguments) for locator in self._locators]
-        outputs = record(self._signature, tuple(inputs), state)
+        outputs = record(self._signature or self._outlined(), tuple(inputs), state)
         del inputs  # what only the operator refers to may be overwritten by its results
         for at in self._untaped:
             outputs[at].tape = None

@@ -168,7 +168,7 @@ def _writing(name: str, view: View) -> None:
 for _name, _view in (
     ("select", _public("select")),
     ("slice", _sliced),
-    ("diagonal", op.diagonal),
+    ("diagonal", _public("diagonal")),
     ("as_strided", as_strided),
 ):
     _writing(_name, _view)

@@ -10,7 +10,7 @@ from weft._tensor.sparse.coo import counted
 from weft._tensor.sparse.gradients import embedded, has_sparse_gradient
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import UnsupportedDTypeError, ValueRangeError
+from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 
 _MODES = ("sum", "mean", "max")
 
@@ -76,6 +76,11 @@ def embedding_bag(
         raise UnsupportedDTypeError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
             f"(got mode='{mode}'). Please open a feature request on GitHub."
+        )
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise ShapeError(
+            f"padding_idx must be within the number of embeddings, {-weight.shape[0]} through {weight.shape[0] - 1}, "
+            f"but got {padding_idx}"
         )
     last = include_last_offset and offsets is not None
     if sparse and has_sparse_gradient(weight):

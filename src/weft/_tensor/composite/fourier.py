@@ -162,7 +162,7 @@ def _frequencies(
     if n < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     whole = arange(*bounds, dtype=settled, **options)
-    ordered = op.roll(whole, (bounds[0],), (0,)) if n else whole
+    ordered = op.roll(whole, bounds[0], 0) if n else whole
     result = ordered * (1 / (n * d) if n * d else float("inf"))
     return result.requires_grad_(requires_grad) if out is None else replace(out, result)
 
@@ -200,7 +200,9 @@ def rfftfreq(
 def _shifted(input: Tensor, dim: Any, back: bool) -> Tensor:
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     over = tuple(wrap_dim(d, input.ndim) for d in dims)
-    return op.roll(input, tuple((input.shape[d] + back) // 2 for d in over), over)
+    for d in over:
+        input = op.roll(input, (input.shape[d] + back) // 2, d)
+    return input
 
 
 @composite(module=_FFT)

@@ -102,6 +102,8 @@ def ctc_loss(
     sizes = _length_tensor(target_lengths, "target_lengths", scores)
     if not isinstance(input_lengths, Tensor) and len(input_lengths) == scores.shape[1]:
         _in_range(input_lengths, "input_lengths", scores.shape[0])
+    if not 0 <= blank < scores.shape[2]:
+        raise ShapeError("blank must be in label range")
     longest = _longest(targets, target_lengths)
     losses = op.ctc_losses(scores, targets, times, sizes, longest, blank, zero_infinity)
     if reduction == "mean":

@@ -12,7 +12,7 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimNameError, ShapeError
-from weft.ops._dims import Names, wrap_dim
+from weft.ops._dims import Names, diagonal_length, wrap_dim
 
 
 @composite(function=False)
@@ -148,10 +148,18 @@ def align_as(input: Tensor, other: Tensor) -> Tensor:
 # --- dims that become one, or one that becomes several ---
 
 
+def diagonals(x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+    """The diagonals of the matrices over two dims."""
+    if not offset:
+        return op.diagonal(x, 0, dim1, dim2)
+    rows, columns = (x.shape[wrap_dim(dim, x.ndim)] for dim in (dim1, dim2))
+    return op.diagonal(x, offset, dim1, dim2, diagonal_length(rows, columns, offset))
+
+
 @composite(over=True)
 def diagonal(input: Tensor, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1, *, outdim: str | None = None) -> Tensor:
     """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim, whose name is `outdim`."""
-    result = op.diagonal(input, offset, dim1, dim2)
+    result = diagonals(input, offset, dim1, dim2)
     return result if outdim is None else rename(result, ..., outdim)
 
 

@@ -269,6 +269,8 @@ def cross_entropy(
 ) -> Tensor:
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = reduction_name(reduction, size_average, reduce)
+    if ignore_index >= 0 and target.shape == input.shape and target.is_floating_point():
+        raise ShapeError("ignore_index is not supported for floating point target")
     smoothing = label_smoothing if label_smoothing > 0 else 0.0  # PyTorch takes what is no positive number for none
     return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, smoothing)
 

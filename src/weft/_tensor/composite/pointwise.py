@@ -61,7 +61,15 @@ for _name in ("abs_", "absolute_"):
     _absolute(_name)
 
 
-# ---- powers: an exponent that is a number is a constant of the program, so that squares are products
+# ---- powers: a small exponent is a constant of the program, so that squares are products; others are its inputs
+
+_BY_PRODUCTS = frozenset({*range(-4, 5), -0.5, 0.5})
+"""The exponents of floating types that need no logarithm."""
+
+
+def _is_constant(exponent: Any, dtype: DType) -> bool:
+    """Whether a power is computed with the exponent as a constant. There are few such exponents."""
+    return exponent in _BY_PRODUCTS if dtype.is_differentiable else type(exponent) is int and exponent < 64
 
 
 @composite(inplace=True, over=True)
@@ -76,7 +84,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
         result = op.clone(input) if exponent else ones_like(input)
         return result if out is None else write_out(out, result)
     whole = type(exponent) is int
-    if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
+    if isinstance(input, Tensor) and (whole or type(exponent) is float) and _is_constant(exponent, input.dtype):
         if is_half(input.dtype.numpy) and not whole:
             exponent = float(input.dtype.numpy.type(exponent))  # rounded to the type of the tensor
         return op.pow_number(input, exponent, out=out)

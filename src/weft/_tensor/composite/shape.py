@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
+from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.pieces import slices_along
 from weft._tensor.tensor import Tensor
 from weft.errors import (
     ArgumentError,
@@ -22,6 +24,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import broadcast_shapes, wrap_dim
+from weft.ops._table import OTHER_OUT
 from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
@@ -30,6 +33,42 @@ Tensors = tuple[Tensor, ...]
 def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
     """Tensors given as separate arguments or as one sequence."""
     return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
+
+
+# --- the order of elements ---
+
+
+@composite(over=True, out=OTHER_OUT)
+def roll(input: Tensor, shifts: int | Sequence[int], dims: Dims | None = None) -> Tensor:
+    """Elements shifted along `dims`, wrapping around at the ends; without dims, as if the tensor were flat."""
+    by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    along = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not by:
+        raise ShapeError("`shifts` required")
+    if not along and len(by) == 1:
+        return op.reshape(op.roll(op.reshape(input, (-1,)), by[0], 0), tuple(input.shape))
+    if along and not input.ndim:
+        raise DimError(f"Dimension specified as {along[0]} but tensor has no dimensions")
+    if len(by) != len(along):
+        raise ShapeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along)}")
+    for shift, dim in zip(by, along, strict=True):
+        input = op.roll(input, shift, dim)
+    return input
+
+
+@composite(over=True, out=OTHER_OUT)
+def rot90(input: Tensor, k: int = 1, dims: Dims = (0, 1)) -> Tensor:
+    """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
+    return op.rot90(input, k % 4, dims)
+
+
+@composite(over=True, out=OTHER_OUT)
+def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any:
+    """The `k`-th smallest element along `dim`, counted from one, and its index."""
+    at = wrap_dim(dim, input.ndim)
+    if not 1 <= k <= (input.shape[at] if input.ndim else 1):
+        raise ShapeError(f"kthvalue(): selected number k out of range for dimension {at}")
+    return op.kthvalue(input, k, at, keepdim)
 
 
 # --- parts of one tensor ---
@@ -74,12 +113,12 @@ def unbind(input: Tensor, dim: Dim = 0) -> Tensors:
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
     at = wrap_dim(dim, input.ndim)
-    return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
+    return tuple(slices_along(input, at, input.shape[at]))
 
 
 def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return tuple(op.static_slice(input, dim, end - size, size) for size, end in zip(sizes, ends, strict=True))
+    starts = accumulate(sizes, initial=0)
+    return tuple([op.slice_dim(input, dim, start, size) for start, size in zip(starts, sizes, strict=False)])
 
 
 def _even_sizes(size: int, step: int) -> list[int]:
@@ -186,7 +225,7 @@ def tensor_split(
         return _pieces(input, at, [size // division + (i < size % division) for i in range(division)])
     cuts = [range(size)[slice(cut)].stop for cut in division]
     return tuple(
-        op.static_slice(input, at, start, max(0, stop - start))
+        op.slice_dim(input, at, start, max(0, stop - start))
         for start, stop in zip([0, *cuts], [*cuts, size], strict=True)
     )
 

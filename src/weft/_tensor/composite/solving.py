@@ -8,6 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int64
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, op
+from weft._tensor.composite.names import diagonals
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
@@ -373,4 +374,4 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 @composite(module=_LINALG, over=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: Dim = -2, dim2: Dim = -1) -> Tensor:
     """The diagonals of matrices."""
-    return op.diagonal(A, offset, dim1, dim2)
+    return diagonals(A, offset, dim1, dim2)

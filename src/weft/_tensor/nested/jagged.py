@@ -311,12 +311,12 @@ def _select(input: Tensor, dim: int, index: Any) -> Tensor:
     return form.components()[int(index.item() if isinstance(index, Tensor) else index)]
 
 
-@rule(Jagged, "static_slice")
-def _static_slice(input: Tensor, dim: int, start: int, length: int, step: int = 1) -> Tensor:
+@rule(Jagged, "slice_dim")
+def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
     form = form_of(input)
     if dim % len(form.shape) or (length, step) != (1, 1):
         raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {form.advice}")
-    return form.components()[start].unsqueeze(0)
+    return _select(input, dim, start).unsqueeze(0)
 
 
 @rule(Jagged, "attention")

@@ -141,7 +141,7 @@ def _part(name: str, input: Tensor, dim: int, *bounds: Any) -> Tensor:
     return grid_tensor(values, scale, zero_point, axis, form.element)
 
 
-for _name in ("select", "slice_dim", "static_slice"):
+for _name in ("select", "slice_dim"):
     rule(Quantized, _name)(partial(_part, _name))
 
 

@@ -75,6 +75,14 @@ class Coo(Sparse):
         return coalesced(x)
 
 
+def matches(wanted: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    """The positions of all pairs of equal numbers: in `wanted`, in order, and in `keys`, which are sorted."""
+    first = np.searchsorted(keys, wanted)
+    counts = np.searchsorted(keys, wanted, side="right") - first
+    left = np.repeat(np.arange(len(wanted)), counts)
+    return left, np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts) + first[left]
+
+
 def coo(size: Sequence[int], indices: Tensor, values: Tensor, *, coalesced: bool = False) -> Tensor:
     """A tensor of this size in coordinate format."""
     return composed(Coo(size_of(tuple(size)), values, indices, coalesced))

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft._tensor.codegen import op
 from weft._tensor.composed import form_of, rule
-from weft._tensor.sparse.coo import Coo, coalesced, coo, flat_index, on_device, summed_at
+from weft._tensor.sparse.coo import Coo, coalesced, coo, flat_index, matches, on_device, summed_at
 from weft._tensor.sparse.form import is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ShapeError, UnsupportedShapeError
@@ -53,10 +53,7 @@ def _by_sparse(a: Tensor, b: Tensor) -> Tensor:
     """The product of two sparse matrices, which is sparse. Waits for the indices."""
     one, two = form_of(coalesced(a)), form_of(coalesced(b))
     (rows, inner), (starts, columns) = one.indices.detach()._host(), two.indices.detach()._host()
-    first = np.searchsorted(starts, inner)  # for each element of `a`, those of `b` that it meets
-    counts = np.searchsorted(starts, inner, side="right") - first
-    left = np.repeat(np.arange(len(inner)), counts)
-    right = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts) + first[left]
+    left, right = matches(inner, starts)  # for each element of `a`, those of `b` that it meets
     values = one.values.index_select(0, on_device(left, one.indices)) * two.values.index_select(
         0, on_device(right, two.indices)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from weft._base.dtype import int64
 from weft._tensor.codegen import op
 from weft._tensor.composed import form_of, rule
-from weft._tensor.sparse.coo import Coo, coalesced, coo, on_device
+from weft._tensor.sparse.coo import Coo, coalesced, coo, matches, on_device
 from weft._tensor.sparse.form import is_sparse, number_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
@@ -122,9 +122,13 @@ def _index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         return dense
     wanted = index.detach()._host().reshape(-1) % max(input.shape[at], 1)
     own = _rows(input, at)
-    places, new = np.nonzero(own[:, None] == wanted[None, :])
-    order = np.lexsort((places, new)) if at == 0 else np.arange(len(places))
-    return _chosen(input, places[order], at, new[order], len(wanted))
+    by_index = np.argsort(own, kind="stable")
+    new, places = matches(wanted, own[by_index])
+    places = by_index[places]
+    if at:  # only along the first dim do elements come in the order of what was asked for
+        order = np.lexsort((new, places))
+        new, places = new[order], places[order]
+    return _chosen(input, places, at, new, len(wanted))
 
 
 def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
@@ -140,11 +144,6 @@ def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tens
 
 @rule(Coo, "slice_dim")
 def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
-    return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
-
-
-@rule(Coo, "static_slice")
-def _static_slice(input: Tensor, dim: int, start: int, length: int, step: int = 1) -> Tensor:
     return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
-import numpy as np
 
 from weft.errors import ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
@@ -46,7 +45,7 @@ def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array,
     _require_channels("batch_norm", x, weight=weight, bias=bias)
     vector = struct_like(x.shape[1:2], x)
     call = jax.ffi.ffi_call("weft_batch_norm", (struct_like(x.shape, x), vector, vector, vector))
-    y, mean, variance, rstd = call(x, weight, bias, eps=np.float32(eps))
+    y, mean, variance, rstd = call(x, weight, bias, jnp.asarray(eps, jnp.float32))
     return y, mean, variance, rstd
 
 

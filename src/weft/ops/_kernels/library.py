@@ -26,7 +26,7 @@ from weft.errors import DeviceError, DTypeError, ShapeError
 
 Array = jax.Array
 
-_VERSION = 3  # of the library's targets
+_VERSION = 4  # of the library's targets
 _TARGETS = (
     "weft_product_f32",
     "weft_product_f64",

@@ -8,11 +8,10 @@ from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
-import numpy as np
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._native import Native
+from weft.ops._native import Native, is_number
 from weft.ops._table import Shape
 
 _LEAST = 1 << 14  # elements, from which on a call is worth it
@@ -34,7 +33,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array,
     require_shape("layer_norm", "bias", bias, weight.shape)
     require_floats("layer_norm", x, weight, bias)
     call = jax.ffi.ffi_call("weft_layer_norm", (struct_like(x.shape, x), each, each))
-    y, mean, rstd = call(x, weight, bias, eps=np.float32(eps))
+    y, mean, rstd = call(x, weight, bias, jnp.asarray(eps, jnp.float32))
     return y, mean, rstd
 
 
@@ -119,7 +118,7 @@ def _serves_cross_entropy(
     label_smoothing: float,
 ) -> bool:
     del ignore_index, reduction
-    of_classes = input.ndim == 2 and not label_smoothing and jnp.issubdtype(target.dtype, jnp.integer)
+    of_classes = input.ndim == 2 and is_number(label_smoothing, 0) and jnp.issubdtype(target.dtype, jnp.integer)
     return of_classes and input.size >= _LEAST and is_float32(input, weight)
 
 

@@ -1,0 +1,78 @@
+"""Parts of a tensor at one position after another: `for x in tensor`, `unbind`, and slices of what is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from weft._base.state import ambient
+from weft._dispatch import apply
+from weft._lazy.call import ONE
+from weft._lazy.infer import Call, call_of
+from weft._lazy.value import Value, tick
+from weft._tensor.overriding import is_overriding
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import make_view
+from weft.errors import ArgumentError
+from weft.ops._table import TABLE
+
+
+def iterate(x: Tensor) -> Iterator[Any]:
+    """Go through the slices along the first dim. Each is made when it is its turn."""
+    if not x.dim():
+        raise ArgumentError("iteration over a 0-d tensor")
+    if ambient().overrides.mode is not None or is_overriding(type(x)):
+        return iter(x.unbind(0))
+    return slices_along(x, 0, len(x))
+
+
+def slices_along(x: Tensor, dim: int, count: int) -> Iterator[Tensor]:
+    """The views of the first `count` slices along a dim, which is not negative, without that dim."""
+    call = call_of(TABLE["select"], (ONE, dim, ONE))
+    return (_slice_at(x, call, at) for at in range(count))
+
+
+def first_slice_at(x: Tensor, at: int) -> Tensor:
+    """The view `x[at]`, for a position that is within bounds and not negative."""
+    return _slice_at(x, _ALONG_FIRST, at)
+
+
+_ALONG_FIRST = call_of(TABLE["select"], (ONE, 0, ONE))
+
+
+def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
+    source, index = operand(x), number(at)
+    value = shown_in_memory(call, source, (index,)) or apply(call, (source, index))[0]
+    return make_view(wrap(value), x, call, (index,))
+
+
+def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Value | None:
+    """The result of a view row as a leaf that shows a part of its input's NumPy array, or None.
+
+    A program that reads elements one by one then records and computes nothing. It takes an array on the host, no
+    gradient, and nobody who is told of what is recorded.
+    """
+    aval = source.aval
+    if call.op.host is None or source.tape is not None or aval.sharding is not None:
+        return None
+    array = source.array
+    if type(array) is not np.ndarray:
+        return None
+    signature = call.signatures.get((aval, *[x.aval for x in others]))
+    if signature is None or signature.host is None:
+        return None
+    state = ambient()
+    pending = state.pending
+    if state.watched or state.inference or pending.limit != pending.room:
+        return None
+    numbers: list[Any] = []
+    for x in others:
+        if not x.aval.weak:  # a tensor, which may not be computed yet
+            return None
+        numbers.append(x.array)
+    value = Value(signature.outputs[0].aval, signature.host(array, *numbers))
+    value.time = tick()
+    return value
