@@ -88,3 +88,28 @@ def check(operator: Operator, shape: tuple[int, ...], dim: int, dtype: Any = np.
 @pytest.mark.parametrize("operator", ALL, ids=repr)
 def test_sizes(operator, shape, dim):
     check(operator, shape, dim)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("shape", "dim"), LONG, ids=str)
+@pytest.mark.parametrize("operator", ALL, ids=repr)
+def test_more_sizes(operator, shape, dim):
+    check(operator, shape, dim)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("dtype", [np.dtype(np.float64), *HALVES], ids=str)
+@pytest.mark.parametrize("operator", ALL, ids=repr)
+def test_other_types(operator, dtype):
+    if dtype in HALVES and operator.eps > 4:
+        pytest.skip("several operators, each of which rounds")
+    for shape, dim in SHORT:
+        check(operator, shape, dim, dtype)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operator", ALL, ids=repr)
+def test_layouts(operator, layout):
+    for shape, dim in [((131, 67), 0), ((131, 67), 1), ((3, 4_099), 0), ((4_099, 70), 1)]:
+        check(operator, shape, dim, layout=LAYOUTS[layout])

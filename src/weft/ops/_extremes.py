@@ -80,8 +80,8 @@ def _rule(primitive: Any, function: Callable[..., jax.Array], least: bool) -> Ru
     as_elsewhere: Rule = mlir.lower_fun(primitive.bind, multiple_results=False)
 
     def lowered(context: Any, *operands: Any, **parameters: Any) -> Sequence[Any]:
-        aval = context.avals_in[0]
-        if not (aval.shape and jnp.issubdtype(aval.dtype, jnp.floating)):
+        has_dims = any(aval.shape for aval in context.avals_in)  # of two operands, one may be a single number
+        if not has_dims or not jnp.issubdtype(context.avals_in[0].dtype, jnp.floating):
             return as_elsewhere(context.replace(platforms=("tpu",)), *operands, **parameters)
         own = partial(function, context.module_context, least=least)
         return mlir.lower_fun(own, multiple_results=False)(context, *operands, **parameters)
