@@ -241,7 +241,9 @@ ELEMENTS = [
     Operator("relu", lambda x, d: functional.relu(x), lambda x, d: np.maximum(x, 0)),
     Operator("sign", lambda x, d: x.sign(), lambda x, d: np.where(np.isnan(x), 0, np.sign(x))),
     Operator("isfinite", lambda x, d: x.isfinite(), lambda x, d: np.isfinite(x)),
-    Operator("nan_to_num", lambda x, d: x.nan_to_num(1, 2, 3), lambda x, d: np.nan_to_num(x, nan=1, posinf=2, neginf=3)),
+    Operator(
+        "nan_to_num", lambda x, d: x.nan_to_num(1, 2, 3), lambda x, d: np.nan_to_num(x, nan=1, posinf=2, neginf=3)
+    ),
     Operator("where", lambda x, d: weft.where(x > 0, x, -x), lambda x, d: np.where(x > 0, x, -x), bits=True),
 ]
 SCANS = [
@@ -305,9 +307,7 @@ SCATTERS = [
     ),
 ]
 WINDOWS = [
-    Operator(
-        "max_pool1d", pooled(lambda x: functional.max_pool1d(x, 3, 2)), lambda x, d: windows(x, d, 3, 2).max(-1)
-    ),
+    Operator("max_pool1d", pooled(lambda x: functional.max_pool1d(x, 3, 2)), lambda x, d: windows(x, d, 3, 2).max(-1)),
     Operator(
         "long max_pool1d",
         pooled(lambda x: functional.max_pool1d(x, 31, 1)),

@@ -76,13 +76,16 @@ def test_what_sums_add_up():
     """XLA's library takes what is computed element by element before a sum, too."""
     x = rows()
     target = -torch.ones_like(x)
-    assert where_nan(
-        functional.hinge_embedding_loss(x, target),
-        functional.margin_ranking_loss(x, x.flip(1), target),
-        functional.relu(x).sum(),
-        torch.maximum(x, target).sum(),
-        x.clamp(0, 1).sum(),
-    ) == [True] * 5
+    assert (
+        where_nan(
+            functional.hinge_embedding_loss(x, target),
+            functional.margin_ranking_loss(x, x.flip(1), target),
+            functional.relu(x).sum(),
+            torch.maximum(x, target).sum(),
+            x.clamp(0, 1).sum(),
+        )
+        == [True] * 5
+    )
 
 
 def test_pools():

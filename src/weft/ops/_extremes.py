@@ -4,8 +4,8 @@ XLA:CPU hands reductions, with what is computed elementwise before them, to a li
 drop NaN: `jnp.max(x)` from 4,096 elements on, `jnp.sum(jnp.maximum(x, 0))`, windows of any size. Below that, XLA's own
 code keeps it, so a value would depend on its size and on whether its program is compiled.
 
-So jax lowers these primitives for CPUs by the rules below: whatever a body, a derivative, `vmap`, or a function of jax's
-uses them, in every program of the process. Traces are as before, and so are other types and other devices.
+So jax lowers these primitives for CPUs by the rules below, wherever they come from: a body, a derivative, `vmap`, a
+function of jax's, in every program of the process. Traces, other types and other devices are as before.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.export import is_symbolic_dim
 from jax.interpreters import mlir
 
 from weft.ops._kernels import extremes
@@ -57,8 +58,8 @@ def _along_dims(program: Any, x: jax.Array, *, least: bool, axes: Sequence[int],
     if not isinstance(devices, mlir.ShardingContext) or devices.num_devices != 1:
         return _flagged(x, axes, least)
     wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x  # exact
-    portable = program.lowering_parameters.for_export or not all(isinstance(size, int) for size in x.shape)
-    if not portable and extremes.serves(x.shape, wide.dtype, axes):
+    is_portable = program.lowering_parameters.for_export or any(map(is_symbolic_dim, x.shape))
+    if not is_portable and extremes.serves(x.shape, wide.dtype, axes):
         return extremes.extreme(wide, axes, least=least).astype(x.dtype)
     return lax.reduce(x, _bound(x.dtype, least), partial(_chosen, least=least), axes)
 

@@ -40,7 +40,6 @@ class Windows(NamedTuple):
     padding: tuple[int, int]
 
 
-
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
     """Leading dims pass through; the last `n` must be whole."""
 
