@@ -32,7 +32,8 @@ def _chosen(x: jax.Array, y: jax.Array, *, least: bool) -> jax.Array:
 
     These are XLA's own instructions for a maximum. The library has no choices, so it takes nothing of it.
     """
-    return lax.select((x < y if least else x > y) | (x != x), x, y)
+    is_better = lax.lt(x, y) if least else lax.gt(x, y)
+    return lax.select(lax.bitwise_or(is_better, lax.ne(x, x)), x, y)
 
 
 def _bound(dtype: Any, least: bool) -> jax.Array:
@@ -42,7 +43,8 @@ def _bound(dtype: Any, least: bool) -> jax.Array:
 
 def _of_two(program: Any, x: jax.Array, y: jax.Array, *, least: bool) -> jax.Array:
     del program
-    return _chosen(*jnp.broadcast_arrays(x, y), least=least)
+    shape = lax.broadcast_shapes(x.shape, y.shape)
+    return _chosen(*[jnp.broadcast_to(a, shape) for a in (x, y)], least=least)
 
 
 def _in_windows(program: Any, x: jax.Array, *, least: bool, **windows: Any) -> jax.Array:
@@ -61,7 +63,7 @@ def _along_dims(program: Any, x: jax.Array, *, least: bool, axes: Sequence[int],
     is_portable = program.lowering_parameters.for_export or any(map(is_symbolic_dim, x.shape))
     if not is_portable and extremes.serves(x.shape, wide.dtype, axes):
         return extremes.extreme(wide, axes, least=least).astype(x.dtype)
-    return lax.reduce(x, _bound(x.dtype, least), partial(_chosen, least=least), axes)
+    return lax.reduce(wide, _bound(wide.dtype, least), partial(_chosen, least=least), axes).astype(x.dtype)
 
 
 def _flagged(x: jax.Array, axes: Sequence[int], least: bool) -> jax.Array:
