@@ -24,7 +24,7 @@ import jax.ffi
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
-KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "attention", "recurrent", "optimizer")
+KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512")

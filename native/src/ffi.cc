@@ -305,6 +305,22 @@ ffi::Error cross_entropy_backward(ffi::ThreadPool threads, Floats g, Floats x, I
   });
 }
 
+// The dims before and after the reduced one have one size each.
+template <ffi::DataType T>
+ffi::Error extremes(ffi::ThreadPool threads, bool least, ffi::Buffer<T> x, ffi::Result<ffi::Buffer<T>> y) {
+  const auto sizes = x.dimensions();
+  if (sizes.size() != 3 || y->element_count() != static_cast<size_t>(sizes[0] * sizes[2]))
+    return wrong("the numbers to choose from have shape (outer, count, inner), and the extremes (outer, inner)");
+  if (!x.element_count()) return wrong("there are no numbers to choose from");
+  const Folded s{sizes[0], sizes[1], sizes[2]};
+  return with_threads(threads, [&](const Pool& pool) {
+    if constexpr (T == ffi::F32)
+      KERNEL(extremes_f32)(pool, s, least, x.typed_data(), y->typed_data());
+    else
+      KERNEL(extremes_f64)(pool, s, least, x.typed_data(), y->typed_data());
+  });
+}
+
 Recurrent layer_of(Ints ys, bool reverse, const Integers& lengths) {
   return {ys[0], ys[1], ys[2], reverse, lengths.typed_data()};
 }
@@ -449,6 +465,7 @@ auto bind_attention() {
       .Arg<ffi::AnyBuffer>()
       .Arg<ffi::Buffer<ffi::PRED>>();
 }
+auto bind_extremes() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("least"); }
 auto bind_step() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<Ints>("age").Attr<bool>("maximize"); }
 auto bind_recurrent() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<bool>("reverse"); }
 
@@ -491,6 +508,10 @@ TARGET(weft_cross_entropy, weft::cross_entropy,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Integers>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_cross_entropy_backward, weft::cross_entropy_backward,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Integers>().Arg<Floats>().Ret<Floats>());
+TARGET(weft_extremes_f32, weft::extremes<ffi::F32>,
+       weft::bind_extremes().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+TARGET(weft_extremes_f64, weft::extremes<ffi::F64>,
+       weft::bind_extremes().Arg<ffi::Buffer<ffi::F64>>().Ret<ffi::Buffer<ffi::F64>>());
 TARGET(weft_lstm, weft::lstm, (weft::with<4, 5>(weft::bind_recurrent().Arg<Integers>())));
 TARGET(weft_lstm_backward, weft::lstm_backward, (weft::with<7, 3>(weft::bind_recurrent().Arg<Integers>())));
 TARGET(weft_gru, weft::gru, (weft::with<4, 4>(weft::bind_recurrent().Arg<Integers>())));

@@ -77,6 +77,11 @@ struct Rows {
   int64_t count, width;
 };
 
+// x (outer, count, inner), of which one number is left of each `count`: y (outer, inner). Nothing is empty.
+struct Folded {
+  int64_t outer, count, inner;
+};
+
 // An array that an optimizer updates with its gradient: old[0] and its states of before, and where the new ones go,
 // which may be the same memory. States that the optimizer does not keep are null. `factors` are numbers of the step.
 struct Updated {
@@ -109,6 +114,8 @@ struct Updates {
   void cross_entropy(const Pool&, const Rows&, const float* x, const int64_t* classes, float* losses, float* norms);   \
   void cross_entropy_backward(const Pool&, const Rows&, const float* g, const float* x, const int64_t* classes,        \
                               const float* norms, float* dx);                                                          \
+  void extremes_f32(const Pool&, const Folded&, bool least, const float* x, float* y);                                 \
+  void extremes_f64(const Pool&, const Folded&, bool least, const double* x, double* y);                               \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,            \
                  float* lse);                                                                                          \
   void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,              \

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.native.formulas import draw
-from weft.ops._kernels import attention, channels, conv, library, optimizer, product, recurrent, rows
+from weft.ops._kernels import attention, channels, conv, extremes, library, optimizer, product, recurrent, rows
 
 jax.config.update("jax_enable_x64", True)  # as Weft has it, once it computes
 
@@ -45,6 +45,7 @@ ATTENTIONS = [
     (2, 2, 2, 3, 0, 5),
 ]
 ROWS = [(0, 3), (3, 1), (1, 40), (700, 33), (5, 20000)]
+FOLDED = [(1, 1, 1), (3, 100, 1), (2, 70_001, 1), (2, 5, 3), (1, 40_000, 10), (2, 3, 5_000)]
 STEPS = [[(1,)], [(0,), (3, 5), (), (17,)], [(130, 257), (15,), (2, 0), (3, 5000), (1,), (40001,)]]
 LAYERS = [(1, 1, 1), (3, 5, 17), (4, 35, 40), (0, 2, 3), (2, 0, 3), (2, 3, 0)]
 
@@ -89,6 +90,11 @@ def results() -> Iterator[np.ndarray]:
         losses, norms = rows.cross_entropy(x, classes)
         yield from (losses, norms)
         yield rows.cross_entropy_backward(g[:, 0], x, classes, norms)
+    for shape in FOLDED:
+        for dtype in (np.float32, np.float64):
+            x = draw(1, *shape, dtype=dtype)
+            x[-1, 0, 0] = np.nan
+            yield from (extremes.extreme(x, [1], least=least) for least in (False, True))
     for steps, batch, hidden in LAYERS:
         h, lengths = draw(1, batch, hidden), np.arange(batch) % (steps + 2)
         ys = draw(2, steps, batch, hidden)

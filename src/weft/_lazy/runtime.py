@@ -28,6 +28,7 @@ from weft._lazy.aval import Aval
 from weft._lazy.living import largest_on, needed_for
 from weft._lazy.value import NO_DATA, Value
 from weft.errors import DeviceError, DistBackendError, NoDeviceError, OutOfMemoryError
+from weft.ops._extremes import keep_nan_on_cpus
 from weft.ops._jax import device_put, live_arrays, update_config
 
 # mallopt's parameters, from glibc's <malloc.h>
@@ -51,6 +52,7 @@ def _tune_allocator() -> None:
 
 def _configure() -> None:
     update_config("jax_enable_x64", True)
+    keep_nan_on_cpus()
     if config.COMPILE_CACHE:
         folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
         compile_cache.prepare(folder)

@@ -7,7 +7,7 @@ of equal length, each ordinal in one of them; None means one group of all replic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -135,12 +135,29 @@ def _finished(total: jax.Array, like: jax.Array, word: str, groups: Groups) -> j
     return total.astype(like.dtype)
 
 
+def _extreme(collective: Callable[..., jax.Array], nan: int, x: jax.Array, *args: Any, **groups: Any) -> jax.Array:
+    """`pmax` or `pmin`, of floats as integers in the same order: XLA:CPU drops NaN where it reduces floats.
+
+    nan   the sign of the integer that stands for NaN: 1 for the largest, -1 for the least
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return collective(x, *args, **groups)
+    bits = lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+    most = np.iinfo(bits.dtype).max
+
+    def ordered(bits: jax.Array) -> jax.Array:  # its own inverse
+        return jnp.where(bits < 0, bits ^ most, bits)
+
+    best = collective(jnp.where(x != x, most if nan > 0 else ~most, ordered(bits)), *args, **groups)
+    return lax.bitcast_convert_type(ordered(best), x.dtype)
+
+
 _NATIVE: dict[str, Callable[..., jax.Array]] = {
     "sum": psum,
     "avg": psum,
     "premul_sum": psum,
-    "min": pmin,
-    "max": pmax,
+    "min": partial(_extreme, pmin, -1),
+    "max": partial(_extreme, pmax, 1),
 }
 _PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "sum": jnp.add,

@@ -15,8 +15,8 @@ from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, R
 
 
 def _hinge(x: Array) -> Array:
-    """The larger of x and 0; the gradient passes at 0."""
-    return jnp.where(x >= 0, x, jnp.zeros_like(x))
+    """The larger of x and 0, NaN for NaN; the gradient passes at 0."""
+    return jnp.where(x < 0, jnp.zeros_like(x), x)
 
 
 def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

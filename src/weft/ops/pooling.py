@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,19 @@ from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, S
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
-Places = Sequence[np.ndarray]  # for each place in a window, its position in the input for every output
-Windows = Sequence[tuple[Places, tuple[int, int]]]  # for each dim, the places, and the padding that they include
+_FEW = 64  # places of a window that are compared one by one
+
+
+class Windows(NamedTuple):
+    """The windows over one dim: where each starts, of how many places it is, and how far these lie apart.
+
+    `padding` stands before and behind the dim, and positions count from it.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    apart: int
+    padding: tuple[int, int]
 
 
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
@@ -47,16 +59,30 @@ def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: in
     return count
 
 
-def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[Array]:
-    """Maximum of the first array over each window along `axis`, and the other arrays at the first maximum."""
-    best = [_slices(a, axis, places[0]) for a in arrays]
-    for place in places[1:]:
-        other = [_slices(a, axis, place) for a in arrays]
-        better = other[0] > best[0]
-        if jnp.issubdtype(other[0].dtype, jnp.inexact):
-            better |= jnp.isnan(other[0])
-        best = [jnp.where(better, new, old) for new, old in zip(other, best, strict=True)]
-    return best
+def _first_best(arrays: Sequence[Array], axis: int, windows: Windows) -> Sequence[Array]:
+    """Maximum of the first array over each window along `axis`, and the other arrays at the first maximum.
+
+    A program of thousands of comparisons would take XLA minutes to compile. So for long windows, maxima over 2, 4, 8, …
+    places come first, from each position on; of the longest that fit, a window is covered by two or three.
+    """
+    starts, lengths, apart, _ = windows
+    longest, reach = int(lengths.max(initial=1)), 1
+    while longest > _FEW and 2 * reach <= lengths.min():
+        shift, size = reach * apart, arrays[0].shape[axis]
+        halves = [(0, size - shift), (shift, size)]
+        arrays = _better(*[[jax.lax.slice_in_dim(a, *half, axis=axis) for a in arrays] for half in halves])
+        reach *= 2
+    # a short window repeats its last places, which does not change which maximum is first
+    places = [starts + np.minimum(first, lengths - reach) * apart for first in range(0, longest, reach)]
+    return reduce(_better, [[_slices(a, axis, place) for a in arrays] for place in places])
+
+
+def _better(arrays: Sequence[Array], later: Sequence[Array]) -> Sequence[Array]:
+    """The arrays where the first of them is as large as the first of `later`, else those; NaN is largest."""
+    better = later[0] > arrays[0]
+    if jnp.issubdtype(later[0].dtype, jnp.inexact):
+        better |= jnp.isnan(later[0])
+    return [jnp.where(better, new, old) for new, old in zip(later, arrays, strict=True)]
 
 
 def _slices(x: Array, axis: int, place: np.ndarray) -> Array:
@@ -72,17 +98,17 @@ def _lowest(dtype: Any) -> Any:
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).min
 
 
-def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Array]:
+def _maxima(x: Array, windows: Sequence[Windows], *, indices: bool = False) -> Sequence[Array]:
     """Maxima over boxes of the last dims; with `indices`, also their flat positions in the unpadded plane."""
     lead = x.ndim - len(windows)
-    margins = [(0, 0)] * lead + [margin for _, margin in windows]
+    margins = [(0, 0)] * lead + [each.padding for each in windows]
     arrays: Sequence[Array] = [jnp.pad(x, margins, constant_values=_lowest(x.dtype))]
     if indices:
         sizes = x.shape[lead:]
         plane = jnp.pad(np.arange(math.prod(sizes)).reshape(sizes), margins[lead:])
         arrays = [arrays[0], jnp.broadcast_to(plane, arrays[0].shape)]
-    for axis, (places, _) in reversed(list(enumerate(windows, lead))):
-        arrays = _first_best(arrays, axis, places)
+    for axis, each in reversed(list(enumerate(windows, lead))):
+        arrays = _first_best(arrays, axis, each)
     return arrays
 
 
@@ -169,7 +195,7 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
 
 def _max_windows(
     n: int, input: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
-) -> Windows:
+) -> Sequence[Windows]:
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
     apart = as_ntuple(dilation, n, "dilation", op)
@@ -183,9 +209,8 @@ def _max_windows(
     require_room([size + 2 * p for size, p in zip(sizes, margin, strict=True)], input.dtype)
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
-        places = [np.arange(count) * s + o * d for o in range(k)]
-        beyond = max(0, int(places[-1][-1]) + 1 - size - p) if ceil_mode else p
-        windows.append((places, (p, beyond)))
+        beyond = max(0, (count - 1) * s + (k - 1) * d + 1 - size - p) if ceil_mode else p
+        windows.append(Windows(np.arange(count) * s, np.full(count, k), d, (p, beyond)))
     return windows
 
 
@@ -355,17 +380,14 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
     return _adapted_result(x.astype(input.dtype), input, n, "avg")
 
 
-def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
+def _adaptive_windows(n: int, input: Array, output_size: Any) -> Sequence[Windows]:
     op = f"adaptive_max_pool{n}d"
     counts = _adaptive_sizes(input, n, output_size, op)
     require_float(input, f"adaptive_max_pool{max(n, 2)}d{'_cpu' if n == 3 else ''}")
     windows = []
     for size, count in zip(input.shape[-n:], counts, strict=True):
         start, stop = _adapted(np, size, count)
-        longest = (stop - start).max(initial=1)
-        # a short window repeats its last place, which does not change which maximum is first
-        places = [np.minimum(start + o, stop - 1) for o in range(longest)]
-        windows.append((places, (0, 0)))
+        windows.append(Windows(start, stop - start, 1, (0, 0)))
     return windows
 
 

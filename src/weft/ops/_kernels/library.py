@@ -44,6 +44,8 @@ _TARGETS = (
     "weft_layer_norm_backward",
     "weft_cross_entropy",
     "weft_cross_entropy_backward",
+    "weft_extremes_f32",
+    "weft_extremes_f64",
     "weft_attention",
     "weft_attention_backward",
     "weft_lstm",
