@@ -393,7 +393,7 @@ def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
             "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
             "will change between runs. Please use a list instead."
         )
-    entries = list(params)
+    entries: list[Any] = list(params)
     named = [isinstance(param, tuple) for param in entries]
     if not any(named):
         return entries, []
