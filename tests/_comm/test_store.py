@@ -151,8 +151,8 @@ def test_values_are_found_by_how_their_keys_begin(store):
         (lambda store: store.wait("abc"), r"^keys must be a sequence of str, got the str 'abc'; write \['abc'\]$"),
         (lambda store: store.add("a", 1.5), r"^add\(\): the amount must be an int of 64 bits, got 1\.5$"),
         (lambda store: store.add("a", 1 << 70), r"^add\(\): the amount must be an int of 64 bits"),
-        (lambda store: store.wait(["a"], 5), r"^wait\(\): timeout must be a timedelta, not int$"),
-        (lambda store: store.set_timeout(5), r"^set_timeout\(\): timeout must be a timedelta, not int$"),
+        (lambda store: store.wait(["a"], 5), r"^wait\(\): timeout must be a timedelta, or a float of seconds, not int"),
+        (lambda store: store.set_timeout(5), r"^set_timeout\(\): timeout must be a timedelta, or a float of seconds, not int"),
     ],
 )
 def test_wrong_arguments(store, call, message):
@@ -324,3 +324,14 @@ def test_a_store_written_in_python_has_the_extended_calls_that_it_defines():
     assert not PrefixStore("p", Plain()).has_extended_api()
     assert Extended().has_extended_api()
     assert PrefixStore("p", Extended()).has_extended_api()
+
+
+def test_timeouts_are_timedeltas_or_floats_of_seconds(store):
+    store.set_timeout(2.5)
+    assert store.timeout == timedelta(seconds=2.5)
+    with pytest.raises(DistStoreError, match="wait timeout after 50ms"):
+        store.wait(["nobody sets this"], 0.05)
+    for wrong in (1, "1"):
+        with pytest.raises(TypeError, match=r"timeout must be a timedelta, or a float of seconds, not"):
+            store.set_timeout(wrong)
+    TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=5.0).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from datetime import timedelta
 from functools import partial
 
@@ -94,7 +95,7 @@ def test_calls_that_differ_are_told_on_all_ranks():
     [
         (lambda x: dist.all_reduce([x]), TypeError, "all_reduce: Invalid function argument. Expected"),
         (lambda x: dist.all_reduce(x, "sum"), TypeError, "argument 'op' must be a ReduceOp"),
-        (lambda x: dist.broadcast(x, 7), TypeError, "Global rank 7 is not part of group 'default', which"),
+        (lambda x: dist.broadcast(x, 7), RuntimeError, "invalid root rank: src must be from 0 to 1, but got 7"),
         (lambda x: dist.broadcast(x), ValueError, "give one of `src`, a rank in the job, and `group_src`"),
         (lambda x: dist.all_gather([x], x), RuntimeError, "`tensor_list` has 1 tensors, but the group has 2 ranks"),
         (lambda x: dist.all_gather([x, x.long()], x), ValueError, r"tensor_list\[1\] has .*int64"),
@@ -104,7 +105,7 @@ def test_calls_that_differ_are_told_on_all_ranks():
         (lambda x: dist.new_group([0, 0]), ValueError, "contain one twice"),
         (lambda x: dist.new_group([0, 5]), ValueError, "rank 5 is not one of the 2 ranks of the job"),
         (lambda x: dist.init_process_group("threads"), ValueError, "default process group twice"),
-        (lambda x: dist.all_reduce(x, group="world"), TypeError, "group must be a ProcessGroup or None, not str"),
+        (lambda x: dist.all_reduce(x, group="world"), ValueError, "group must be a ProcessGroup or None, not str"),
     ],
 )
 def test_bad_arguments_are_told_before_anything_is_sent(call, kind, text):
@@ -128,6 +129,58 @@ def test_a_rank_outside_of_a_group_is_warned():
             assert dist.get_rank(group) == dist.get_world_size(group) == -1
 
     in_threads(body)
+
+
+def test_mistakes_raise_what_pytorch_raises():
+    def body(rank):
+        dist.init_process_group("threads")
+        group, x = dist.new_group([0, 2]), weft.ones(1)
+        if rank == 1:
+            for call in (dist.broadcast, dist.reduce, dist.isend, dist.recv):
+                with pytest.raises(ValueError, match="Invalid process group specified"):
+                    call(x, 0, group=group)
+            return
+        for call in (lambda: dist.broadcast(x, 1, group), lambda: dist.get_group_rank(group, 1)):
+            with pytest.raises(ValueError, match=r"Global rank 1 is not part of group 'group 1'") as caught:
+                call()
+            assert not isinstance(caught.value, (TypeError, RuntimeError))
+        for options in ({"src": 9}, {"src": -1}, {"group_src": 3}):
+            with pytest.raises(RuntimeError, match="invalid root rank"):
+                dist.broadcast(x, **options)
+        for call in (dist.all_reduce, dist.monitored_barrier, dist.get_rank, dist.get_process_group_ranks):
+            with pytest.raises(ValueError, match="Invalid process group specified"):
+                call(x, group=5) if call is dist.all_reduce else call(5)
+        with pytest.raises(ValueError, match="p2p_op_list"):
+            dist.batch_isend_irecv([5])
+        with pytest.raises(ValueError, match="cannot be empty"):
+            dist.new_subgroups_by_enumeration([])
+        with pytest.raises(TypeError, match="a ReduceOp is one of SUM"):
+            dist.ReduceOp("mean")
+
+    dist.run_threads(body, nprocs=3)
+    with pytest.raises(AssertionError, match="both init_method and store"):
+        dist.init_process_group("gloo", "env://", store=dist.HashStore(), rank=0, world_size=1)
+    with pytest.raises(AssertionError, match="world_size must be positive if using store"):
+        dist.init_process_group("gloo", store=dist.HashStore())
+    with pytest.raises(TypeError, match="DebugLevel"):
+        dist.set_debug_level("DETAIL")
+
+
+def test_the_first_error_of_threads_is_raised_though_others_end_first():
+    ended = threading.Barrier(2)
+
+    def body(rank):
+        dist.init_process_group("threads")
+        try:
+            if rank:
+                raise ValueError("the cause")
+            dist.all_reduce(weft.ones(1))
+        finally:
+            dist.destroy_process_group()
+            ended.wait(60)
+
+    with pytest.raises(ValueError, match="the cause"):
+        dist.run_threads(body)
 
 
 def test_without_a_group_the_error_names_what_to_call():

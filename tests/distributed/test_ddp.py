@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import os
 import threading
 from datetime import timedelta
@@ -199,3 +201,25 @@ def test_hooks_of_all_modules_see_replicas():
     with register_module_forward_pre_hook(see), register_module_full_backward_hook(see):
         dist.run_threads(body, nprocs=2)
     assert list(calls.values()) == [from_torch + from_torch[::-1]] * 2
+
+
+def test_copies_and_files_of_a_replica_are_replicas():
+    def program(rank):
+        dist.init_process_group("threads")
+        replica = DistributedDataParallel(weft.nn.Linear(2, 1), static_graph=True)
+        weft.nn.init.ones_(replica.module.weight)
+        average = weft.optim.swa_utils.AveragedModel(replica)
+        file = io.BytesIO()
+        weft.save(replica, file)
+        file.seek(0)
+        copies = [copy.deepcopy(replica), average.module, weft.load(file, weights_only=False)]
+        weft.nn.init.zeros_(replica.module.weight)
+        for one in copies:
+            one(weft.full((1, 2), float(rank))).sum().backward()
+        assert replica.module.weight.grad is None
+        own = DistributedDataParallel(weft.nn.Linear(2, 1), process_group=dist.new_group([0, 1]))
+        with pytest.raises(RuntimeError, match="only supported when using DDP with the default process group"):
+            copy.deepcopy(own)
+        return [(one.module.weight.tolist(), one.module.weight.grad.tolist()) for one in copies]
+
+    assert dist.run_threads(program) == [[([[1, 1]], [[0.5, 0.5]])] * 3] * 2

@@ -37,6 +37,21 @@ def fails_for_want_of_the_other(index, pids, reported):
     raise KeyError("the sky")
 
 
+def fails_before_it_leaves(index, address):
+    """Process 1 fails, and destroys its group on the way; process 0 fails for want of it, and ends first."""
+    import weft.distributed as dist
+
+    dist.init_process_group("gloo", address, rank=index, world_size=2)
+    try:
+        if index:
+            raise KeyError("the sky")
+        dist.all_reduce(weft.ones(1))
+    finally:
+        dist.destroy_process_group()
+        if index:
+            threading.Event().wait()  # until the parent ends it
+
+
 def ends(index, code):
     if code < 0:
         os.kill(os.getpid(), -code)

@@ -83,6 +83,12 @@ def test_the_first_failure_is_raised_not_its_consequence():
     assert raised.value.error_index == 1
 
 
+def test_the_first_failure_is_raised_though_it_leaves_its_group_before_it_is_reported(tmp_path):
+    with pytest.raises(mp.ProcessRaisedException, match="the sky") as raised:
+        mp.spawn(functions.fails_before_it_leaves, (f"file://{tmp_path}/store",), 2)
+    assert raised.value.error_index == 1
+
+
 def test_a_long_text_comes_whole():
     with pytest.raises(mp.ProcessRaisedException, match=r"x{200000}"):
         mp.spawn(functions.tells_much)

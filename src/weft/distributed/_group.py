@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.activity import COLLECTIVES, process, waiting
+from weft._base.failing import before_leaving
 from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
@@ -454,6 +455,7 @@ class ProcessGroup(GroupCollectives):
 
     def close(self) -> None:
         """Leave the group. Operations that wait for peers fail; those that have not started are cancelled."""
+        before_leaving()
         for work in self._unwaited:
             work.log_unobserved()
         lines = (self._executor, self._message_executor)

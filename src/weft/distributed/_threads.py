@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from weft._base.failing import report_failures_by
 from weft._base.state import ambient, set_field
 from weft._comm.stores.store import HashStore
 from weft._tensor.generator import default_generator
@@ -27,11 +29,19 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
         raise ValueRangeError(f"nprocs must be at least 1, but got {nprocs}")
     store = HashStore()
     results: list[Any] = [None] * nprocs
-    errors: list[BaseException] = []
+    errors: dict[int, BaseException] = {}
 
     info = ambient().debug_info
 
+    def report(rank: int, error: BaseException | None) -> None:
+        """Keep the ranks' errors in the order in which they came."""
+        if error is None:
+            errors.pop(rank, None)
+        else:
+            errors.setdefault(rank, error)
+
     def run(rank: int) -> None:
+        report_failures_by(partial(report, rank))
         set_field(debug_info=info)
         state = RpcState()
         set_thread_rank(ThreadRank(rank, nprocs, store))
@@ -40,7 +50,9 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
         try:
             results[rank] = fn(rank, *args)
         except BaseException as error:
-            errors.append(error)
+            report(rank, error)
+        else:
+            report(rank, None)
         finally:
             if is_initialized():
                 destroy_process_group()
@@ -52,5 +64,5 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     for thread in threads:
         thread.join()
     if errors:
-        raise errors[0]
+        raise next(iter(errors.values()))
     return results

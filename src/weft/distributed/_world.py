@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
 from weft._base.usage import log_api_usage_once
@@ -145,6 +146,7 @@ def init_process_group(
         raise PreconditionError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
     requested_name, backend = backend, _backends.canonical_name(backend)
+    goes_on()
     place = _backends.job_rendezvous(backend) if store is None and init_method is None else None
     if place is not None:
         store, rank, world_size = place(rank, world_size, timeout)

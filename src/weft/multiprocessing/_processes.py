@@ -19,6 +19,7 @@ from multiprocessing.reduction import DupFd
 from time import monotonic, monotonic_ns
 from typing import IO, Any, NoReturn
 
+from weft._base.failing import report_failures_by
 from weft._base.signals import restore_defaults
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
@@ -36,9 +37,17 @@ class _ErrorFile:
     def __reduce__(self) -> tuple[Any, ...]:
         return _attached, (DupFd(self._file.fileno()),)
 
-    def write(self, text: str) -> None:
-        """Write the report, with the time, which is the same clock in all processes of a machine."""
-        self._file.write(f"{monotonic_ns()}\n{text}".encode(errors="backslashreplace"))
+    def write(self, error: BaseException | None) -> None:
+        """Report an error, or that there is none after all.
+
+        It has the time of the first report, by a clock that is the same in all processes of a machine.
+        """
+        time = self.read()[0] or monotonic_ns()
+        self._file.seek(0)
+        self._file.truncate()
+        if error is not None:
+            text = "".join(traceback.format_exception(error))
+            self._file.write(f"{time}\n{text}".encode(errors="backslashreplace"))
         self._file.flush()
 
     def read(self) -> tuple[int, str]:
@@ -61,13 +70,15 @@ def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], error_file: 
     """The main function of a process."""
     restore_defaults(signal.SIGINT)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
+    report_failures_by(error_file.write)
     try:
         fn(index, *args)
     except KeyboardInterrupt:
         pass  # the parent was interrupted too, or is gone
-    except Exception:
-        error_file.write(traceback.format_exc())
+    except Exception as error:
+        error_file.write(error)
         sys.exit(1)
+    error_file.write(None)
 
 
 def _end_with_parent() -> None:

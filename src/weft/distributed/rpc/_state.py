@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft._base.failing import before_leaving
 from weft.errors import RpcError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class RpcState:
     def close(self, seconds: float | None = None) -> None:
         """Close the agent, if there is one. Running functions get `seconds` to end, and may use it until then."""
         if self.agent is not None:
+            before_leaving()
             self.agent.close(seconds)
             self.agent = None
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from weft._base.failing import before_leaving
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft._comm.stores.tcp_store import TCPStore
@@ -121,6 +122,7 @@ def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: 
         fn(ordinal, *args)
         replicas().gather(b"", "the end of its function")  # nobody leaves before all are done
     finally:
+        before_leaving()
         backend.close()
         store.close()
 
