@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_, float32
+from weft._lazy.precision import is_half
 from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
@@ -96,9 +97,10 @@ def unique(
     """
     del sorted  # PyTorch always sorts, too
     axis = _axis(input, dim)
-    members, inverse, counts = np.unique(
-        _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
+    host = _host(input)
+    ordered = host.astype(np.float32) if is_half(host.dtype) else host  # NumPy orders NaN only in its own types
+    members, inverse, counts = np.unique(ordered, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    members = members.astype(host.dtype)
     inverse = inverse.reshape(input.shape if dim is None else -1)
     return _groups(input, axis, members, inverse, counts, (return_inverse, return_counts))
 
