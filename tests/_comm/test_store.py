@@ -152,7 +152,10 @@ def test_values_are_found_by_how_their_keys_begin(store):
         (lambda store: store.add("a", 1.5), r"^add\(\): the amount must be an int of 64 bits, got 1\.5$"),
         (lambda store: store.add("a", 1 << 70), r"^add\(\): the amount must be an int of 64 bits"),
         (lambda store: store.wait(["a"], 5), r"^wait\(\): timeout must be a timedelta, or a float of seconds, not int"),
-        (lambda store: store.set_timeout(5), r"^set_timeout\(\): timeout must be a timedelta, or a float of seconds, not int"),
+        (
+            lambda store: store.set_timeout(5),
+            r"^set_timeout\(\): timeout must be a timedelta, or a float of seconds, not int",
+        ),
     ],
 )
 def test_wrong_arguments(store, call, message):

@@ -12,7 +12,7 @@ not do: XLA's threads get them then, and `_thread.interrupt_main` sends none.
 
 from __future__ import annotations
 
-import _signal  # whose functions convert no number to an enumeration: a section takes 2 microseconds, and not 60
+import _signal  # pyright: ignore[reportMissingModuleSource]  60 microseconds with `signal`, whose numbers are enumerations
 import _thread
 import os
 import signal

@@ -24,11 +24,11 @@ from weft.errors import TransformError
 class _DualLevel(Level):
     """The tangents of dual tensors by their values, and as the tensors that users have given."""
 
-    __slots__ = ("given", "tangents")
+    __slots__ = ("originals", "tangents")
 
     def __init__(self) -> None:
         super().__init__()
-        self.given: WeakKeyDictionary[Value, Tensor] = WeakKeyDictionary()
+        self.originals: WeakKeyDictionary[Value, Tensor] = WeakKeyDictionary()
         self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
@@ -96,7 +96,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "supported."
         )
     value = _place(operand(tensor), current)
-    current.given[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
+    current.originals[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
     current.tangents[value] = operand(own_type)
     return wrap(value)
 
@@ -108,8 +108,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tangent = None if current is None else _tangent_of(tensor, current)
     if current is None or tangent is None:
         return UnpackedDualTensor(tensor, None)
-    given = current.given.get(tensor._read())
-    return UnpackedDualTensor(_primal_of(tensor, current), _released(tangent, current) if given is None else given)
+    original = current.originals.get(tensor._read())
+    released = _released(tangent, current) if original is None else original
+    return UnpackedDualTensor(_primal_of(tensor, current), released)
 
 
 def _place(value: Value, level: _DualLevel) -> Value:

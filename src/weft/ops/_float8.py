@@ -51,7 +51,7 @@ def _whole(array: Array, dtype: np.dtype[Any]) -> Array:
     if dtype == np.uint64:
         large = array >= 2.0**63
         return jnp.where(large, array.astype(dtype), _whole(array, np.dtype(np.int64)).astype(dtype))
-    register = np.dtype(np.int64 if dtype in (np.int64, np.uint32) else np.int32)
+    register = np.dtype(np.int64 if dtype.name in ("int64", "uint32") else np.int32)
     x = array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
     bound = 2.0 ** (8 * register.itemsize - 1)
     fits = (x >= -bound) & (x < bound)

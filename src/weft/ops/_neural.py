@@ -16,6 +16,8 @@ from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._table import Array, Cast, Key, Real, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
+FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
+
 
 def require_float(x: Array, kernel: str) -> None:
     """Refuse anything but real floating types, in the words of PyTorch's dispatch."""

@@ -8,10 +8,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
-from weft.ops._neural import element_loss, element_row, like, partial_loss, reduced, vector_norms
+from weft.ops._neural import (
+    FLOAT_MEAN,
+    element_loss,
+    element_row,
+    like,
+    partial_loss,
+    reduced,
+    reduction_name,
+    vector_norms,
+)
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Real, Scalar, defop
+from weft.ops._type_names import scalar_name
 
 
 def _hinge(x: Array) -> Array:
@@ -130,6 +140,8 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Array:
     """The input for target 1; max(0, margin - input) for target -1."""
+    if not jnp.issubdtype(input.dtype, jnp.inexact) and reduction_name(reduction, size_average, reduce) == "mean":
+        raise DTypeError(f"{FLOAT_MEAN} Got: {scalar_name(input)}")
     zero = jnp.zeros_like(input)
     far = jnp.where(target != 1, _hinge(jnp.asarray(margin).astype(input.dtype) - input), zero)
     near = jnp.where(target != -1, input, zero)

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import element_row, like, reduced, reduction_name, require_float, size_of, wide
+from weft.ops._neural import FLOAT_MEAN, element_row, like, reduced, reduction_name, require_float, size_of, wide
 from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, Real
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
-_FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
 
 
 def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
@@ -93,7 +92,7 @@ def l1_loss(
     _refuse_bools(input, target)
     gap = input - target
     if reduction == "mean" and not jnp.issubdtype(gap.dtype, jnp.inexact):
-        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_name(gap)}")
+        raise DTypeError(f"{FLOAT_MEAN} Got: {scalar_name(gap)}")
     loss = _weighted(size_of(gap), weight, input)
     return _reduced(loss, weight, reduction, size_average, reduce)
 

@@ -21,8 +21,7 @@ def other_optimizer(optimizer: Any, group: Mapping[str, Any], kinds: Iterable[ty
     """
     options = {kind: _options(kind) for kind in kinds}
     own = frozenset(optimizer.defaults)
-    known = own.union(*options.values())
-    saved = known.intersection(group)
+    saved = own.union(*options.values()).intersection(group)
     if saved == own:
         return ""
     numbers = {kind: frozenset(filter(names.get, names)) for kind, names in options.items()}

@@ -419,7 +419,7 @@ def interpolate(
                 "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as "
                 "input"
             )
-        sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, SMOOTH_MODES.keys(), mode)
+        sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, list(SMOOTH_MODES), mode)
         scales = (None, None) if scales is None or recompute_scale_factor else scales
         options = zip(input.shape[2:], sizes, scales, strict=True)
         rows, columns = [from_host(smooth_weights(*each, bool(align_corners), mode)).to(input) for each in options]
