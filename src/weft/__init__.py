@@ -8,6 +8,7 @@ from __future__ import annotations
 import os as _os
 
 from weft._api import load as _load
+from weft._base.interrupts import uninterrupted as _uninterrupted
 from weft.torch_version import TorchVersion as _TorchVersion
 
 if _os.environ.get("WEFT_LOGS") or _os.environ.get("TORCH_LOGS"):
@@ -24,7 +25,8 @@ __version__ = _TorchVersion("2.13.0+weft.0.1.0")  # of the release of PyTorch th
 
 
 def __getattr__(name: str) -> object:
-    value = _load(name)
+    with _uninterrupted:  # jax, once interrupted while it is imported, cannot be imported any more
+        value = _load(name)
     globals()[name] = value
     return value
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from weft._base.interrupts import uninterrupted
 from weft.errors import MissingNameError
 
 
@@ -24,7 +25,8 @@ def on_first_use(
             return import_module(f"{package}.{name}")
         if name not in module_of:
             raise missing(package, name, names_of)
-        value = getattr(import_module(module_of[name]), name)
+        with uninterrupted:  # jax, once interrupted while it is imported, cannot be imported any more
+            value = getattr(import_module(module_of[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -241,11 +241,11 @@ def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> 
     while trace is not None:
         codes.append(trace.tb_frame.f_code)
         trace = trace.tb_next
-    for number in _NUMBERS:
-        handler = getsignal(number)
-        if handler is signal.default_int_handler:
-            if isinstance(error, KeyboardInterrupt):
-                return number
-        elif callable(handler) and getattr(handler, "__code__", None) in codes:
+    handlers = {number: getsignal(number) for number in _NUMBERS}
+    for number, handler in handlers.items():
+        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+        if code is not None and code in codes:
             return number
-    return None
+    if type(error) is not KeyboardInterrupt:
+        return None
+    return next((n for n, handler in handlers.items() if handler is signal.default_int_handler), None)

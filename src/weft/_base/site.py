@@ -107,6 +107,8 @@ def end_at_user(error: BaseException) -> None:
         return
     if error.__cause__ is not None and raised_here(error.__cause__):
         error.__cause__ = None  # its reason is in the message
+    if isinstance(error, KeyboardInterrupt) and error.__context__ is not None and raised_here(error.__context__):
+        error.__context__ = None  # what was being handled by chance when the signal came
     trace, last = error.__traceback__, None
     while trace is not None:
         if not _is_ours(trace.tb_frame.f_code):

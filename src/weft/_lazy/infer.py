@@ -11,6 +11,7 @@ import jax
 from weft._base import state
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
+from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, marked, named, sharded
@@ -132,9 +133,15 @@ def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return call.signatures.setdefault(avals, plain.with_types([call.op.result_type(avals, *rest)]))
 
 
+def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
+    """The signature of a call, traced now."""
+    with uninterrupted:  # what a signal's handler raises is not for those who explain why inputs do not fit
+        return _inferred(call, avals)
+
+
 @inferring
 @spanned(Phase.INFERENCE, "signature")
-def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
+def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     device = call.device or common_device(op.name, avals)
     _require_types(call, avals)

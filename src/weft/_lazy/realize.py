@@ -149,8 +149,12 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
         _take(pending, values)
         try:
             computed = len(values) <= _FEW and _compute_at_once(values)
-        except (MemoryError, RuntimeError):
+        except MemoryError:
             computed = False  # `_run` meets it again, and makes good what it breaks
+        except RuntimeError:
+            if not any(is_lost(x.array) for value in values for x in value.inputs):
+                raise
+            computed = False
         if computed:
             values.clear()
             if all(value.array is not None for value in wanted):

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from weft._base.device import default_device
 from weft._base.logs import ARTIFACTS
-from weft._base.site import line_of, warn_user
+from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import ambient, default_dtype, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
@@ -97,6 +97,13 @@ class Compiled:
         functions.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._called(args, kwargs)
+        except KeyboardInterrupt as error:
+            end_at_user(error)
+            raise
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = ambient()
         if state.capture is not None or state.eager or state.anomaly or Stance.current == "force_eager":
             return self._function(*args, **kwargs)

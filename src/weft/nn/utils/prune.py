@@ -172,7 +172,7 @@ class PruningContainer(BasePruningMethod):
 
 def _visible(method: Any, t: Tensor, mask: Tensor) -> Any:
     """The index of the part of a pruned tensor that a method sees."""
-    whole = [slice(None)] * t.ndim
+    whole: list[Any] = [slice(None)] * t.ndim
     if method.PRUNING_TYPE == "global":
         return tuple(whole)
     if method.PRUNING_TYPE == "unstructured":
