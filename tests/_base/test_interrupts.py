@@ -163,3 +163,48 @@ def test_an_interrupt_that_python_would_ignore_comes_a_moment_later():
     """
     ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
     assert (ran.stdout, ran.stderr) == ("20\n", "")
+
+
+def test_an_interrupt_while_jax_is_imported_comes_after_the_import():
+    program = """
+        import os, signal, sys
+        import weft
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if name == "jaxlib.xla_client":
+                    sys.meta_path.remove(self)
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Watch())
+        try:
+            weft.ones(3).sum().item()
+        except KeyboardInterrupt:
+            print("caught")
+        print(weft.ones(3).sum().item())
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "caught\n3.0\n", ran.stderr
+
+
+def test_the_handler_of_the_signal_that_was_ignored_is_called_again():
+    program = """
+        import os, signal
+        import weft
+        weft.ones(1).item()
+        class TimedOut(KeyboardInterrupt):
+            pass
+        def on_alarm(number, frame):
+            raise TimedOut("late")
+        signal.signal(signal.SIGALRM, on_alarm)
+        class Fatal:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGALRM)
+                for _ in range(10):
+                    pass
+        try:
+            Fatal()
+            signal.sigtimedwait([], 60)
+        except TimedOut as error:
+            print(error)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.stderr) == ("late\n", "")

@@ -12,7 +12,7 @@ from tests.interrupting import Interrupts
 from weft import nn
 from weft._base import config
 from weft._base.interrupts import keep_ignored_interrupts
-from weft._lazy import realize
+from weft._lazy import realize, trace
 from weft._lazy.plan import plan
 
 INPUTS = weft.linspace(-1, 1, 16 * 24).reshape(16, 24).tolist()
@@ -98,9 +98,35 @@ def test_an_endless_loop_without_reads_forgets_nothing_that_it_has_recorded(monk
     assert max(len(batch.graph.steps) for batch in compilations if batch is not None) < 2 * 1024
 
 
-def test_the_traceback_of_an_interrupt_ends_at_the_users_line():
-    model, _, _ = new_model("recorded")
-    inputs = weft.tensor(INPUTS)
+def test_what_a_handler_raises_is_no_misfit_of_inputs(monkeypatch):
+    """A new signature is being traced when the signal comes; errors of the trace are explained as the inputs'."""
+
+    class TimedOut(Exception):
+        pass
+
+    def on_signal(number, frame):
+        raise TimedOut("0.1 s are over")
+
+    jaxpr_of = trace.jaxpr_of
+
+    def jaxpr_with_signal(*args):
+        signal.raise_signal(signal.SIGUSR1)
+        return jaxpr_of(*args)
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    monkeypatch.setattr(trace, "jaxpr_of", jaxpr_with_signal)
+    try:
+        with pytest.raises(TimedOut, match="are over"):
+            weft.ones(3, 1, 2, 1, 7).cumsum(4)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("kind", ["recorded", "captured"])
+def test_the_traceback_of_an_interrupt_ends_at_the_users_line(kind):
+    _, _, step = new_model(kind)
+    for _ in range(3):
+        step().item()
     before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)  # a function of C, which has no frame
     hook = sys.unraisablehook
     keep_ignored_interrupts()
@@ -110,7 +136,7 @@ def test_the_traceback_of_an_interrupt_ends_at_the_users_line():
         while caught < 30:
             try:
                 signal.setitimer(signal.ITIMER_VIRTUAL, draw.uniform(1e-4, 0.01))
-                (model(inputs) + 1).sum().backward()
+                step().item()
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             except KeyboardInterrupt as error:
                 caught += 1
