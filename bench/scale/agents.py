@@ -8,9 +8,8 @@ from typing import Any
 
 from bench.scale.simulation import TCP_STORE, Ask, Costs, Load, Park, Process, Simulation, Sleep
 from bench.scale.store import NODES, Store, WaitForKeys, of_rendezvous, request_size
+from weft._comm.stores import keys
 from weft.distributed.elastic.agent.server._exchange import (
-    FINISHED_KEY,
-    SEEN_KEY,
     AwaitKeys,
     Exchange,
     assign_ranks,
@@ -19,7 +18,7 @@ from weft.distributed.elastic.agent.server._exchange import (
 )
 from weft.distributed.elastic.agent.server._ranks import RoleInfo
 from weft.distributed.elastic.rendezvous._keep_alive import LISTEN_SECONDS
-from weft.distributed.elastic.rendezvous._member import WAKE_KEY, JoinState, Member
+from weft.distributed.elastic.rendezvous._member import JoinState, Member
 from weft.distributed.elastic.rendezvous._requests import Operation, Scan, SetKeys
 from weft.distributed.elastic.rendezvous._round import Node, Rules
 
@@ -61,9 +60,9 @@ class Agent:
             self.joined = True
             while not (self.ends or self.restarts or self._members_changed()):
                 yield Sleep(_MONITOR_SECONDS)
-            if self.ends and (yield from self._barrier(FINISHED_KEY)):
+            if self.ends and (yield from self._barrier(keys.FINISHED)):
                 break
-        yield from self._barrier(SEEN_KEY)
+        yield from self._barrier(keys.SEEN)
         yield from self._run(self.member.close())
         self.left = True
 
@@ -101,7 +100,7 @@ class Agent:
         while not self._woken and not self.left and (left := end - self.sim.now) > 1e-9:
             if not self.member.leads:
                 yield Sleep(left if self.joined else min(left, _STOP_POLL_SECONDS))
-            elif (yield from self._ask(WaitForKeys([NODES + WAKE_KEY], min(left, LISTEN_SECONDS)))):
+            elif (yield from self._ask(WaitForKeys([NODES + keys.WAKE], min(left, LISTEN_SECONDS)))):
                 break
         self._woken = False
 
@@ -137,8 +136,8 @@ class Agent:
                 match exchange.send(answer):
                     case SetKeys(pairs):
                         answer = yield from self._ask(SetKeys({prefix + key: value for key, value in pairs.items()}))
-                    case AwaitKeys(keys):
-                        if not (yield from self._wait([prefix + key for key in keys])):
+                    case AwaitKeys(awaited):
+                        if not (yield from self._wait([prefix + key for key in awaited])):
                             return None
                         answer = []
                     case request:
@@ -146,8 +145,8 @@ class Agent:
         except StopIteration as end:
             return end.value
 
-    def _wait(self, keys: list[str]) -> Generator[Any, Any, bool]:
-        while not (yield from self._ask(WaitForKeys(keys, poll_seconds(self.member.world_size)))):
+    def _wait(self, awaited: list[str]) -> Generator[Any, Any, bool]:
+        while not (yield from self._ask(WaitForKeys(awaited, poll_seconds(self.member.world_size)))):
             if self._members_changed():
                 return False
         return True

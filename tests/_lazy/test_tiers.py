@@ -172,8 +172,8 @@ def test_explain_tells_each_line_once():
     assert text.splitlines()[0] == "0 compilations, 0.00 s"
     assert text.splitlines()[1] == "6 graphs interpreted"
     assert "interpreted once" in text
-    assert text.endswith("; and 5 further graphs")
-    assert len(text.splitlines()) == 3
+    assert text.splitlines()[2].endswith("; and 5 further graphs")
+    assert text.count("interpreted once") == 1
 
 
 # --- what is estimated ---

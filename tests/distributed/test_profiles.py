@@ -66,4 +66,4 @@ def test_waiting_for_a_message_is_time_with_other_ranks():
 
     dist.run_threads(work, nprocs=2)
     (waited,) = [event for event in profiles[0].function_events if event.name == "wait: a message"]
-    assert waited.cpu_time_total <= 1e6 * profiles[0].phases()["collective"]
+    assert waited.cpu_time_total <= 1e6 * profiles[0].phases()["collective"] + 1e-3  # both are whole nanoseconds

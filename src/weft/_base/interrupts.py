@@ -48,7 +48,7 @@ class Section:
     replaced  the handlers to put back
     """
 
-    __slots__ = ("_depth", "_extended", "_handlers", "_known", "_overdue", "_replaced", "received")
+    __slots__ = ("_depth", "_extended", "_functions", "_handlers", "_overdue", "_replaced", "received")
 
     def __init__(self) -> None:
         self._depth = 0
@@ -56,8 +56,8 @@ class Section:
         self._overdue = False
         self.received: list[tuple[int, FrameType | None, float]] = []
         self._replaced: list[tuple[int, Handler]] = []
-        self._known: tuple[Any, ...] = ()  # handlers by `_NUMBERS`, as they were found last
-        self._handlers: list[tuple[int, Handler]] = []  # those of them that are functions
+        self._handlers: tuple[Any, ...] = ()  # those of all `_NUMBERS`, at the last replacement
+        self._functions: list[tuple[int, Handler]] = []  # of these, the functions
 
     def __enter__(self) -> None:
         if _thread.get_ident() == _Main.ident:
@@ -132,12 +132,12 @@ class Section:
             self._depth, self._extended = depth, extended
 
     def _replace(self) -> None:
-        known = tuple(map(getsignal, _NUMBERS))
-        if known != self._known:
-            self._known = known
-            self._handlers = [(n, handler) for n, handler in zip(_NUMBERS, known, strict=True) if callable(handler)]
+        handlers = tuple(map(getsignal, _NUMBERS))
+        if handlers != self._handlers:
+            self._handlers = handlers
+            self._functions = [(n, handler) for n, handler in zip(_NUMBERS, handlers, strict=True) if callable(handler)]
         try:
-            for entry in self._handlers:
+            for entry in self._functions:
                 self._replaced.append(entry)
                 set_handler(entry[0], _on_signal)
         except BaseException:  # one that came before its own handler was replaced

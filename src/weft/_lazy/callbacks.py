@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -16,9 +15,6 @@ from weft.ops._jax import equations_of
 
 _MOST_FAILURES = 64  # of programs that run at the same time in as many threads
 _MARK = "weft-failure-"
-
-# jax prints each failure of a callback with a traceback of its own; who has called the program gets the exception.
-logging.getLogger("jax._src.callback").addFilter(lambda record: _MARK not in str((record.exc_info or [""])[:2]))
 
 _failures: dict[str, BaseException] = {}
 _numbers = count()

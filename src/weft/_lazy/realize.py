@@ -24,6 +24,7 @@ from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy import metrics, refcounts
 from weft._lazy.callbacks import failure_behind
+from weft._lazy.chunks import chunk_sizes
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.ledger import ledgers, note_alive, note_run
@@ -33,9 +34,7 @@ from weft._lazy.program import Run, execute, place
 from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
 from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
 
-_CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
-_LONGEST = 1024  # operators in a program cut from a very long list that does not repeat
 _FEW = 16  # operators that may be quicker computed than planned
 _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
@@ -223,7 +222,7 @@ def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
     So an endless loop compiles one program, whatever its length and wherever the limit falls in it. The stretch must
     repeat `least` times: the layers of a network repeat, too, but are better computed by one program.
     """
-    sizes = _chunk_sizes([v.origin for v in values], least)
+    sizes = chunk_sizes([v.origin for v in values], least)
     if len(sizes) == 1 and len(values) < config.NODE_CAP:
         return
     for chunk_size in sizes:
@@ -425,53 +424,6 @@ def _on_one_device(values: list[Value]) -> bool:
             if value.aval.device is not first:
                 return False
     return True
-
-
-def _chunk_sizes(origins: list[Any], least: int) -> list[int]:
-    """The sizes of the chunks in which a list is computed: one if it does not repeat and is not very long.
-
-    What lies before the repetition (a loop that a signal has left in the middle of an iteration, say) is cut for
-    itself. Planning one program of 20,000 operators takes a second, in which no signal is handled.
-    """
-    start, end, size = _repeating(origins, least)
-    if not start and size == len(origins):
-        whole, rest = divmod(size, _LONGEST)
-        return [size] if size < config.NODE_CAP else [*[_LONGEST] * whole, *[rest] * bool(rest)]
-    before = _chunk_sizes(origins[:start], least) if start > _LONGEST else [start] * bool(start)
-    return [*before, *[size] * ((end - start) // size)]
-
-
-def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
-    """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
-
-    It looks for a period of the list's middle half, else of its end, and extends it both ways. If neither has `least`
-    repetitions, the run is the whole list.
-    """
-    n = len(origins)
-    for start, end in ((n // 4, 3 * n // 4), (3 * n // 4, n)):
-        period = _period(origins[start:end])
-        if period * least <= end - start:
-            break
-    else:
-        return 0, n, n
-    while start and origins[start - 1] is origins[start - 1 + period]:
-        start -= 1
-    while end < n and origins[end] is origins[end - period]:
-        end += 1
-    size = period * max(1, _CHUNK // period)
-    return start, end - (end - start) % size, size
-
-
-def _period(origins: list[Any]) -> int:
-    """The shortest period of a list, by Knuth, Morris and Pratt's failure function."""
-    failure = [0] * len(origins)
-    k = 0
-    for i in range(1, len(origins)):
-        while k and origins[i] is not origins[k]:
-            k = failure[k - 1]
-        k += origins[i] is origins[k]
-        failure[i] = k
-    return len(origins) - failure[-1]
 
 
 def _run(batch: Batch) -> None:

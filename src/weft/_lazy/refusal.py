@@ -31,11 +31,16 @@ def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
     return kind(f"{op.name}(): cannot be applied to ({', '.join(map(repr, avals))}): {reason}")
 
 
+def require_one_int64(op: str, name: str, entry: int) -> None:
+    """Raise `ValueError` for an integer beyond int64."""
+    if entry not in INT64:
+        raise ValueRangeError(f"Overflow when unpacking long long: argument '{name}' of {op}() is {entry}")
+
+
 def require_int64(op: str, param: Param, entry: Any) -> None:
     """Raise `ValueError` for an integer beyond int64, and `TypeError` for such a size."""
     if isinstance(entry, int):
-        if entry not in INT64:
-            raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
+        require_one_int64(op, param.name, entry)
     elif isinstance(entry, tuple):
         for at, part in enumerate(cast("tuple[Any, ...]", entry), 1):
             if isinstance(part, int) and part not in INT64:

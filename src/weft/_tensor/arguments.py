@@ -16,6 +16,7 @@ import numpy as np
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
+from weft._lazy.refusal import require_one_int64
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, is_of_other_library, kind_and_advice, kind_of
@@ -368,7 +369,9 @@ def whole_value(x: Any, name: str, op: str) -> Value:
     """The value of an int, or of a zero-dim tensor of integers."""
     if isinstance(x, Tensor) and not x.ndim and x.dtype.category == INTEGER:
         return operand(x)
-    return number(integer(x, name, op))
+    whole = integer(x, name, op)
+    require_one_int64(op, name, whole)
+    return number(whole)
 
 
 # --- annotations ----------------------------------------------------------------------------------------------

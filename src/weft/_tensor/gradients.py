@@ -315,3 +315,18 @@ def _one(aval: Aval) -> Value:
     plain = sharded(aval, None)
     seed = leaf(plain, _filled(plain, 1))
     return seed if aval.sharding is None else aval.sharding.seed(seed)
+
+
+def clear_grad(tensor: Tensor, set_to_none: bool) -> None:
+    """Remove a tensor's gradient, or detach it and set it to zero."""
+    if set_to_none:  # without reading it, so that a captured step does not depend on whether there was one
+        tensor.grad = None
+        return
+    grad = tensor.grad
+    if grad is None:
+        return
+    if grad.is_leaf:
+        grad.requires_grad_(False)
+    else:
+        grad.detach_()
+    grad.zero_()

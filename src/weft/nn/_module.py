@@ -16,6 +16,7 @@ from weft._base.state import ambient, peek
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
+from weft._tensor.gradients import clear_grad
 from weft._tensor.kind_names import array_hint
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
@@ -487,18 +488,3 @@ def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 def _kind_of(value: Any) -> str:
     """The table in which a value is registered when it is assigned to an attribute, or ""."""
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
-
-
-def clear_grad(tensor: Tensor, set_to_none: bool) -> None:
-    """Remove a tensor's gradient, or detach it and set it to zero."""
-    if set_to_none:  # without reading it, so that a captured step does not depend on whether there was one
-        tensor.grad = None
-        return
-    grad = tensor.grad
-    if grad is None:
-        return
-    if grad.is_leaf:
-        grad.requires_grad_(False)
-    else:
-        grad.detach_()
-    grad.zero_()

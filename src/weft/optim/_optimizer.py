@@ -20,6 +20,7 @@ from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._lazy.runtime import accelerator_memory
 from weft._tensor.compile import ByIdentity
+from weft._tensor.gradients import clear_grad
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -27,7 +28,6 @@ from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeEr
 from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
-from weft.nn._module import clear_grad
 from weft.optim._origin import kinds_of, other_optimizer
 
 Group = dict[str, Any]

@@ -10,7 +10,7 @@ from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
 from weft._tensor.codegen import COMPOSITES, composite, op
-from weft._tensor.composite import shape
+from weft._tensor.composite import names, shape
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -112,7 +112,6 @@ def _public(name: str) -> View:
 _COPIED: dict[str, View] = {
     name: _public(name)
     for name in (
-        "diagonal",
         "expand",
         "narrow",
         "permute",
@@ -128,7 +127,14 @@ _COPIED: dict[str, View] = {
         "view_as_complex",
         "view_as_real",
     )
-} | {"alias": _itself, "as_strided": as_strided, "detach": Tensor.detach, "slice": _sliced, "unfold": op.window}
+} | {
+    "alias": _itself,
+    "as_strided": as_strided,
+    "diagonal": names.diagonal,
+    "detach": Tensor.detach,
+    "slice": _sliced,
+    "unfold": op.window,
+}
 
 
 def _copying(name: str, view: View) -> None:
@@ -168,7 +174,7 @@ def _writing(name: str, view: View) -> None:
 for _name, _view in (
     ("select", _public("select")),
     ("slice", _sliced),
-    ("diagonal", _public("diagonal")),
+    ("diagonal", names.diagonal),
     ("as_strided", as_strided),
 ):
     _writing(_name, _view)
