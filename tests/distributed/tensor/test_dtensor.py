@@ -118,6 +118,47 @@ def test_gradients_of_a_local_tensor_lie_as_asked():
     assert on_mesh((2,), program) == [([0, 1, 2], [3, 3, 3]), ([0, 0, 0], [3, 3, 3])]
 
 
+def test_a_rank_outside_of_the_mesh_has_empty_parts():
+    """The same program runs there: a training step, views, transfers. Scalars have no empty part, as in PyTorch."""
+
+    def program(world):
+        mesh = DeviceMesh("cpu", [0, 2])
+        x = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
+        own = torch.ones(4, 2, requires_grad=True)
+        joined = DTensor.from_local(own, mesh, [Shard(0)], run_check=True)
+        (joined * joined).sum().backward()
+        model = distribute_module(nn.Linear(2, 3), mesh)
+        loss = nn.functional.cross_entropy(model(x), distribute_tensor(torch.arange(4) % 3, mesh, [Shard(0)]))
+        loss.backward()
+        x.add_(x + torch.tensor(1.0)).t()[0].fill_(7)
+        everything = [
+            joined,
+            x,
+            x.t(),
+            x.split(1, 1)[0],
+            x.redistribute(placements=[Shard(1)]),
+            x.sum(0),
+            model.weight.grad,
+            dt.zeros(4, 3, device_mesh=mesh, placements=[Shard(0)]),
+            dt.rand(4, 4, device_mesh=mesh, placements=[Shard(1)]),
+        ]
+        shapes = [tuple(d.shape) for d in everything]
+        assert shapes == [(8, 2), (4, 2), (2, 4), (4, 1), (4, 2), (2,), (3, 2), (4, 3), (4, 4)]
+        assert [d.ndim for d in everything] == [len(shape) for shape in shapes]
+        assert loss.shape == loss.to_local().shape == ()
+        if mesh.get_coordinate() is None:
+            assert own.grad is None
+            assert x.full_tensor().shape == (0,)
+            assert {tuple(d.to_local().shape) for d in everything} == {(0,)}
+        else:
+            assert own.grad.eq(2).all()
+            assert x.full_tensor().tolist() == [[7, 3]] * 4
+            assert all(d.to_local().numel() for d in everything)
+        return mesh.get_coordinate()
+
+    assert on_mesh((4,), program) == [(0,), None, (1,), None]
+
+
 def test_what_lies_on_another_mesh_is_refused():
     def program(mesh):
         other = DeviceMesh("cpu", [1, 0])

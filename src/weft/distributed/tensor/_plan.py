@@ -11,6 +11,9 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval
@@ -254,8 +257,11 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     drawn = _drawn_in_parts(whole, results)
     if drawn is not None:
         parts.append(number(0).aval)
-    local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
+    if mesh.coordinate is None:
+        local = _on_no_parts(call, parts, types)
+    else:
+        local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
     is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
@@ -263,6 +269,15 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     has_grads = grad or all(s.is_differentiable for s in strategies)
     first = None if drawn is None else results[0].position_in(drawn)
     return Plan(tuple(wanted), tuple(spread), summed, first, local.with_types(types), is_local, has_grads)
+
+
+def _on_no_parts(call: Call, parts: Sequence[Aval], types: Sequence[Aval]) -> Signature:
+    """A call outside of the mesh: empty parts, whatever the operator would make of inputs without elements."""
+
+    def empty_parts(*_: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple([jnp.zeros(aval.shape, aval.dtype.numpy) for aval in types])
+
+    return Signature(call.op.name, empty_parts, tuple(parts), device=types[0].device, rounds=False)
 
 
 def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | None:
