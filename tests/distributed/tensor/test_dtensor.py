@@ -188,7 +188,7 @@ def test_plain_tensors_are_not_mixed_with_distributed_ones():
             (lambda: plain @ x.t(), "got mixed torch.Tensor and DTensor"),
             (lambda: plain.add_(x), "got mixed torch.Tensor and DTensor"),
             (lambda: torch.where(x > 0, x, plain), "got mixed torch.Tensor and DTensor"),
-            (lambda: x[torch.tensor([0])], "got mixed torch.Tensor and DTensor"),
+            (lambda: x[torch.tensor([0, 1])], "got mixed torch.Tensor and DTensor"),
             (lambda: x.__setitem__(0, torch.ones(2)), "got mixed torch.Tensor and DTensor"),
             (lambda: torch.add(x, x, out=plain), "cannot write a DTensor to a tensor"),
             (lambda: torch.add(plain, plain, out=x), "cannot write a plain tensor to a DTensor"),
@@ -210,6 +210,22 @@ def test_plain_tensors_are_not_mixed_with_distributed_ones():
         return x.sum().item()
 
     assert on_mesh((2,), program) == [8.0] * 2
+
+
+def test_plain_tensors_of_one_element_are_replicated():
+    def program(mesh):
+        x, one = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]), torch.tensor([3.0], requires_grad=True)
+        results = [x + one, one + x, torch.where(x > 2, x, one), torch.ones(1, 1, 1) * x, x[torch.tensor([0])]]
+        assert [tuple(d.shape) for d in results] == [(4, 2), (4, 2), (4, 2), (1, 4, 2), (1, 2)]
+        assert all(isinstance(d, DTensor) for d in results)
+        (x * one).sum().backward()
+        scalar = distribute_tensor(torch.tensor(2.0), mesh) + torch.ones(1)
+        assert isinstance(scalar, DTensor)
+        x.copy_(torch.full((1,), 5.0))
+        return results[0].full_tensor().tolist(), x.sum().item(), scalar.tolist(), one.grad.tolist()
+
+    with pytest.warns(UserWarning, match="Found a non-scalar tensor with numel=1 and ndim!=0"):
+        assert on_mesh((2,), program) == [([[4.0] * 2] * 4, 40, [3], [8])] * 2
 
 
 def test_without_parts_in_common_an_error_says_what_to_do():

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval
@@ -151,7 +152,7 @@ def _only_scalars_are_sharded(inputs: Sequence[Value]) -> bool:
     if any(x.aval.size for x in sharded):
         return False
     meshes = {x.aval.sharding.mesh for x in sharded if isinstance(x.aval.sharding, Sharding)}
-    return len(meshes) > 1 or any(x.aval.size for x in inputs)
+    return len(meshes) > 1 or not all(map(_is_single, inputs))
 
 
 def _plain_scalar(value: Value) -> Value:
@@ -173,12 +174,23 @@ def implicit_replication() -> Generator[None]:
         _replicates_implicitly.reset(token)
 
 
+def _is_single(value: Value) -> bool:
+    """Whether a tensor has one element."""
+    return prod(value.aval.size) == 1
+
+
 def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The inputs, in which plain tensors without dims are replicated; in `implicit_replication`, all plain ones."""
+    """The inputs, in which plain tensors of one element are replicated; in `implicit_replication`, all plain ones."""
     every = _replicates_implicitly.get()
-    plain = [x.aval.sharding is None and not x.aval.weak and (every or not x.aval.shape) for x in inputs]
+    plain = [x.aval.sharding is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
     if not any(plain):
         return inputs
+    if not every and any(x.aval.shape for x, is_plain in zip(inputs, plain, strict=True) if is_plain):
+        warn_user(
+            "Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for "
+            "it. However, please consider changing it to a scalar tensor or explicitly create a DTensor under "
+            "distributed environment."
+        )
     mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
     placements = (Replicate(),) * mesh.ndim
     return tuple(
