@@ -159,6 +159,25 @@ def test_a_rank_outside_of_the_mesh_has_empty_parts():
     assert on_mesh((4,), program) == [(0,), None, (1,), None]
 
 
+def test_tensors_without_data_are_distributed_and_computed_with():
+    def program(mesh):
+        x = distribute_tensor(torch.empty(7, 4, device="meta"), mesh, [Shard(0)])
+        with torch.device("meta"):
+            model = nn.Linear(4, 6)
+        distribute_module(model, mesh)
+        y = model(x)
+        y.sum().backward()
+        everything = [x, y, x.sum(0), x.redistribute(placements=[Shard(1)]), x.full_tensor(), model.weight.grad]
+        assert {str(d.device) for d in everything} == {"meta"}
+        assert [tuple(d.shape) for d in everything] == [(7, 4), (7, 6), (4,), (7, 4), (7, 4), (6, 4)]
+        model.to_empty(device="cpu")
+        nn.init.ones_(model.weight)
+        assert model.weight.full_tensor().eq(1).all()
+        return x.placements, tuple(x.to_local().shape), tuple(everything[3].to_local().shape)
+
+    assert on_mesh((2,), program) == [((Shard(0),), (4, 4), (7, 2)), ((Shard(0),), (3, 4), (7, 2))]
+
+
 def test_what_lies_on_another_mesh_is_refused():
     def program(mesh):
         other = DeviceMesh("cpu", [1, 0])
