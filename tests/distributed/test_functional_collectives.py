@@ -56,6 +56,30 @@ def test_results_and_gradients(call, results, gradients):
     assert in_threads(call) == list(zip(results, gradients, strict=True))
 
 
+def test_tensors_without_data_give_the_sizes_of_results():
+    def rank(me):
+        dist.init_process_group("threads")
+        group = dist.group.WORLD
+        x = weft.empty(4, 2, device="meta", requires_grad=True)
+        results = [
+            fc.all_reduce(x, "avg", group),
+            fc.broadcast(x, 1, group),
+            fc.all_gather_tensor(x, 0, group),
+            fc.all_gather_tensor(x, 1, group),
+            fc.reduce_scatter_tensor(x, "sum", 0, group),
+            fc.reduce_scatter_tensor(x, "avg", 1, group),
+            fc.all_to_all_single(x, None, None, group),
+            fc.all_to_all_single(x, [1, 4], [2, 2], group),
+        ]
+        assert all(result.is_meta for result in results)
+        sum(result.sum() for result in results).backward()
+        assert x.grad.is_meta
+        return [tuple(result.shape) for result in results]
+
+    shapes = [(4, 2), (4, 2), (8, 2), (4, 4), (2, 2), (4, 1), (4, 2), (5, 2)]
+    assert dist.run_threads(rank) == [shapes] * 2
+
+
 def test_arguments_are_checked():
     def rank(me):
         dist.init_process_group("threads")

@@ -1,6 +1,7 @@
 """Functional collectives, under PyTorch's names: they return new tensors, and are differentiable.
 
-Results need not be waited for. `group` is a process group or its name, a mesh with one dim, or a mesh and the number of
+Results need not be waited for. Of tensors on the meta device, which have no data to send, they give those of the size
+that the results have. `group` is a process group or its name, a mesh with one dim, or a mesh and the number of
 a dim. Where its ranks run recorded programs together, all but those with uneven parts are operators of these.
 """
 
@@ -46,20 +47,23 @@ def wait_tensor(tensor: Tensor) -> Tensor:
 @is_collective("all_reduce")
 def all_reduce(self: Tensor, reduceOp: str, group: Group, tag: str = "") -> Tensor:
     """The reduction of the tensors of all ranks; `reduceOp` is a word such as "sum"."""
-    return functional.all_reduce(self, _operation(reduceOp), _resolved(group))
+    operation, group = _operation(reduceOp), _resolved(group)
+    return self.clone() if self.is_meta else functional.all_reduce(self, operation, group)
 
 
 @is_collective("broadcast")
 def broadcast(self: Tensor, src: int, group: Group, tag: str = "") -> Tensor:
     """The tensor of the group's rank `src`, on all ranks."""
     group = _resolved(group)
-    return functional.broadcast(self, group.ranks[src], group)
+    return self.clone() if self.is_meta else functional.broadcast(self, group.ranks[src], group)
 
 
 @is_collective("all_gather_into_tensor")
 def all_gather_single(self: Tensor, gather_dim: int, group: Group, tag: str = "") -> Tensor:
     """The tensors of all ranks, concatenated along a dim."""
     group = _resolved(group)
+    if self.is_meta:
+        return rows.cat([self] * group.size(), gather_dim)
     if group.records:
         return recorded.all_gather(self, gather_dim, group.size())
     if gather_dim == 0 and self.ndim and not _has_gradients(self):
@@ -82,6 +86,8 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
         raise ShapeError(
             f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
         )
+    if self.is_meta:
+        return self.narrow(scatter_dim, 0, self.shape[scatter_dim] // size).clone()
     if operation is ReduceOp.AVG:
         return reduce_scatter_single(self, "sum", scatter_dim, group) / size
     if group.records and recorded.is_linear(operation):

@@ -118,6 +118,66 @@ def test_gradients_of_a_local_tensor_lie_as_asked():
     assert on_mesh((2,), program) == [([0, 1, 2], [3, 3, 3]), ([0, 0, 0], [3, 3, 3])]
 
 
+def test_a_rank_outside_of_the_mesh_has_empty_parts():
+    """The same program runs there: a training step, views, transfers. Scalars have no empty part, as in PyTorch."""
+
+    def program(world):
+        mesh = DeviceMesh("cpu", [0, 2])
+        x = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
+        own = torch.ones(4, 2, requires_grad=True)
+        joined = DTensor.from_local(own, mesh, [Shard(0)], run_check=True)
+        (joined * joined).sum().backward()
+        model = distribute_module(nn.Linear(2, 3), mesh)
+        loss = nn.functional.cross_entropy(model(x), distribute_tensor(torch.arange(4) % 3, mesh, [Shard(0)]))
+        loss.backward()
+        x.add_(x + torch.tensor(1.0)).t()[0].fill_(7)
+        everything = [
+            joined,
+            x,
+            x.t(),
+            x.split(1, 1)[0],
+            x.redistribute(placements=[Shard(1)]),
+            x.sum(0),
+            model.weight.grad,
+            dt.zeros(4, 3, device_mesh=mesh, placements=[Shard(0)]),
+            dt.rand(4, 4, device_mesh=mesh, placements=[Shard(1)]),
+        ]
+        shapes = [tuple(d.shape) for d in everything]
+        assert shapes == [(8, 2), (4, 2), (2, 4), (4, 1), (4, 2), (2,), (3, 2), (4, 3), (4, 4)]
+        assert [d.ndim for d in everything] == [len(shape) for shape in shapes]
+        assert loss.shape == loss.to_local().shape == ()
+        if mesh.get_coordinate() is None:
+            assert own.grad is None
+            assert x.full_tensor().shape == (0,)
+            assert {tuple(d.to_local().shape) for d in everything} == {(0,)}
+        else:
+            assert own.grad.eq(2).all()
+            assert x.full_tensor().tolist() == [[7, 3]] * 4
+            assert all(d.to_local().numel() for d in everything)
+        return mesh.get_coordinate()
+
+    assert on_mesh((4,), program) == [(0,), None, (1,), None]
+
+
+def test_tensors_without_data_are_distributed_and_computed_with():
+    def program(mesh):
+        x = distribute_tensor(torch.empty(7, 4, device="meta"), mesh, [Shard(0)])
+        with torch.device("meta"):
+            model = nn.Linear(4, 6)
+        distribute_module(model, mesh)
+        y = model(x)
+        y.sum().backward()
+        everything = [x, y, x.sum(0), x.redistribute(placements=[Shard(1)]), x.full_tensor(), model.weight.grad]
+        assert {str(d.device) for d in everything} == {"meta"}
+        assert [tuple(d.shape) for d in everything] == [(7, 4), (7, 6), (4,), (7, 4), (7, 4), (6, 4)]
+        model.to_empty(device="cpu")
+        nn.init.ones_(model.weight)
+        assert model.weight.full_tensor().eq(1).all()
+        return x.placements, tuple(x.to_local().shape), tuple(everything[3].to_local().shape)
+
+    assert on_mesh((2,), program) == [((Shard(0),), (4, 4), (7, 2)), ((Shard(0),), (3, 4), (7, 2))]
+
+
 def test_what_lies_on_another_mesh_is_refused():
     def program(mesh):
         other = DeviceMesh("cpu", [1, 0])
@@ -147,7 +207,7 @@ def test_plain_tensors_are_not_mixed_with_distributed_ones():
             (lambda: plain @ x.t(), "got mixed torch.Tensor and DTensor"),
             (lambda: plain.add_(x), "got mixed torch.Tensor and DTensor"),
             (lambda: torch.where(x > 0, x, plain), "got mixed torch.Tensor and DTensor"),
-            (lambda: x[torch.tensor([0])], "got mixed torch.Tensor and DTensor"),
+            (lambda: x[torch.tensor([0, 1])], "got mixed torch.Tensor and DTensor"),
             (lambda: x.__setitem__(0, torch.ones(2)), "got mixed torch.Tensor and DTensor"),
             (lambda: torch.add(x, x, out=plain), "cannot write a DTensor to a tensor"),
             (lambda: torch.add(plain, plain, out=x), "cannot write a plain tensor to a DTensor"),
@@ -169,6 +229,22 @@ def test_plain_tensors_are_not_mixed_with_distributed_ones():
         return x.sum().item()
 
     assert on_mesh((2,), program) == [8.0] * 2
+
+
+def test_plain_tensors_of_one_element_are_replicated():
+    def program(mesh):
+        x, one = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]), torch.tensor([3.0], requires_grad=True)
+        results = [x + one, one + x, torch.where(x > 2, x, one), torch.ones(1, 1, 1) * x, x[torch.tensor([0])]]
+        assert [tuple(d.shape) for d in results] == [(4, 2), (4, 2), (4, 2), (1, 4, 2), (1, 2)]
+        assert all(isinstance(d, DTensor) for d in results)
+        (x * one).sum().backward()
+        scalar = distribute_tensor(torch.tensor(2.0), mesh) + torch.ones(1)
+        assert isinstance(scalar, DTensor)
+        x.copy_(torch.full((1,), 5.0))
+        return results[0].full_tensor().tolist(), x.sum().item(), scalar.tolist(), one.grad.tolist()
+
+    with pytest.warns(UserWarning, match="Found a non-scalar tensor with numel=1 and ndim!=0"):
+        assert on_mesh((2,), program) == [([[4.0] * 2] * 4, 40, [3], [8])] * 2
 
 
 def test_without_parts_in_common_an_error_says_what_to_do():

@@ -162,7 +162,8 @@ class _AllToAllSingle(Function):
     ) -> Any:
         ctx.group, ctx.like, ctx.output_sizes, ctx.input_sizes = group, empty_like(tensor), output_sizes, input_sizes
         output = empty_like(like)
-        plain.all_to_all_single(output, tensor.detach(), input_sizes, output_sizes, group)
+        if not tensor.is_meta:  # there is nothing to send
+            plain.all_to_all_single(output, tensor.detach(), input_sizes, output_sizes, group)
         return output
 
     @staticmethod

@@ -40,7 +40,7 @@ def distribute_tensor(
         raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with using(grad=False), requested():
         whole = tensor.detach().clone()
-        if src_data_rank is not None:
+        if src_data_rank is not None and mesh.coordinate is not None and not tensor.is_meta:
             for dim in range(mesh.ndim):
                 group = mesh.get_group(dim)
                 broadcast(whole, group.ranks[src_data_rank], group)

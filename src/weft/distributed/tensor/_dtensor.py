@@ -15,7 +15,7 @@ from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._placements import Placements, Replicate
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, local_type, relabelled, sharding_of
+from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
@@ -51,6 +51,11 @@ class DTensor(Tensor):
         return self._sharding.placements
 
     @property
+    def ndim(self) -> int:
+        """The number of dims of the whole tensor, which the empty part outside of the mesh does not have."""
+        return len(self._sharding.size)
+
+    @property
     def _local_tensor(self) -> Tensor:
         with using(grad=False):
             return local_view(self, self._sharding)
@@ -79,9 +84,10 @@ class DTensor(Tensor):
             raise ArgumentError(f"from_local takes a plain tensor, but got a {type(local_tensor).__name__}")
         wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor)
         size = size_of_parts(local_tensor, mesh, wanted, shape)
-        if run_check:
-            local_tensor = require_common(local_tensor, mesh, wanted)
         sharding = sharding_of(mesh, wanted, size)
+        if run_check and not sharding.is_outside:
+            local_tensor = require_common(local_tensor, mesh, wanted)
+        local_tensor = own_part(local_tensor, sharding)
         aval = operand(local_tensor).aval
         if aval.shape != sharding.local_shape:
             raise DistError(
@@ -89,7 +95,7 @@ class DTensor(Tensor):
                 f"tensor of size {list(size)} with the placements {list(map(str, wanted))} has the size "
                 f"{list(sharding.local_shape)}; give the whole tensor's size as `shape`"
             )
-        if grad_placements is not None:
+        if grad_placements is not None and not sharding.is_outside:
             wanted = placements_for(grad_placements, mesh, local_tensor.ndim)
             local_tensor = wrap(with_gradient(operand(local_tensor), sharding, wanted))
         result = distributed_view(local_tensor, sharding)

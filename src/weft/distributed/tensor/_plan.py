@@ -11,6 +11,10 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval
@@ -148,7 +152,7 @@ def _only_scalars_are_sharded(inputs: Sequence[Value]) -> bool:
     if any(x.aval.size for x in sharded):
         return False
     meshes = {x.aval.sharding.mesh for x in sharded if isinstance(x.aval.sharding, Sharding)}
-    return len(meshes) > 1 or any(x.aval.size for x in inputs)
+    return len(meshes) > 1 or not all(map(_is_single, inputs))
 
 
 def _plain_scalar(value: Value) -> Value:
@@ -170,12 +174,23 @@ def implicit_replication() -> Generator[None]:
         _replicates_implicitly.reset(token)
 
 
+def _is_single(value: Value) -> bool:
+    """Whether a tensor has one element."""
+    return prod(value.aval.size) == 1
+
+
 def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The inputs, in which plain tensors without dims are replicated; in `implicit_replication`, all plain ones."""
+    """The inputs, in which plain tensors of one element are replicated; in `implicit_replication`, all plain ones."""
     every = _replicates_implicitly.get()
-    plain = [x.aval.sharding is None and not x.aval.weak and (every or not x.aval.shape) for x in inputs]
+    plain = [x.aval.sharding is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
     if not any(plain):
         return inputs
+    if not every and any(x.aval.shape for x, is_plain in zip(inputs, plain, strict=True) if is_plain):
+        warn_user(
+            "Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for "
+            "it. However, please consider changing it to a scalar tensor or explicitly create a DTensor under "
+            "distributed environment."
+        )
     mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
     placements = (Replicate(),) * mesh.ndim
     return tuple(
@@ -254,8 +269,11 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     drawn = _drawn_in_parts(whole, results)
     if drawn is not None:
         parts.append(number(0).aval)
-    local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
+    if mesh.coordinate is None:
+        local = _on_no_parts(call, parts, types)
+    else:
+        local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
     is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
@@ -263,6 +281,15 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     has_grads = grad or all(s.is_differentiable for s in strategies)
     first = None if drawn is None else results[0].position_in(drawn)
     return Plan(tuple(wanted), tuple(spread), summed, first, local.with_types(types), is_local, has_grads)
+
+
+def _on_no_parts(call: Call, parts: Sequence[Aval], types: Sequence[Aval]) -> Signature:
+    """A call outside of the mesh: empty parts, whatever the operator would make of inputs without elements."""
+
+    def empty_parts(*_: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple([jnp.zeros(aval.shape, aval.dtype.numpy) for aval in types])
+
+    return Signature(call.op.name, empty_parts, tuple(parts), device=types[0].device, rounds=False)
 
 
 def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | None:

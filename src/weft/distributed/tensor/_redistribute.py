@@ -80,6 +80,8 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
     now = _sharding(value)
     if now.mesh != sharding.mesh:
         raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
+    if now.is_outside:
+        return relabelled(value, type_of(value.aval, sharding))
     plain, after = local_part(value), list[Value]()
     if steps := _coalesced(now, _steps(now.placements, sharding.placements)):
         if parts is None and (observers() or _log.isEnabledFor(logging.DEBUG)):

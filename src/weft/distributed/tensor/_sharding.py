@@ -15,6 +15,7 @@ from weft._lazy.infer import Call
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
+from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part, split_order
@@ -44,8 +45,13 @@ class Sharding:
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        """The shape of this process's part."""
-        return tuple(size for _, size in self.local_parts())
+        """The shape of this process's part; outside of the mesh [0], as in PyTorch, unless the tensor has no dims."""
+        return (0,) if self.is_outside and self.size else tuple(size for _, size in self.local_parts())
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether this process has no place in the mesh. Then its part is empty, and it takes part in no transfer."""
+        return self.mesh.coordinate is None
 
     def local_parts(self, before: int | None = None) -> list[tuple[int, int]]:
         """For each dim, where this process's part begins, and its size; with `before`, of what this mesh dim splits."""
@@ -222,8 +228,18 @@ def relabelled(value: Value, aval: Aval) -> Value:
 
 
 def labelled(value: Value, sharding: Sharding) -> Value:
-    """A plain value as this process's part of a tensor."""
+    """A plain value as this process's part of a tensor; outside of the mesh, an empty one in its place."""
+    if sharding.is_outside:
+        value = own_part(wrap(value), sharding)._read()
     return relabelled(value, type_of(value.aval, sharding))
+
+
+def own_part(local: Tensor, sharding: Sharding) -> Tensor:
+    """What a process gives as its part: outside of the mesh, an empty tensor, to which no gradients flow."""
+    if not sharding.is_outside or tuple(local.shape) == sharding.local_shape:
+        return local
+    options = {"dtype": local.dtype, "device": local.device, "requires_grad": local.requires_grad}
+    return empty(sharding.local_shape, **options)
 
 
 def local_part(value: Value) -> Value:

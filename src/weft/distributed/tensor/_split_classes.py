@@ -54,7 +54,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     """The result of a loss or a `log_softmax` whose class dim is split; None for all other calls."""
     function = _FUNCTIONS.get(call.op.name)
     sharding = inputs[0].aval.sharding if inputs else None
-    if function is None or not isinstance(sharding, Sharding):
+    if function is None or not isinstance(sharding, Sharding) or sharding.is_outside:
         return None
     whole = signature_of(call, tuple([whole_type(x.aval) for x in inputs])).call  # raises what it would raise there
     assert isinstance(whole, BoundOp), "it is a call"

@@ -73,7 +73,7 @@ def _whole_layout(layout: Layout, sharding: Sharding) -> Layout:
 def _resized(layout: Layout, sizes: Sequence[int]) -> Layout:
     """The layout with other sizes: the dims keep their order in memory, and the room between their elements."""
     sizes = tuple(sizes)
-    if layout.is_contiguous or not prod(layout.sizes):
+    if layout.is_contiguous or not prod(sizes) or not prod(layout.sizes):
         return replace(layout, sizes=sizes, strides=row_major(sizes))
     strides = list(layout.strides)
     for dim, stride in enumerate(layout.strides):
