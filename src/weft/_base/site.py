@@ -19,6 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_LIBRARY = str(Path(threading.__file__).parent)
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
 
 
@@ -110,8 +111,10 @@ def end_at_user(error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt) and error.__context__ is not None and raised_here(error.__context__):
         error.__context__ = None  # what was being handled by chance when the signal came
     trace, last = error.__traceback__, None
+    comes_from_outside = isinstance(error, KeyboardInterrupt)  # wherever it is, as in what we call of Python's library
     while trace is not None:
-        if not _is_ours(trace.tb_frame.f_code):
+        code = trace.tb_frame.f_code
+        if not (_is_ours(code) or (comes_from_outside and _is_of_python(code))):
             last = trace
         trace = trace.tb_next
     if last is None:
@@ -143,6 +146,12 @@ def _user_frame(below: FrameType | None = None) -> FrameType | None:
             break
         frame = frame.f_back
     return frame
+
+
+def _is_of_python(code: CodeType) -> bool:
+    """Whether code belongs to Python's library, or to NumPy."""
+    name = code.co_filename
+    return (name.startswith(_LIBRARY) and "site-packages" not in name) or "/numpy/" in name
 
 
 def _is_ours(code: CodeType) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from weft._base.activity import Activity, process
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
-from weft._base.site import end_at_user, warn_user
+from weft._base.site import end_at_user, ends_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._base.usage import log_api_usage_once
@@ -120,6 +120,7 @@ class Optimizer:
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
+    @ends_at_user
     @spanned(Phase.RECORDING, lambda optimizer, *_, **__: f"Optimizer.zero_grad#{type(optimizer).__name__}.zero_grad")
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove the gradients of all parameters, or set them to zero."""
