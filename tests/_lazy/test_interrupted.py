@@ -122,6 +122,7 @@ def test_what_a_handler_raises_is_no_misfit_of_inputs(monkeypatch):
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["recorded", "captured"])
 def test_the_traceback_of_an_interrupt_ends_at_the_users_line(kind):
     _, _, step = new_model(kind)
