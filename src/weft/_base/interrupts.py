@@ -43,9 +43,10 @@ class _Main:
 class Section:
     """What `uninterrupted` is the only one of; sections may be nested, and do nothing in threads that get no signals.
 
-    depth     how many blocks the main thread is in
-    received  the signals that have come within, with the frames in which they came
-    replaced  the handlers to put back
+    received  the signals that have come within, each with the frame in which it came, and when
+
+    Apart from that it knows how many blocks the main thread is in, whether what follows them belongs to the section
+    (`extend`), whether that has lasted too long, and the handlers to put back.
     """
 
     __slots__ = ("_depth", "_extended", "_functions", "_handlers", "_overdue", "_replaced", "received")
