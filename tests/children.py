@@ -1,4 +1,7 @@
-"""A program that starts processes of every kind. Each says its kind, and which package its `torch` is."""
+"""A program that starts processes of every kind. Each says its kind, and which package its `torch` is.
+
+Functions import `torch`, not the module: the tests take the names of the kinds from it where there is no `torch`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-
-import torch
 
 SAYS = "import os, sys, torch; os.write(1, f'{sys.argv[1]} {torch.__name__}\\n'.encode())"
 REPLACED = f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {SAYS!r}, 'exec'])"
@@ -27,6 +28,8 @@ METHODS = ("spawn", "forkserver", "fork")
 
 
 def say(kind: str) -> None:
+    import torch
+
     os.write(1, f"{kind} {torch.__name__}\n".encode())
 
 
@@ -38,13 +41,17 @@ class Data:
     def __len__(self) -> int:
         return 1
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> object:
+        import torch
+
         say("worker of a loader")
         return torch.ones(1)
 
 
 def main() -> None:
     """Start the processes one after another."""
+    import torch
+
     say("main")
     torch.multiprocessing.spawn(say_as_rank, ("torch.multiprocessing",))
     for method in METHODS:
@@ -59,6 +66,8 @@ def main() -> None:
 
 def main_with_computing() -> None:
     """Start what imports more than the name `torch`: launchers, and workers that compute."""
+    import torch
+
     for arguments in LAUNCHERS.values():
         subprocess.run([sys.executable, *arguments], check=True)
     assert [batch.tolist() for batch in torch.utils.data.DataLoader(Data(), num_workers=1)] == [[[1.0]]]
