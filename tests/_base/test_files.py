@@ -1,15 +1,15 @@
-"""Files that are written whole, folders of processes, and what is left of those that were killed."""
+"""Files that are written whole, and links at their paths. What other users do is in tests/faults/test_strangers.py."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from weft._base.files import atomic_write, remove_folder, temporary_folder
+from weft._base.files import atomic_write, followed, open_own
 
 WRITES = """
 import sys
@@ -20,13 +20,6 @@ with atomic_write(Path(sys.argv[1])) as file:
     file.flush()
     print("half", flush=True)
     sys.stdin.read()
-"""
-HOLDS = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from weft._base.files import temporary_folder
-print(temporary_folder("agent_"), flush=True)
-sys.stdin.read()
 """
 
 
@@ -84,20 +77,54 @@ def test_other_files_stay(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted([*names, ".x.01234567.part", "x"])
 
 
-def test_folders_of_killed_processes_go_with_the_next_one(tmp_path, process, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    killed, left = process(HOLDS, tmp_path)
-    Path(left, "deep").mkdir()
-    Path(left, "deep", "file").touch()
-    _, held = process(HOLDS, tmp_path)
-    killed.kill()
-    killed.wait()
-    (tmp_path / "agent_of_somebody_else").mkdir()
-    assert os.path.exists(left)
-    own = temporary_folder("agent_")
-    assert not os.path.exists(left)
-    assert os.path.isdir(held)
-    assert os.path.isdir(own)
-    remove_folder(own)
-    remove_folder(own)
-    assert sorted(os.listdir(tmp_path)) == sorted(["agent_of_somebody_else", os.path.basename(held)])
+def test_permissions_of_an_existing_file_are_kept(tmp_path):
+    path = tmp_path / "x"
+    write(path, b"new")
+    usual = path.stat().st_mode
+    path.chmod(0o640)
+    write(path, b"again")
+    assert path.stat().st_mode & 0o777 == 0o640
+    with atomic_write(path, private=True) as file:
+        file.write(b"secret")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.unlink()
+    path.symlink_to("elsewhere")
+    (tmp_path / "elsewhere").touch(0o700)
+    write(path, b"a file, in the place of the link")
+    assert path.stat().st_mode == usual
+    assert (tmp_path / "elsewhere").read_bytes() == b""
+
+
+def test_an_error_names_the_path_that_the_caller_knows(tmp_path):
+    (tmp_path / "long").mkdir()
+    path = tmp_path / "long" / ("x" * 250)  # too long with what a temporary name adds
+    with pytest.raises(OSError, match=f"File name too long: '{path}'$"):
+        write(path, b"")
+    assert os.listdir(tmp_path / "long") == []
+
+
+def test_links_of_this_user_are_followed(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to(tmp_path / "deep" / "c")
+    assert followed(tmp_path / "a") == tmp_path / "deep" / "c"
+    (tmp_path / "deep" / "c").symlink_to("../d")
+    assert os.path.samefile(followed(tmp_path / "a").parent, tmp_path)
+    (tmp_path / "d").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        followed(tmp_path / "a")
+
+
+def test_a_file_of_ones_own_has_one_name_and_no_link(tmp_path):
+    path = tmp_path / "x"
+    os.close(open_own(path, os.O_RDWR))
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o666)
+    os.close(open_own(path, os.O_WRONLY))
+    assert path.stat().st_mode & 0o777 == 0o600
+    os.link(path, tmp_path / "second")
+    (tmp_path / "link").symlink_to("x")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("x", "link", "pipe", "."):
+        with pytest.raises(OSError, match=re.escape(f"'{tmp_path / name}'")):
+            open_own(tmp_path / name, os.O_RDWR)

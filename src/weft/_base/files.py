@@ -1,112 +1,112 @@
-"""Atomic writes, and temporary files and folders that killed processes do not leave behind.
+"""Files that are written whole, and links in folders where other users may write.
 
-Temporary files are locked (`flock`) while a process uses them; a file without a lock belonged to a killed process.
+Another user can put a link, or a file of their own, at any name in a shared folder. So files are created under new
+names, never through a link, relative to an open folder, and are then renamed; and a link that the caller named is
+followed by the kernel's rule for such folders.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
-import shutil
-import tempfile
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from errno import EACCES, ELOOP
 from io import BufferedRandom
 from pathlib import Path
 
-_folders: dict[str, int] = {}  # of this process: descriptors that hold the locks
+from weft._base.temporary import is_locked, remove_stale
+
+_MOST_LINKS = 40  # as in Linux
 
 
 @contextmanager
-def atomic_write(path: Path) -> Generator[BufferedRandom]:
+def atomic_write(path: Path, private: bool = False) -> Generator[BufferedRandom]:
     """A new file, open for writing and reading, that replaces `path` when the block ends.
 
-    Other processes see either the old or the new content, even after a power failure. The permissions of an existing
-    file are kept. After an error, `path` is unchanged and nothing else is left; files left by killed processes are
-    removed by the next call for `path`.
+    Other processes see either the old or the new content, even after a power failure. A link at `path` is replaced,
+    not followed. With `private`, nobody else can read the file; otherwise it has the permissions of an existing file of
+    this user, or those of any new file.
+    After an error, `path` is unchanged and nothing else is left; files left by killed processes are removed by the next
+    call for `path`.
     """
-    remove_stale(path.parent, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
-    part, file = _new_part(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with file:
-            if path.exists():
-                shutil.copymode(path, part)
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(part, path)  # while it is locked
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
+        remove_stale(folder, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
+        part, file = _new_part(folder, path, 0o600 if private else 0o666)
+        try:
+            with file:
+                if not private:
+                    _keep_permissions(folder, path.name, file.fileno())
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)  # while it is locked
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=folder)
+            raise
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
-def _new_part(path: Path) -> tuple[Path, BufferedRandom]:
+def _new_part(folder: int, path: Path, mode: int) -> tuple[str, BufferedRandom]:
     """A new locked file. If another process has removed it as stale before it was locked, another file is made."""
     while True:
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        file = open(part, "x+b")  # noqa: SIM115  closed by the caller
-        if _is_ours(file.fileno()):
-            return part, file
-        file.close()
-
-
-def temporary_folder(prefix: str, within: str | None = None) -> str:
-    """Create a folder of this process, by default in the system's temporary folder; `remove_folder` removes it.
-
-    If the process is killed first, the next process that uses this prefix there removes it.
-    """
-    remove_stale(Path(within or tempfile.gettempdir()), rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
-    while True:
-        path = tempfile.mkdtemp(prefix=prefix, dir=within)
-        with suppress(FileNotFoundError):  # it was taken for stale
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            if _is_ours(folder):
-                _folders[path] = folder
-                return path
-            os.close(folder)
-
-
-def remove_folder(path: str) -> None:
-    """Remove a folder made by `temporary_folder`, with its contents. Further calls do nothing."""
-    shutil.rmtree(path, ignore_errors=True)
-    if (folder := _folders.pop(path, None)) is not None:
-        os.close(folder)
-
-
-def remove_stale(folder: Path, name: str) -> None:
-    """Remove the files and folders whose names match the expression and that are not locked."""
-    with suppress(OSError):  # what cannot be listed, opened or removed stays
-        for entry in os.scandir(folder):
-            if re.fullmatch(name, entry.name):
-                _remove_if_stale(entry.path)
-
-
-def _remove_if_stale(path: str) -> None:
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        part = f".{path.name}.{secrets.token_hex(4)}.part"
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            else:
-                os.unlink(path)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
+        except OSError as error:
+            error.filename = str(path)  # which the caller knows
+            raise
+        if is_locked(descriptor):
+            return part, open(descriptor, "r+b")
+        os.close(descriptor)
 
 
-def _is_ours(file: int) -> bool:
-    """Lock a new file; False if another process has removed it as stale before."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks, where nobody takes anything for stale
-        return True
-    return os.fstat(file).st_nlink > 0
+def _keep_permissions(folder: int, name: str, new: int) -> None:
+    """Give a new file the permissions of the one that it replaces, unless somebody else has put that one there."""
+    with suppress(FileNotFoundError):
+        old = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(old.st_mode) and old.st_uid == os.geteuid():
+            os.fchmod(new, stat.S_IMODE(old.st_mode))
+
+
+def followed(path: Path) -> Path:
+    """What a link at a path that the user named leads to, in the end; the path itself if there is no link.
+
+    `PermissionError` for a link of another user in a folder in which everybody may write, such as `/tmp`, unless it is
+    the folder's owner who made it: the rule that Linux has as `protected_symlinks`
+    (https://docs.kernel.org/admin-guide/sysctl/fs.html), here also where that is switched off, and for folders in which
+    everybody may remove any file, too.
+    """
+    for _ in range(_MOST_LINKS):
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return path
+        if not stat.S_ISLNK(status.st_mode):
+            return path
+        folder = os.stat(path.parent)
+        if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), folder.st_uid):
+            raise PermissionError(EACCES, f"a link that user {status.st_uid} has put there is not followed", str(path))
+        path = path.parent / os.readlink(path)
+    raise OSError(ELOOP, os.strerror(ELOOP), str(path))
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of a file that only this user can read, created if it is not there; its content stays.
+
+    `PermissionError` for a link, for what is not a file, and for a file that belongs to another user or has a second
+    name: the folder may be one in which others write, who must neither read nor choose what is written to.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+        os.close(descriptor)
+        raise PermissionError(EACCES, "not a file of this user, with this name only; remove it", str(path))
+    os.fchmod(descriptor, 0o600)
+    return descriptor

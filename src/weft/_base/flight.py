@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from weft._base.files import open_own
 from weft.errors import ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class FlightRecorder:
 
     def __init__(self, folder: Path, rank: int, collectives: int) -> None:
         size = _HEADER.size + (collectives + _PROGRAMS) * _SLOT_BYTES
-        self._descriptor = os.open(folder / RECORDING, os.O_RDWR | os.O_CREAT, 0o600)
+        self._descriptor = open_own(folder / RECORDING, os.O_RDWR)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._descriptor, 0)
@@ -217,7 +218,8 @@ def start_flight_recorder(folder: str | os.PathLike[str], rank: int | None = Non
         )
     except BlockingIOError:
         return False
-    Flight.stacks = os.open(Path(folder, STACKS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    Flight.stacks = open_own(Path(folder, STACKS), os.O_WRONLY)
+    os.ftruncate(Flight.stacks, 0)
     faulthandler.register(signal.SIGTERM, Flight.stacks, all_threads=True, chain=True)
     os.register_at_fork(after_in_child=stop_flight_recorder)
     atexit.register(Flight.recorder.end)

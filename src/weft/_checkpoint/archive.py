@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from weft._base.files import atomic_write
+from weft._base.files import atomic_write, followed
 from weft._checkpoint.buffers import Bytes
 from weft._tensor.convert import ALIGNMENT, room
 from weft.errors import CheckpointError
@@ -51,15 +51,15 @@ def write(file: IO[bytes], members: Iterable[Member]) -> None:
 def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
     """Let `put` write a file atomically: others see all of it or nothing, even after a power failure.
 
-    If the path is a link, its target is replaced. Devices and pipes are written in place.
+    If the path is a link, its target is replaced (`followed` has the rule). Devices and pipes are written in place.
     """
-    path = Path(os.path.realpath(path))
-    if not path.parent.is_dir():
-        raise CheckpointError(f"cannot save {path}: Parent directory {path.parent} does not exist.")
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        with open(path, "wb") as file:
+        with open(os.open(path, os.O_WRONLY), "wb") as file:
             put(file)
         return
+    path = followed(path)
+    if not path.parent.is_dir():
+        raise CheckpointError(f"cannot save {path}: Parent directory {path.parent} does not exist.")
     with atomic_write(path) as file:
         put(file)
 

@@ -1,27 +1,41 @@
-"""The folder of compiled programs. jax writes entries in place, so a process that is killed leaves incomplete ones.
+"""The folder of compiled programs. Whoever can write there chooses what runs, so nobody but this user may.
 
-jax warns about such an entry in every process that reads it, and never replaces it.
+jax writes entries in place, so a process that is killed leaves incomplete ones. jax warns about such an entry in every
+process that reads it, and never replaces it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 import time
 import warnings
 import zlib
 from contextlib import suppress
 from pathlib import Path
 
+_log = logging.getLogger(__name__)
+
+_REMEDY = "set WEFT_COMPILE_CACHE to a folder of your own, or close this one to others (chmod go-w) once it is empty"
 _SUFFIX = "-cache"
 _STAMP = ".checked"  # its modification time is that of the last check
 _WRITING = 2.0  # seconds for which an entry may still be written
 _ZLIB = b"\x78"  # the first byte of entries, unless jax has another compression library; those are not checked
 
 
-def prepare(folder: Path) -> None:
-    """Remove damaged entries that are newer than the last check, and silence jax's warnings about others."""
+def prepare(folder: Path) -> bool:
+    """Create the folder, or remove damaged entries that are newer than the last check, and silence jax's warnings.
+
+    False, with a line in the log, if another user has, or could have, put programs there.
+    """
     warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
-    with suppress(OSError):  # the folder does not exist, or cannot be written
+    with suppress(OSError):
+        os.makedirs(folder, 0o700, exist_ok=True)
+    if doubt := _doubt(folder):
+        _log.warning("%s, so no compiled programs are kept or found there; %s", doubt, _REMEDY)
+        return False
+    with suppress(OSError):  # the folder cannot be written, or could not be created
         stamp = folder / _STAMP
         last = stamp.stat().st_mtime if stamp.exists() else 0.0
         until = time.time() - _WRITING
@@ -30,6 +44,32 @@ def prepare(folder: Path) -> None:
                 _check(Path(entry.path))
         stamp.touch()
         os.utime(stamp, (until, until))
+    return True
+
+
+def _doubt(folder: Path) -> str | None:
+    """Why what is in a folder cannot be trusted. The folders above its parent are the user's responsibility."""
+    with suppress(FileNotFoundError):  # the folder could not be created
+        above, own = folder.parent.stat(), folder.stat()
+        if above.st_uid not in (os.geteuid(), 0) or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
+            return _whose(folder.parent, above)
+        if own.st_uid != os.geteuid() or own.st_mode & 0o022:
+            return _whose(folder, own)
+        writable = 0o022 if own.st_mode & 0o077 else 0  # modes of files matter only where others can reach them
+        for entry in os.scandir(folder):
+            with suppress(FileNotFoundError):  # another process has replaced it
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid != os.geteuid() or status.st_mode & writable or entry.is_symlink():
+                    return _whose(Path(entry.path), status)
+    return None
+
+
+def _whose(path: Path, status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return f"{path} is a link"
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to user {status.st_uid}"
+    return f"{path} may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
 
 
 def _check(entry: Path) -> None:

@@ -55,10 +55,10 @@ def _configure() -> None:
     keep_nan_on_cpus()
     if config.COMPILE_CACHE:
         folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
-        compile_cache.prepare(folder)
-        update_config("jax_compilation_cache_dir", str(folder))
-        update_config("jax_persistent_cache_min_compile_time_secs", 0.1)
-        update_config("jax_persistent_cache_min_entry_size_bytes", 0)
+        if compile_cache.prepare(folder):
+            update_config("jax_compilation_cache_dir", str(folder))
+            update_config("jax_persistent_cache_min_compile_time_secs", 0.1)
+            update_config("jax_persistent_cache_min_entry_size_bytes", 0)
     if config.TUNE_ALLOCATOR:
         _tune_allocator()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from weft._base.files import remove_folder, temporary_folder
+from weft._base.temporary import remove_folder, temporary_folder
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub._archive_limits import excess
 from weft.hub._download import download_url_to_file, read

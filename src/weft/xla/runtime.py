@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax
 from weft._base.device import device
 from weft._base.dtype import bfloat16 as bfloat16
 from weft._base.site import warn_user
+from weft._lazy import compile_cache
 from weft._lazy.runtime import in_runtime, jax_device
 from weft.errors import DeviceError, PreconditionError
 from weft.xla import _devices
@@ -159,6 +161,7 @@ def is_spmd() -> bool:
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:
-    """Keep compiled programs in this folder, to be found by later runs."""
+    """Keep compiled programs in this folder, to be found by later runs; not where others could put some, too."""
     del readonly
-    jax.config.update("jax_compilation_cache_dir", path)
+    if compile_cache.prepare(Path(path)):
+        jax.config.update("jax_compilation_cache_dir", path)

@@ -17,8 +17,10 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
+from weft._base.files import followed
 from weft._comm.deadline import Deadline
 from weft._comm.stores.store import Store, as_amount, as_key, as_keys, as_value, wait_error
 from weft._comm.stores.table import Table, key_text
@@ -166,8 +168,8 @@ class _Log:
     """
 
     def __init__(self, path: str, timeout: timedelta) -> None:
-        self._path = path
-        self._successor = f"{path}.new"
+        self._path = _followed(path)
+        self._successor = f"{self._path}.new"
         self._table = Table()
         self._end = 0
         self._key = job_key()
@@ -191,9 +193,9 @@ class _Log:
 
     def _open(self, flags: int) -> int:
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         except OSError as error:
-            raise DistStoreError(f"FileStore: {self._path!r} cannot be opened: {error.strerror}") from error
+            raise _opening_error(self._path, error) from error
         try:
             _check_owner(os.fstat(file), self._path)
         except BaseException:
@@ -391,6 +393,17 @@ class _Log:
                     ) from None
                 time.sleep(pause)
         raise AssertionError("pauses do not end")
+
+
+def _followed(path: str) -> str:
+    try:
+        return os.fspath(followed(Path(path)))
+    except OSError as error:
+        raise _opening_error(path, error) from error
+
+
+def _opening_error(path: str, error: OSError) -> DistStoreError:
+    return DistStoreError(f"FileStore: {path!r} cannot be opened: {error.strerror}")
 
 
 def _check_owner(status: os.stat_result, path: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType, complex128
-from weft._base.files import remove_stale
+from weft._base.temporary import remove_stale
 from weft._checkpoint.archive import mapped_file, write_to_path
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.tensorfile import TensorFile, writer_of

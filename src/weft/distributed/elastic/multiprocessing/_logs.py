@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from weft._base.files import remove_folder, temporary_folder
+from weft._base.temporary import remove_folder, temporary_folder
 from weft.distributed.elastic.multiprocessing._std import Std, checked, to_map
 from weft.errors import DistError
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from weft._base.files import remove_folder, temporary_folder
+from weft._base.files import atomic_write
 from weft._base.flight_report import NOTHING, crash_report
+from weft._base.temporary import remove_folder, temporary_folder
 from weft.distributed.elastic.agent.server._job_endpoint import JobEndpoint
 from weft.distributed.elastic.agent.server._node_activity import NodeActivity
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
@@ -228,7 +229,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         path = Path(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            with atomic_write(path, private=True) as file:
+                file.write(text.encode())
         except OSError as error:
             _log.warning("the crash report cannot be written: %s", error)
         else:

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from weft._base.files import atomic_write
 from weft._base.flight import Flight, fatal_signal_file
 from weft._base.pending import last_recorded
 
@@ -70,10 +71,8 @@ class ErrorHandler:
         if not path:
             _log.info("no error file is named by TORCHELASTIC_ERROR_FILE; it would hold: %s", text)
             return
-        part = Path(f"{path}.{os.getpid()}.part")
         try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            with atomic_write(Path(path), private=True) as file:
+                file.write(text.encode())
         except OSError as error:
             _log.warning("the error file cannot be written: %s", error)
-            part.unlink(missing_ok=True)
