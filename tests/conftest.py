@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 from multiprocessing.forkserver import set_forkserver_preload
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,12 +23,25 @@ from weft._lazy import explain, program
 
 SECONDS = 300  # that a test may take, on a machine that is busy
 LONG_SECONDS = 7200  # one that is left out of the default run
+SOAKED = Path(__file__).with_name("soaked.txt")
 
 set_forkserver_preload(["weft.distributed._preload"])  # what its processes would import otherwise, one by one
 
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by markers
+def pytest_collection_modifyitems(config, items):
+    """Give the tests of `soaked.txt` their marker."""
+    soaked = {f"tests/{line}" for line in SOAKED.read_text().splitlines() if not line.startswith("#")}
+    for item in items:
+        if item.nodeid in soaked:
+            item.add_marker(pytest.mark.soak)
+    gone = soaked.difference(item.nodeid for item in items)
+    if gone and config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # everything was collected
+        raise pytest.UsageError(f"{SOAKED.name} names tests that are not there: {', '.join(sorted(gone))}")
 
 
 @pytest.hookimpl(wrapper=True)
