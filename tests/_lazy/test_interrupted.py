@@ -147,3 +147,22 @@ def test_the_traceback_of_an_interrupt_ends_at_the_users_line(kind):
         signal.signal(signal.SIGVTALRM, before)
         sys.unraisablehook = hook
     assert max(depths) <= 3  # those of the modules, as where PyTorch is interrupted; up to 80 without the cut
+
+
+def test_a_named_tuple_that_is_being_made_is_no_line_of_the_users():
+    """Python writes its constructor, and calls the file `<string>`, as it does with a program after `-c`."""
+
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_globals.get("__name__") == "namedtuple_max":
+            raise KeyboardInterrupt
+
+    x = weft.ones(2, 3)
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt) as info:
+            x.max(1)
+    finally:
+        sys.setprofile(None)
+    assert [frame.name for frame in traceback.extract_tb(info.value.__traceback__)] == [
+        "test_a_named_tuple_that_is_being_made_is_no_line_of_the_users"
+    ]

@@ -21,6 +21,7 @@ R = TypeVar("R")
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _LIBRARY = str(Path(threading.__file__).parent)
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
+_GENERATED = ("namedtuple_", "weft.", "jax.")  # beginnings of names of modules
 
 
 def user_site(below: FrameType | None = None) -> str:
@@ -114,7 +115,7 @@ def end_at_user(error: BaseException) -> None:
     comes_from_outside = isinstance(error, KeyboardInterrupt)  # wherever it is, as in what we call of Python's library
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not (_is_ours(code) or (comes_from_outside and _is_of_python(code))):
+        if not (_is_ours(code) or (comes_from_outside and (_is_of_python(code) or _is_generated(trace.tb_frame)))):
             last = trace
         trace = trace.tb_next
     if last is None:
@@ -152,6 +153,11 @@ def _is_of_python(code: CodeType) -> bool:
     """Whether code belongs to Python's library, or to NumPy."""
     name = code.co_filename
     return (name.startswith(_LIBRARY) and "site-packages" not in name) or "/numpy/" in name
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether a frame is of a method that Python's library has written for a named tuple, or a data class of ours."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith(_GENERATED)
 
 
 def _is_ours(code: CodeType) -> bool:
