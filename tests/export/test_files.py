@@ -120,7 +120,7 @@ def npy(array):
         ),
         ("about.json", b'{"format": "weft.export", "version": 1}', r"it is damaged \(KeyError"),
         ("about.json", b"\xff", r"it is damaged \(UnicodeDecodeError"),
-        ("program", b"nothing", r"jax \S+ cannot read the program"),
+        ("program", b"nothing", "its program is damaged"),
         ("state/weight.npy", None, "the member 'state/weight.npy' is missing"),
         ("state/weight.npy", b"nothing", r"it is damaged \(ValueError"),
         ("state/weight.npy", npy(np.ones(3)), r"the tensor 'weight' is float64\[3\]|\(3,\)"),
@@ -134,6 +134,40 @@ def npy(array):
 def test_files_that_are_no_programs(content, member, replacement, text):
     with pytest.raises(CheckpointError, match=text):
         load(without(content, member, replacement))
+
+
+def test_a_program_that_is_not_the_one_that_was_saved(content):
+    """jax may read it, and find out when it runs it."""
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        program = bytearray(file.read("program"))
+    program[len(program) // 2] ^= 1
+    with pytest.raises(CheckpointError, match="its program is damaged: it is not the one that was saved"):
+        load(without(content, "program", bytes(program)))
+
+
+IMPOSSIBLE = [
+    b"[]",
+    b"{}",
+    b"3",
+    b'{"none": 1}',
+    b'{"tensor": -1}',
+    b'{"tensor": 99}',
+    b'{"tensor": true}',
+    b'{"tuple": 3}',
+    b'{"dict": [["a"]]}',
+    b'{"list": [{"dict": [["a", {"tuple": [{"tensor": "0"}]}]]}]}',
+    b'{"tuple": [' * 100_000 + b"]}" * 100_000,
+]
+
+
+@pytest.mark.parametrize("field", ["args", "kwargs", "outputs"])
+@pytest.mark.parametrize("structure", IMPOSSIBLE, ids=lambda structure: structure[:40].decode())
+def test_impossible_structures(content, field, structure):
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        about = json.loads(file.read("about.json"))
+    text = json.dumps({**about, field: "here"}).encode().replace(b'"here"', structure)
+    with pytest.raises(CheckpointError, match="it is damaged"):
+        load(without(content, "about.json", text))
 
 
 def test_a_checkpoint_is_no_program(tmp_path):

@@ -212,5 +212,11 @@ def opened(file: IO[bytes], mapped: Bytes | None = None) -> Iterator[Reader]:
 
 
 def mapped_file(path: Any) -> Bytes:
-    """A file's bytes as memory: pages are read when they are used, and writes to them stay in this process."""
-    return np.memmap(path, np.uint8, "c")
+    """A file's bytes as memory: pages are read when they are used, and writes to them stay in this process.
+
+    `ValueError` for what is no file with bytes; opening a pipe would wait for whoever writes to it.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no regular file")
+        return np.memmap(file, np.uint8, "c")

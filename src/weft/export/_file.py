@@ -1,6 +1,7 @@
 """Files of exported programs: zip archives with the program, its description, and its tensors.
 
-`about.json`   the structure of inputs and outputs, and the types and kinds of the state
+`about.json`   the structure of inputs and outputs, the types and kinds of the state, and the SHA-256 of the program:
+               jax finds damage only when it runs one, and names what it happens to meet
 `program`      the bytes of `jax.export.Exported.serialize`
 `state/*.npy`  the state; types that NumPy does not have, such as bfloat16, as unsigned integers of their size
 
@@ -14,6 +15,7 @@ import os
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -32,10 +34,12 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
 from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR
+from weft.export._structure import check_structure
 from weft.nn._parameter import Parameter
 
 _FORMAT = "weft.export"
 _VERSION = 1
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)  # of what fits nowhere
 _NEEDS_FLATBUFFERS = "jax writes and reads programs with the package flatbuffers: pip install 'weft[export]'"
 
 
@@ -70,6 +74,7 @@ def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
 
 def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, bytes]) -> Iterator[Member]:
     about = {"format": _FORMAT, "version": _VERSION, **asdict(ep._about)}
+    about["sha256"] = sha256(content).hexdigest()
     about["requires_grad"] = [name for name, x in ep._tensors.items() if x.requires_grad]
     yield "about.json", json.dumps(about, indent=1).encode()
     yield "program", content
@@ -111,7 +116,13 @@ def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device:
                 f"it has version {table.get('version')} of the format, and this package reads version {_VERSION}"
             )
         about = _about(table)
-        program = _deserialized(reader.read("program"))
+        content = reader.read("program")
+        if table.get("sha256", digest := sha256(content).hexdigest()) != digest:  # files of older versions have none
+            raise CheckpointError("its program is damaged: it is not the one that was saved")
+        program = _deserialized(content)
+        for structure in (about.args, about.kwargs):
+            check_structure(structure, len(about.inputs))
+        check_structure(about.outputs, len(program.out_avals))
         trained = set(table["requires_grad"])
         tensors = {n: _tensor(reader, n, about, n in trained, device) for n in about.state if n != GENERATOR}
         for extra in extra_files or {}:
@@ -185,5 +196,5 @@ def _refusals(name: str) -> Generator[None]:
         yield
     except CheckpointError as error:
         raise CheckpointError(f"cannot load {name}: {error}; export and save the program again") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # what it says fits nowhere
+    except _DAMAGE as error:
         raise CheckpointError(f"cannot load {name}: it is damaged ({type(error).__name__}: {error})") from error

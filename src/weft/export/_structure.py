@@ -84,6 +84,22 @@ def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
     return parts if kind == "list" else tuple(parts)
 
 
+def check_structure(structure: Structure, tensors: int) -> None:
+    """Raise, for example `ValueError`, unless a structure from a file has known kinds and refers to so many tensors."""
+    if not structure:
+        raise ValueError("a structure is empty")
+    kind, content = _head(structure)
+    if kind == "tensor":
+        if type(content) is not int or not 0 <= content < tensors:
+            raise ValueError(f"a structure has tensor {content!r} of {tensors}")
+    elif kind in ("list", "tuple", "dict"):
+        for part in content:
+            _, inner = part if kind == "dict" else (None, part)
+            check_structure(inner, tensors)
+    elif kind != "value":
+        raise ValueError(f"a structure has an unknown kind {kind!r}")
+
+
 def matched(expected: Structure, value: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
     """Append the tensors of `value` to `tensors`, each with its path, in order; `ProgramError` if it does not match."""
     kind, content = _head(expected)

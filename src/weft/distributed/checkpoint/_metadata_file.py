@@ -104,11 +104,17 @@ def _metadata(contents: dict[str, Any]) -> Metadata:
             if length != prod(sizes) * properties.dtype.itemsize:
                 raise ValueError(f"its tensor {key!r} has a chunk of {length} bytes of sizes {list(sizes)}")
             tensor.chunks.append(checked_chunk(offsets, sizes, tensor))
-            places[MetadataIndex(key, offsets)] = StorageInfo(files[number], start, length)
+            places[MetadataIndex(key, offsets)] = StorageInfo(_file(files, number), start, length)
     for key, (number, start, length) in contents["objects"].items():
         entries[key] = BytesStorageMetadata()
-        places[MetadataIndex(key)] = StorageInfo(files[number], start, length)
+        places[MetadataIndex(key)] = StorageInfo(_file(files, number), start, length)
     return Metadata(entries, contents["planner_data"], places)
+
+
+def _file(files: list[str], number: Any) -> str:
+    if type(number) is not int or not 0 <= number < len(files):
+        raise ValueError(f"it refers to file {number!r}, and has {len(files)}")
+    return files[number]
 
 
 def checked_chunk(offsets: Any, sizes: Any, tensor: TensorStorageMetadata) -> ChunkStorageMetadata:

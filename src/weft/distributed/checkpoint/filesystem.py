@@ -27,10 +27,12 @@ from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.tensorfile import TensorFile, writer_of
 from weft._tensor.convert import from_host, room
 from weft._tensor.tensor import Tensor
+from weft.distributed.checkpoint._checked import check_metadata
 from weft.distributed.checkpoint._chunks import narrowed
 from weft.distributed.checkpoint._metadata_file import NAME, StorageInfo, files_of, read_metadata, write_metadata
 from weft.distributed.checkpoint._torch_metadata import PICKLE, read_torch_metadata
 from weft.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
     StorageMeta,
@@ -104,9 +106,11 @@ class FileSystemWriter(StorageWriter):
             self.path = Path(checkpoint_id)
         self.save_id = secrets.token_hex(4)
         self._file: str | None = None
+        self._missing: list[Path] = []
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        pass
+        """Note which folders there are not: no rank creates them before all have come here."""
+        self._missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(self.path, self.save_id)
@@ -150,11 +154,12 @@ class FileSystemWriter(StorageWriter):
         self._remove_all_but(files_of(metadata))
 
     def discard(self) -> None:
-        if self._file is None:
-            return
         with suppress(CheckpointError, OSError):
-            if self._file not in _current_files(self.path):
+            if self._file is not None and self._file not in _current_files(self.path):
                 (self.path / self._file).unlink(missing_ok=True)
+        with suppress(OSError):  # one of them is not empty: another rank, which has not come here yet, will remove it
+            for folder in self._missing:
+                folder.rmdir()
 
     def _remove_all_but(self, names: set[str]) -> None:
         """Remove the files of other saves: of earlier ones, and of those that were not completed."""
@@ -236,6 +241,8 @@ class FileSystemReader(StorageReader):
     from the files is executed.
     """
 
+    _follows_links = False  # out of the folder: who has made it would choose which of the reader's files are loaded
+
     def __init__(self, path: CheckpointId) -> None:
         self.path = Path(path)
         self.load_id = secrets.token_hex(4)
@@ -252,6 +259,7 @@ class FileSystemReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         metadata = self._read_metadata()
+        check_metadata(self.path, metadata)
         metadata.storage_meta = StorageMeta(self.path, load_id=self.load_id)
         return metadata
 
@@ -273,10 +281,19 @@ class FileSystemReader(StorageReader):
         for item in plan.items:
             by_file.setdefault(self._places[item.storage_index].relative_path, []).append(item)
         for name, items in by_file.items():
-            mapped = _mapped(self.path / name, items[0])
+            mapped = self._mapped(self.path / name, items[0])
             for item in items:
                 self._read_item(item, mapped, planner)
         return completed(None)
+
+    def _mapped(self, path: Path, item: ReadItem) -> Bytes:
+        """The bytes of a file, which are read when they are used."""
+        try:
+            if not self._follows_links and path.is_symlink() and path.resolve().parent != path.parent.resolve():
+                raise ValueError("it is a link out of the folder")
+            return mapped_file(path)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"cannot load {path}, which has {item.storage_index.fqn!r}: {error}") from error
 
     def _read_item(self, item: ReadItem, mapped: Bytes, planner: LoadPlanner) -> None:
         place = self._places[item.storage_index]
@@ -307,23 +324,20 @@ class FileSystemReader(StorageReader):
     def _elements(self, item: ReadItem, content: Bytes, target: Tensor) -> Tensor:
         entry = self._entries[item.storage_index.fqn]
         assert isinstance(entry, TensorStorageMetadata), "the item is part of a tensor"
-        chunk = next(chunk for chunk in entry.chunks if chunk.offsets == item.storage_index.offset)
+        chunk = self._chunk_of(entry, item.storage_index)
         dtype = entry.properties.dtype
         box = _box(content, dtype, chunk.sizes, item)
         sizes = tuple(item.lengths)
         return tensor_of(array_on(target.device, dtype, sizes, box), sizes, dtype, target.device)
 
+    def _chunk_of(self, entry: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorageMetadata:
+        if index.index is not None:
+            return entry.chunks[index.index]
+        return next(chunk for chunk in entry.chunks if chunk.offsets == index.offset)
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:
         return is_path(checkpoint_id)
-
-
-def _mapped(path: Path, item: ReadItem) -> Bytes:
-    """The bytes of a file, which are read when they are used."""
-    try:
-        return mapped_file(path)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot load {path}, which has {item.storage_index.fqn!r}: {error}") from error
 
 
 def _box(content: Bytes, dtype: DType, sizes: Sequence[int], item: ReadItem) -> Bytes:

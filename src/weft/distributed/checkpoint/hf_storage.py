@@ -30,6 +30,8 @@ class HuggingFaceStorageReader(FileSystemReader):
     `thread_count` is accepted for compatibility.
     """
 
+    _follows_links = True  # the hub's cache has the files elsewhere
+
     def __init__(self, path: CheckpointId, thread_count: int = 1) -> None:
         del thread_count
         super().__init__(path)
