@@ -11,6 +11,7 @@ from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
 from weft._tensor.codegen import COMPOSITES, composite, op
 from weft._tensor.composite import names, shape
+from weft._tensor.composite.create import new_empty
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -51,7 +52,7 @@ def empty_strided(
 ) -> Tensor:
     """Zeros with these sizes and strides."""
     if len(size) != len(stride):
-        raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+        raise _unequal_lengths(size, stride)
     settled = dtype or default_dtype()
     places = Layout(tuple(size), tuple(stride), 0, settled)
     require_addressable_places(places)
@@ -60,14 +61,30 @@ def empty_strided(
     return view._require_grad(True) if requires_grad else view
 
 
+def _unequal_lengths(size: Sequence[int], stride: Sequence[int]) -> ShapeError:
+    return ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+
+
 @composite(function=False)
 def new_empty_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """`empty_strided` with this tensor's type and device."""
-    return empty_strided(
-        size, stride, dtype=dtype or input.dtype, device=options.pop("device", input.device), **options
-    )
+    """`empty_strided` with this tensor's type and device.
+
+    It is distributed as this tensor is, if that is, and then has no room between its elements.
+    """
+    if input._read().aval.sharding is None:
+        device = options.pop("device", input.device)
+        return empty_strided(size, stride, dtype=dtype or input.dtype, device=device, **options)
+    if len(size) != len(stride):
+        raise _unequal_lengths(size, stride)
+    # Parts have the order in memory that the strides of the whole say: a tensor in that order, seen in the order of dims.
+    order = sorted(range(len(size)), key=lambda dim: stride[dim], reverse=True)
+    like = op.permute(input, order) if tuple(size) == tuple(input.shape) else input
+    requires_grad = options.pop("requires_grad", False)
+    ordered = new_empty(like, [size[dim] for dim in order], dtype=dtype, **options)
+    view = op.permute(ordered, [order.index(dim) for dim in range(len(order))])
+    return view._require_grad(True) if requires_grad else view
 
 
 @composite()
