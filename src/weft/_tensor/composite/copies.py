@@ -16,7 +16,7 @@ from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DistError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
@@ -37,8 +37,18 @@ def _itself(input: Tensor) -> Tensor:
 @composite()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view of the storage with these strides and this offset, by default that of the tensor."""
-    offset = layout_of(input, exact=True).offset if storage_offset is None else storage_offset
-    return strided_view(input, sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided"), offset)
+    layout = layout_of(input, exact=True)
+    offset = layout.offset if storage_offset is None else storage_offset
+    size, stride = sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided")
+    if input._read().aval.mesh is None:
+        return strided_view(input, size, stride, offset)
+    if (size, stride, offset) != (layout.sizes, layout.strides, layout.offset):
+        raise DistError(
+            f"as_strided not supported with DTensor: its elements lie in the memory of several processes. It has the "
+            f"size {list(layout.sizes)}, the strides {list(layout.strides)} and the offset {layout.offset}, but "
+            f"{list(size)}, {list(stride)} and {offset} were asked for; take x.to_local() or x.full_tensor()"
+        )
+    return op.view(input, size)
 
 
 @composite()

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft._base.state import using
+from weft._checkpoint.safe import add_safe_globals
 from weft._lazy.aval import named
 from weft._lazy.value import Value
+from weft._tensor.copying import set_from_part
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
-from weft.distributed.device_mesh import DeviceMesh, active_mesh
+from weft.distributed.device_mesh import DeviceMesh, active_mesh, mesh_from
 from weft.distributed.tensor._across_meshes import moved_to_mesh
-from weft.distributed.tensor._placements import Placements, Replicate
+from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_of
+from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_from, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
@@ -164,7 +166,14 @@ class DTensor(Tensor):
         return (self.full_tensor() if any(p.is_partial() for p in self.placements) else self.to_local()).detach()
 
 
+def _from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
+    sharding = sharding_from(facts)
+    return DTensor.from_local(part, sharding.mesh, sharding.placements, shape=sharding.size)
+
+
 Sharding.tensor_type = DTensor
+set_from_part(_from_part)
+add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, _StridedShard])  # files may name them
 
 
 def _plain(value: Value) -> Tensor:
