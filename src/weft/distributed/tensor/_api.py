@@ -33,11 +33,11 @@ def distribute_tensor(
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
     mesh = active_mesh(device_mesh)
+    if not tensor.is_leaf:
+        raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     wanted = placements_for(placements, mesh, tensor.ndim, tensor)
     if isinstance(tensor, DTensor):
         return _redistributed(tensor, mesh, wanted)
-    if not tensor.is_leaf:
-        raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with using(grad=False), requested():
         whole = tensor.detach().clone()
         if src_data_rank is not None and mesh.coordinate is not None and not tensor.is_meta:

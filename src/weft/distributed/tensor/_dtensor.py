@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from weft._base.state import using
 from weft._checkpoint.safe import add_safe_globals
@@ -15,6 +15,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh, mesh_from
 from weft.distributed.tensor._across_meshes import moved_to_mesh
+from weft.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
 from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_from, sharding_of
@@ -32,9 +33,27 @@ class DTensor(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises: use `DTensor.from_local`, `distribute_tensor`, or a factory of `distributed.tensor`."""
-        raise ArgumentError("a DTensor is made by DTensor.from_local, distribute_tensor, or by zeros, ones, … there")
+    def __new__(cls, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> DTensor:
+        """A leaf of which `local_tensor` is this process's part, as another tensor's `_spec` says.
+
+        `DTensor.from_local`, `distribute_tensor` and the factories of `distributed.tensor` are the usual ways.
+        """
+        if not isinstance(local_tensor, Tensor) or not isinstance(spec, DTensorSpec):
+            raise ArgumentError(
+                "DTensor(local_tensor, spec, requires_grad=...) takes a tensor and the `_spec` of a DTensor; make one "
+                "by DTensor.from_local, distribute_tensor, or by zeros, ones, … there"
+            )
+        whole = cls.from_local(local_tensor.detach(), spec.mesh, spec.placements, shape=spec.shape)
+        return whole.requires_grad_(requires_grad)
+
+    def __init__(self, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> None:
+        del local_tensor, spec, requires_grad
+
+    @property
+    def _spec(self) -> DTensorSpec:
+        """The mesh, the placements and the type of the whole, under PyTorch's names."""
+        meta = TensorMeta(self._sharding.size, self.stride(), self.dtype)
+        return DTensorSpec(self.device_mesh, self.placements, meta)
 
     @property
     def _sharding(self) -> Sharding:
