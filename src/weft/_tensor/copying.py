@@ -27,8 +27,9 @@ from weft.errors import CheckpointError, GradientError
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
     """A new leaf of a tensor class, with the elements of `source`; distributed if that is."""
     sharding = source._read().aval.sharding
-    distributed = sharding is not None and sharding.mesh is not None
-    handle: Tensor = new_handle(sharding.type_like(kind) if distributed else kind)
+    if sharding is not None and sharding.mesh is not None:
+        kind = sharding.type_like(kind)
+    handle: Tensor = new_handle(kind)
     handle._value = own(source._read())
     return handle.requires_grad_(requires_grad)
 

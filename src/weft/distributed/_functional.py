@@ -203,9 +203,7 @@ def reduce_scatter_single_coalesced(
             raise _not_a_multiple(x, dim, size)
     with collective("reduce_scatter_tensor_coalesced", [x._read() for x in inputs]):
         if operation is ReduceOp.AVG or not _go_together(inputs, group):
-            return [
-                reduce_scatter_single(x, reduceOp, dim, group) for x, dim in zip(inputs, scatter_dim, strict=True)
-            ]
+            return [reduce_scatter_single(x, reduceOp, dim, group) for x, dim in zip(inputs, scatter_dim, strict=True)]
         joined = [rows.cat(x.detach().chunk(size, dim), 0) for x, dim in zip(inputs, scatter_dim, strict=True)]
         results = [_resized(x, x.shape[0] // size) for x in joined]
         with _coalescing_manager(group):

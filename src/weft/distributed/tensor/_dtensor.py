@@ -44,7 +44,8 @@ class DTensor(Tensor):
                 "by DTensor.from_local, distribute_tensor, or by zeros, ones, … there"
             )
         whole = cls.from_local(local_tensor.detach(), spec.mesh, spec.placements, shape=spec.shape)
-        return whole.requires_grad_(requires_grad)
+        whole.requires_grad_(requires_grad)
+        return whole
 
     def __init__(self, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> None:
         del local_tensor, spec, requires_grad
