@@ -1,8 +1,9 @@
-"""Functional collectives, under PyTorch's names: they return new tensors, and are differentiable.
+"""Functional collectives: they return new tensors, and are differentiable.
 
-Results need not be waited for, and have a `wait()`. Of tensors on the meta device, which have no data to send, they give those of the size
-that the results have. `group` is a process group or its name, a mesh with one dim, or a mesh and the number of
-a dim. Where its ranks run recorded programs together, all but those with uneven parts are operators of these.
+Results need not be waited for, and have a `wait()`. Of tensors on the meta device, which have no data to send, they
+give those of the size that the results have. `group` is a process group or its name, a mesh with one dim, or a mesh and
+the number of a dim. Where its ranks run recorded programs together, all but those with uneven parts are operators of
+these.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def all_gather_single_coalesced(self: Sequence[Tensor], group: Group, tag: str =
 def reduce_scatter_single_coalesced(
     inputs: Sequence[Tensor], reduceOp: str, scatter_dim: Sequence[int], group: Group, tag: str = ""
 ) -> list[Tensor]:
-    """For each tensor the reduction of all ranks' parts for this rank, by one operation; one dim for each is divided."""
+    """For each tensor the reduction of all ranks' parts for this rank, by one operation; one dim of each is divided."""
     operation, group = _operation(reduceOp), resolved(group)
     if len(scatter_dim) != len(inputs):
         raise PreconditionError(

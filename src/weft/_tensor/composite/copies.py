@@ -88,7 +88,7 @@ def new_empty_strided(
         return empty_strided(size, stride, dtype=dtype or input.dtype, device=device, **options)
     if len(size) != len(stride):
         raise _unequal_lengths(size, stride)
-    # Parts have the order in memory that the strides of the whole say: a tensor in that order, seen in the order of dims.
+    # Parts lie in memory in the order of the whole tensor's strides: a tensor of that order, seen in the order of dims.
     order = sorted(range(len(size)), key=lambda dim: stride[dim], reverse=True)
     like = op.permute(input, order) if tuple(size) == tuple(input.shape) else input
     requires_grad = options.pop("requires_grad", False)
