@@ -27,11 +27,14 @@ def test_new_empty_strided_is_distributed(size, stride, placement, local, local_
         x = distribute_tensor(torch.arange(48.0).reshape(8, 6), mesh, [placement])
         new = x.new_empty_strided(size, stride, dtype=torch.float64, requires_grad=True)
         new.sum().backward()
-        assert isinstance(new, DTensor) and isinstance(new.grad, DTensor) and new.is_leaf
+        assert isinstance(new, DTensor)
+        assert isinstance(new.grad, DTensor)
+        assert new.is_leaf
         assert new.grad.full_tensor().tolist() == torch.ones(size).tolist()
         part = new.to_local()
         expected = placement if tuple(size) == (8, 6) else Replicate()
-        assert new.placements == (expected,) and new.dtype is torch.float64
+        assert new.placements == (expected,)
+        assert new.dtype is torch.float64
         return tuple(new.shape), new.stride(), tuple(part.shape), part.stride()
 
     assert on_mesh((2,), program) == [(size, stride, local, local_stride)] * 2
@@ -52,7 +55,8 @@ def test_new_empty_strided_needs_a_stride_for_each_dim():
 def test_a_tensor_on_the_meta_device_stays_distributed():
     def program(mesh):
         x = distribute_tensor(torch.ones(8, 3), mesh, [Shard(0)]).to("meta")
-        assert isinstance(x, DTensor) and x.is_meta
+        assert isinstance(x, DTensor)
+        assert x.is_meta
         return x.placements, tuple(x.shape), tuple(x.to_local().shape)
 
     assert on_mesh((2,), program) == [((Shard(0),), (8, 3), (4, 3))] * 2
@@ -64,7 +68,8 @@ def test_as_strided_gives_only_the_same_places(placement):
         x = DTensor.from_local(torch.ones(4, 2), mesh, [placement])
         same = x.as_strided(x.shape, x.stride())
         same.mul_(2)  # a view
-        assert same.placements == x.placements and same.full_tensor().equal(x.full_tensor())
+        assert same.placements == x.placements
+        assert same.full_tensor().equal(x.full_tensor())
         with pytest.raises(DistError, match=r"^as_strided not supported with DTensor: .* take x.to_local\(\) or"):
             x.as_strided((2,), (1,))
 

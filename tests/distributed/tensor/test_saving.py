@@ -39,9 +39,12 @@ def test_a_tensor_comes_back(weights_only, placements):
         both = {"a": x, "b": [x.detach(), torch.ones(2)]}
         loaded = through_file(both, weights_only=weights_only)
         for one in (loaded["a"], loaded["b"][0]):
-            assert type(one) is DTensor and one.device_mesh is mesh and one.placements == tuple(placements)
+            assert type(one) is DTensor
+            assert one.device_mesh is mesh
+            assert one.placements == tuple(placements)
             assert one.full_tensor().equal(whole)
-        assert loaded["a"].requires_grad and not loaded["b"][0].requires_grad
+        assert loaded["a"].requires_grad
+        assert not loaded["b"][0].requires_grad
         assert type(loaded["b"][1]) is torch.Tensor
 
     on_mesh((2, 2), program, ("dp", "tp"))
@@ -51,7 +54,8 @@ def test_pending_sums_stay_pending():
     def program(mesh):
         x = DTensor.from_local(torch.full((2,), float(mesh.get_rank())), mesh, [Partial()])
         for one in (through_file(x), pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
-            assert one.placements == (Partial(),) and one.to_local().equal(x.to_local())
+            assert one.placements == (Partial(),)
+            assert one.to_local().equal(x.to_local())
             assert one.full_tensor().tolist() == [1, 1]
 
     on_mesh((2,), program)
@@ -61,7 +65,8 @@ def test_a_part_of_a_mesh_is_found_again():
     def program(mesh):
         x = distribute_tensor(torch.arange(8.0), mesh["tp"], [Shard(0)])
         for one in (through_file(x), pickle.loads(pickle.dumps(x))):
-            assert one.device_mesh == mesh["tp"] and one.full_tensor().equal(x.full_tensor())
+            assert one.device_mesh == mesh["tp"]
+            assert one.full_tensor().equal(x.full_tensor())
         assert through_file(mesh, weights_only=False) is mesh
         assert pickle.loads(pickle.dumps(mesh["dp"])) == mesh["dp"]
 
@@ -73,7 +78,8 @@ def test_a_mesh_that_is_gone_is_made_again():
         facts = mesh.facts() | {"names": ["other"]}
         again = pickle.loads(pickle.dumps(mesh)).__reduce__()[0](facts)
         x = distribute_tensor(torch.arange(4.0), again, [Shard(0)])
-        assert again.mesh_dim_names == ("other",) and x.full_tensor().tolist() == [0, 1, 2, 3]
+        assert again.mesh_dim_names == ("other",)
+        assert x.full_tensor().tolist() == [0, 1, 2, 3]
 
     on_mesh((2,), program)
 
@@ -87,13 +93,17 @@ def test_modules_and_optimizers():
         layer.weight.grad = layer.weight.detach().clone()
         optimizer.step()
         again = through_file(layer, weights_only=False)
-        assert isinstance(again.weight, nn.Parameter) and isinstance(again.weight, DTensor)
-        assert again.weight.note == "mine" and again.weight.requires_grad
+        assert isinstance(again.weight, nn.Parameter)
+        assert isinstance(again.weight, DTensor)
+        assert again.weight.note == "mine"
+        assert again.weight.requires_grad
         assert again.weight.full_tensor().equal(layer.weight.full_tensor())
         state = through_file(layer.state_dict())
-        assert isinstance(state["weight"], DTensor) and state["bias"].equal(layer.bias)
+        assert isinstance(state["weight"], DTensor)
+        assert state["bias"].equal(layer.bias)
         average = through_file(optimizer.state_dict())["state"][0]["exp_avg"]
-        assert isinstance(average, DTensor) and average.placements == (Shard(0),)
+        assert isinstance(average, DTensor)
+        assert average.placements == (Shard(0),)
 
     on_mesh((2,), program)
 
@@ -101,7 +111,8 @@ def test_modules_and_optimizers():
 def test_parameters_say_what_they_are():
     def program(mesh):
         weight = nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Shard(0)]))
-        assert type(weight).__name__ == "DTensor" and isinstance(weight, (nn.Parameter, DTensor))
+        assert type(weight).__name__ == "DTensor"
+        assert isinstance(weight, (nn.Parameter, DTensor))
         assert isinstance(copy.deepcopy(weight), nn.Parameter)
 
     on_mesh((2,), program)

@@ -135,7 +135,7 @@ class DTensor(Tensor):
             return local_view(self, self._sharding)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial()]
-        return _plain(redistributed(value, self._sharding, partial))
+        return wrap(self._sharding.part(redistributed(value, self._sharding, partial)))
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """All of it, as a plain tensor. Every process of the mesh must call it."""
@@ -194,11 +194,6 @@ def _from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
 Sharding.tensor_type = DTensor
 set_from_part(_from_part)
 add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, _StridedShard])  # files may name them
-
-
-def _plain(value: Value) -> Tensor:
-    """The part that a sharded value holds, as a plain tensor with the names of its dims."""
-    return wrap(relabelled(value, named(local_type(value.aval), value.aval.names)))
 
 
 def _distributed(value: Value) -> DTensor:

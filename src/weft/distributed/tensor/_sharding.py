@@ -110,8 +110,8 @@ class Sharding:
         return labelled(value, self.replicated_of(size))
 
     def part(self, value: Value) -> Value:
-        """This process's part of a value with this sharding, as a plain value."""
-        return local_part(value)
+        """This process's part of a value with this sharding, as a plain value with the names of its dims."""
+        return relabelled(value, named(local_type(value.aval), value.aval.names))
 
     def facts(self) -> dict[str, Any]:
         """What files hold of a sharding: the mesh, the placements, and the size of the whole tensor."""
