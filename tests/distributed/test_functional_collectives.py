@@ -85,15 +85,15 @@ def test_arguments_are_checked():
     def rank(me):
         dist.init_process_group("threads")
         x = weft.ones(3)
-        with pytest.raises(RuntimeError, match="^Unrecognized reduce_op: add; reduceOp must be one of sum, avg, "):
+        with pytest.raises(RuntimeError, match=r"^Unrecognized reduce_op: add; reduceOp must be one of sum, avg, "):
             fc.all_reduce(x, "add", dist.group.WORLD)
         with pytest.raises(AssertionError, match=r"^input dimension 0 \(3\) must be a multiple of group_size 2$"):
             fc.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
         with pytest.raises(AssertionError, match=r"^Length of scatter_dim \(1\) must equal length of inputs \(2\)$"):
             fc.reduce_scatter_tensor_coalesced([x, x], "sum", [0], dist.group.WORLD)
-        with pytest.raises(AssertionError, match="must either be specified together or both set to None$"):
+        with pytest.raises(AssertionError, match=r"must either be specified together or both set to None$"):
             fc.all_to_all_single(x, [1, 2], None, dist.group.WORLD)
-        with pytest.raises(AssertionError, match="^Can't remap async version of inplace op to functional collective$"):
+        with pytest.raises(AssertionError, match=r"^Can't remap async version of inplace op to functional collective$"):
             fc.all_reduce_inplace(x, async_op=True)
         with pytest.raises(
             ValueError, match=r"^src_dst has the target of each of the 2 ranks of the group, but got \[1\]$"
@@ -215,7 +215,7 @@ def test_results_written_to_tensors():
         assert fc.all_to_all_inplace(weft.empty(4), x).tolist() == [2 * me, 2 * me + 1, 10 + 2 * me, 11 + 2 * me]
         parts = fc.all_gather_inplace([weft.empty(2, 2), weft.empty(2, 2)], x.view(2, 2))
         assert [part.tolist() for part in parts] == [[[0, 1], [2, 3]], [[10, 11], [12, 13]]]
-        with pytest.raises(AssertionError, match="^Remapping variable size all_gather is not yet supported$"):
+        with pytest.raises(AssertionError, match=r"^Remapping variable size all_gather is not yet supported$"):
             fc.all_gather_inplace([weft.empty(3), weft.empty(4)], x)
         sent, received = fc.batch_p2p_ops_inplace(
             ["isend", "irecv"], [1 - me] * 2, [0, 0], [x, weft.empty(4)], dist.group.WORLD.group_name
@@ -224,7 +224,7 @@ def test_results_written_to_tensors():
         assert received.tolist() == (weft.arange(4.0) + 10 * (1 - me)).tolist()
         alone = fc.isend_inplace(x, 1) if me == 0 else fc.irecv_inplace(weft.empty(4), 0)
         assert alone.wait().tolist() == ([0, 1, 2, 3] if me else [])
-        with pytest.raises(ValueError, match="^Cannot specify both 'dst' and 'group_dst' args as per eager impl$"):
+        with pytest.raises(ValueError, match=r"^Cannot specify both 'dst' and 'group_dst' args as per eager impl$"):
             fc.isend_inplace(x, 1, group_dst=1)
 
     dist.run_threads(rank)
@@ -248,9 +248,9 @@ def test_operators_by_name():
         assert written.tolist() == expected
         assert str(legacy.all_reduce) == "c10d_functional.all_reduce"
         assert legacy.all_reduce == native.all_reduce != legacy.broadcast
-        with pytest.raises(AttributeError, match="^'_OpNamespace' 'c10d_functional' object has no attribute 'nope'$"):
+        with pytest.raises(AttributeError, match=r"^'_OpNamespace' 'c10d_functional' object has no attribute 'nope'$"):
             _ = legacy.nope
-        with pytest.raises(TypeError, match="^torch.ops.c10d.allreduce_ is the name of a collective, for counts"):
+        with pytest.raises(TypeError, match=r"^torch.ops.c10d.allreduce_ is the name of a collective, for counts"):
             weft.ops.c10d.allreduce_([x])
 
     dist.run_threads(rank)

@@ -102,9 +102,9 @@ def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = N
 
 
 def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    del static
     letters = tuple(range(len(shapes[0])))
-    return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row"}))
+    counted = letters if static["scale_grad_by_freq"] else ()  # gradients depend on how often a row is named in all
+    return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row", *counted}))
 
 
 def _embedding_vjp(

@@ -31,7 +31,7 @@ def test_what_it_says():
         assert moved != other
         assert hash(other) == hash(other)
         assert moved.placements == other.placements
-        with pytest.raises(ValueError, match="^tensor_meta is not set$"):
+        with pytest.raises(ValueError, match=r"^tensor_meta is not set$"):
             _ = moved.shape
 
     on_mesh((2, 2), program)
@@ -64,7 +64,7 @@ def test_parameters_of_fully_sharded_modules():
 def test_leaves_are_asked_for_first():
     def program(mesh):
         x = torch.ones(4, requires_grad=True) + 1
-        with pytest.raises(RuntimeError, match="^`distribute_tensor` should be used to distribute leaf tensors!"):
+        with pytest.raises(RuntimeError, match=r"^`distribute_tensor` should be used to distribute leaf tensors!"):
             distribute_tensor(x, mesh, [Shard(0), Shard(0), Shard(0)])
 
     on_mesh((2,), program)
