@@ -353,7 +353,7 @@ def _require_ranks(ranks: np.ndarray[Any, Any]) -> None:
         raise DistError(f"Mesh should not be bigger than default world size {world}, but found {ranks.size} ranks!")
     flat = ranks.ravel().tolist()
     if len(set(flat)) < len(flat) or min(flat) < 0 or max(flat) >= world:
-        raise DistError(f"the ranks of a mesh are different ones below {world}, but got {ranks.tolist()}")
+        raise ValueRangeError(f"the ranks of a mesh are different ones below {world}, but got {ranks.tolist()}")
 
 
 def _require_names(names: tuple[str, ...] | None, ndim: int) -> None:

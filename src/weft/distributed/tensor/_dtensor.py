@@ -7,7 +7,6 @@ from typing import Any
 
 from weft._base.state import using
 from weft._checkpoint.safe import add_safe_globals
-from weft._lazy.aval import named
 from weft._lazy.value import Value
 from weft._tensor.copying import set_from_part
 from weft._tensor.overriding import disabled
@@ -18,7 +17,7 @@ from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_from, sharding_of
+from weft.distributed.tensor._sharding import Sharding, own_part, sharding_from, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
@@ -103,7 +102,10 @@ class DTensor(Tensor):
         """
         mesh = active_mesh(device_mesh)
         if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
-            raise ArgumentError(f"from_local takes a plain tensor, but got a {type(local_tensor).__name__}")
+            raise DistError(
+                "the local_tensor argument only accepts torch.Tensor but got a "
+                f"{type(local_tensor).__name__}; from_local takes a plain tensor"
+            )
         wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor)
         size = size_of_parts(local_tensor, mesh, wanted, shape)
         sharding = sharding_of(mesh, wanted, size)
