@@ -95,7 +95,7 @@ def distribute_module(
         module.register_forward_pre_hook(lambda own, inputs: input_fn(own, inputs, mesh))
     if output_fn is not None:
         module.register_forward_hook(lambda own, inputs, outputs: output_fn(own, outputs, mesh))
-    module._distribute_module_applied = True  # pyright: ignore[reportArgumentType]  a mark, PyTorch's name
+    module._distribute_module_applied = True  # PyTorch's name of the mark
     return module
 
 
