@@ -151,6 +151,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
     "limit_rows": {"weight": _MATRIX, "indices": indices(3, below=4), "max_norm": np.float64(0.5), "norm_type": 2.0},
     "classes_within": {"target": indices(4, 2, below=6), "n_classes": 6},
+    "row_numbers": {"input": indices(4, 2, below=6), "count": 6},
     "class_numbers": {"target": indices(4, 2, below=6), "n_classes": 6, "ignore_index": -100},
     "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
     # places

@@ -344,7 +344,7 @@ HOSTILE = [
     (crafted(members=[("/etc/passwd", b"")]), "it has a member of unexpected name '/etc/passwd'"),
     (crafted(members=[("data/00", b"")]), "it has a member of unexpected name 'data/00'"),
     (crafted(members=[("data/0", bytes(10**6))], compression=zipfile.ZIP_DEFLATED), "the member .* is compressed"),
-    (crafted(version=4), "its format is version 4, and this package reads up to 3; update the package"),
+    (crafted(version=5), "its format is version 5, and this package reads up to 4; update the package"),
     (crafted(version="x"), "its version is 'x', which is none"),
     (crafted(format="pickle"), "it is no checkpoint of this package"),
     (crafted({"is": "object"}), "it holds an object of unknown kind 'object'"),

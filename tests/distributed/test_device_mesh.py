@@ -146,7 +146,7 @@ def test_bad_meshes():
             init_device_mesh("cpu:0", (2,))
         with pytest.raises(RuntimeError, match="this machine has no tpu device that jax can use"):
             init_device_mesh("tpu", (2,))
-        with pytest.raises(RuntimeError, match=r"the ranks of a mesh are different ones below 2, but got \[0, 0\]"):
+        with pytest.raises(ValueError, match=r"the ranks of a mesh are different ones below 2, but got \[0, 0\]"):
             DeviceMesh("cpu", [0, 0])
         with pytest.raises(ValueError, match="a mesh is an array of ranks"):
             DeviceMesh("cpu", 1)

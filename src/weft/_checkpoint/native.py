@@ -4,7 +4,8 @@
 row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added. Tensors that
 share elements name one member, with strides and an offset in it (since version 2). Those on the meta device name none,
 and an object that has no form in JSON is the pickle `object.pkl`, which refers to tensors and arrays by number (both
-since version 3).
+since version 3). Of a distributed tensor, the file has the part of the process that has written it, and its `sharding`
+(since version 4).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
-from weft._tensor.copying import require_whole
+from weft._tensor.copying import from_part, part_of, require_whole
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
@@ -39,7 +40,7 @@ from weft.ops._strides import row_major
 
 DESCRIPTION = "weft.json"
 FORMAT = "weft"
-VERSION = 3
+VERSION = 4
 PICKLE = "object.pkl"
 
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
@@ -73,7 +74,7 @@ def members_of(
     arrays = [_describe_array(array, storages) for array in describer.arrays]
     header = {
         "format": FORMAT,
-        "version": 3 if PICKLE in added or any("data" not in entry for entry in tensors) else 2 if shared else 1,
+        "version": _version(tensors, is_pickle=PICKLE in added, is_shared=bool(shared)),
         "tensors": tensors,
         "arrays": arrays,
         "object": described,
@@ -87,6 +88,15 @@ def members_of(
             yield f"data/{number}", bytes_of(array)
 
     return members
+
+
+def _version(tensors: list[dict[str, Any]], *, is_pickle: bool, is_shared: bool) -> int:
+    """The oldest version that has what a file holds."""
+    if any("sharding" in entry for entry in tensors):
+        return 4
+    if is_pickle or any("data" not in entry for entry in tensors):
+        return 3
+    return 2 if is_shared else 1
 
 
 def computed(tensors: list[Tensor]) -> None:
@@ -108,12 +118,12 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
     """The identities of the tensors that share elements with another one.
 
     Views that change the storage's numbers (conjugated ones) or are larger than it (expanded ones) are stored
-    separately.
+    separately, and so are distributed tensors, whose layout is that of the whole.
     """
     aliases: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         owner = tensor if is_lazy(tensor) else owner_of(tensor)
-        if owner.device is META:
+        if owner.device is META or _is_distributed(tensor) or _is_distributed(owner):
             continue
         if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
             aliases.setdefault(id(owner), []).append(tensor)
@@ -122,7 +132,9 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
 
 def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], shares: bool) -> dict[str, Any]:
     kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
-    plain = tensor.data if is_lazy(tensor) else tensor
+    plain, facts = tensor.data if is_lazy(tensor) else tensor, None
+    if _is_distributed(plain):
+        plain, facts = part_of(plain)
     description = {
         "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
         "dtype": tensor.dtype.name,
@@ -137,7 +149,13 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
         description |= {"stride": list(layout.strides), "offset": layout.offset}
     if any(plain.names):
         description["names"] = list(plain.names)
+    if facts is not None:
+        description["sharding"] = facts
     return description | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
+
+
+def _is_distributed(tensor: Tensor) -> bool:
+    return tensor._read().aval.mesh is not None
 
 
 def _describe_array(array: np.ndarray[Any, Any], storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
@@ -292,6 +310,8 @@ def _type_of(entry: dict[str, Any]) -> tuple[tuple[int, ...], Any]:
 
 
 def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
+    if "sharding" in entry:
+        plain = from_part(plain, entry["sharding"])
     names = entry.get("names")
     if names is not None:
         set_names(plain, checked_names(names, plain.ndim))

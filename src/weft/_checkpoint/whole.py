@@ -23,7 +23,7 @@ from weft._checkpoint.describe import Describer, is_numeric
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._tensor.composed import ComposedTensor
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, plain_kind, set_extras
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
@@ -69,7 +69,7 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
         def persistent_id(self, obj: Any) -> Any:
             if isinstance(obj, _Elements):
                 return "tensor", describer.number(obj.tensor)
-            if type(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+            if isinstance(obj, Tensor) and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
                 return "tensor", describer.number(obj)
             return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
 
@@ -78,7 +78,7 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
                 return NotImplemented
             if isinstance(obj, Tensor):
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
-                return typed, (type(obj), _Elements(obj), obj.requires_grad, extras)
+                return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
             if type(obj) is StateDict:  # whose class is a detail: files have PyTorch's
                 return OrderedDict, (), vars(obj), None, iter(obj.items())
             inherited = getattr(super(), "reducer_override", None)  # cloudpickle's

@@ -37,6 +37,14 @@ class Sharding(Protocol):
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
         ...
 
+    def part(self, value: Any) -> Any:
+        """This process's part of a value with this sharding, as a plain value."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What says of which tensor a process has a part, and which part, as JSON can hold it."""
+        ...
+
     def created(self, size: Any, create: Any, row: str = "") -> Any:
         """A new value of the whole size, placed as values of this sharding are, or whole if it has another size.
 

@@ -11,7 +11,7 @@ import jax
 from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
-from weft._lazy.aval import aval_of, named
+from weft._lazy.aval import aval_of, named, sharded
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature
@@ -37,7 +37,8 @@ def moved_value(value: Value, target: device) -> Value:
     capture = ambient().capture
     if capture is not None:
         capture.needs_value("to move a tensor to another device")
-    aval = named(aval_of(value.aval.shape, value.aval.dtype, device=target), value.aval.names)
+    aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
+    aval = sharded(named(aval, value.aval.names), value.aval.sharding)
     result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", _itself, (value.aval,), device=target)

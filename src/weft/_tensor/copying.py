@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ from weft.errors import CheckpointError, GradientError
 
 
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
-    """A new leaf of a tensor class, with the elements of `source`."""
+    """A new leaf of a tensor class, with the elements of `source`; distributed if that is."""
+    sharding = source._read().aval.sharding
+    if sharding is not None and sharding.mesh is not None:
+        kind = sharding.type_like(kind)
     handle: Tensor = new_handle(kind)
     handle._value = own(source._read())
     return handle.requires_grad_(requires_grad)
@@ -91,6 +95,9 @@ def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
     """The pickle of a tensor: its elements as a NumPy array, without the tape."""
     del protocol
     value = self._read()
+    if value.aval.mesh is not None:
+        part, facts = part_of(self)
+        return rebuild_distributed, (plain_kind(self), part, facts, self.requires_grad, extras_of(self))
     require_whole(value)
     if value.aval.device is META:
         return rebuild_on_meta, (type(self), tuple(self.shape), self.dtype, self.requires_grad, extras_of(self))
@@ -105,6 +112,53 @@ def require_whole(value: Value) -> None:
             f"a DTensor of size {list(value.aval.size)} cannot be saved: this process has a part of it only. Save "
             "x.full_tensor(), which all processes must call"
         )
+
+
+# --- distributed tensors: this process's part, and facts in JSON that say of what it is a part -----------------------
+
+
+class _Distributed:
+    """The function that makes a distributed tensor of a part and its facts, which `distributed.tensor` sets."""
+
+    from_part: Callable[[Tensor, dict[str, Any]], Tensor] | None = None
+
+
+def set_from_part(function: Callable[[Tensor, dict[str, Any]], Tensor]) -> None:
+    """Set the function that makes a distributed tensor of this process's part and the facts of its sharding."""
+    _Distributed.from_part = staticmethod(function)
+
+
+def part_of(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """This process's part of a distributed tensor, as a plain leaf, and the facts of its sharding."""
+    value = tensor._read()
+    sharding = value.aval.sharding
+    assert sharding is not None, "it is distributed"
+    with using(grad=False):
+        return wrap(sharding.part(value)).detach(), sharding.facts()
+
+
+def from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
+    """The distributed tensor of which a process has this part; `RuntimeError` if nothing has defined those."""
+    if _Distributed.from_part is None:
+        raise CheckpointError("it holds a DTensor: import torch.distributed.tensor before it is loaded")
+    return _Distributed.from_part(part, facts)
+
+
+def plain_kind(tensor: Tensor) -> type[Tensor]:
+    """The class of a tensor, without what makes it distributed: `Parameter` for a distributed parameter."""
+    sharding = tensor._read().aval.sharding
+    if sharding is None or sharding.mesh is None:
+        return type(tensor)
+    return next(kind for kind in type(tensor).__mro__ if not issubclass(kind, sharding.tensor_type))
+
+
+def rebuild_distributed(
+    kind: type[Tensor], part: Tensor, facts: dict[str, Any], requires_grad: bool, extras: dict[str, Any]
+) -> Tensor:
+    """The distributed tensor of a pickle."""
+    result = handle_on(kind, from_part(part, facts), requires_grad)
+    set_extras(result, extras)
+    return result
 
 
 def rebuild(

@@ -157,10 +157,12 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     old = base._read()
     if state.watched or state.inference or state.transform or old.tape is not None or old.aval.inference:
         return False
-    if old.aval.sharding is not None or old.aval.names is not None or (alias is not None and spreads(x)):
+    aval = x._read().aval  # a distributed tensor may be a view of a plain one, and the reverse
+    if old.aval.sharding is not None or aval.sharding is not None or old.aval.names is not None:
+        return False
+    if alias is not None and spreads(x):
         return False
     steps = () if alias is None else alias.steps
-    aval = x._read().aval
     for step in plan.steps:
         call, others = step.applied()
         if call.op.check is not None:

@@ -206,8 +206,8 @@ def written(steps: Path, base: Value, value: Value) -> Value:
     for call, others in steps[:-1]:
         chain.append(apply(call, (chain[-1], *others))[0])
     for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
-        value = apply(writing(call), (old, value, *others))[0]
-    return _sharded_as(base.aval, value)
+        value = _sharded_as(old.aval, apply(writing(call), (old, value, *others))[0])
+    return value
 
 
 def _sharded_as(aval: Aval, value: Value) -> Value:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.failing import before_leaving
@@ -35,13 +34,13 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.distributed._debug_level import DebugLevel, get_debug_level
 from weft.distributed._group_collectives import GroupCollectives
+from weft.distributed._messages import Array, FollowedMessage, Message, NoMessage
 from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._reduce_op import Reduction
-from weft.distributed._work import MessageWork, OrderedExecutor, Work
+from weft.distributed._work import MessageWork, OrderedExecutor, Work, completed
 from weft.errors import OptionError, ValueRangeError
 
-Array = jax.Array | np.ndarray[Any, Any]
 R = TypeVar("R")
 
 
@@ -49,33 +48,6 @@ class _TimeoutOverride(threading.local):
     """The timeout of one thread's operations; None means that of the group."""
 
     timeout: timedelta | None = None
-
-
-class Message(Protocol):
-    """A send or receive in progress."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it is complete."""
-        ...
-
-    def wait(self) -> tuple[Sequence[Array], int]:
-        """The received arrays (none for a send) and the other rank. It moves all messages of the group meanwhile."""
-        ...
-
-
-class FollowedMessage:
-    """A message whose end others want to know; `wait` is that of the message, and tells them."""
-
-    def __init__(self, message: Message, wait: Callable[[], tuple[Sequence[Array], int]]) -> None:
-        self._message, self._wait = message, wait
-
-    @property
-    def done(self) -> bool:
-        return self._message.done
-
-    def wait(self) -> tuple[Sequence[Array], int]:
-        return self._wait()
 
 
 class GroupBackend(ABC):
@@ -320,9 +292,13 @@ class ProcessGroup(GroupCollectives):
     ) -> Work | None:
         """Call `call` with the arrays of `inputs`, and write the arrays that it returns into `results`.
 
-        With `async_op` this returns at once: the group's own thread waits for the arrays and calls `call`.
+        With `async_op` this returns at once: the group's own thread waits for the arrays and calls `call`. Of tensors
+        on the meta device, which have no elements, nothing is exchanged, as in PyTorch.
         """
         give_names(inputs, results)
+        if _have_no_data(inputs, results):
+            note_collective(operation, inputs)
+            return completed(operation, results) if async_op else None
         block = self._block
         if block.calls is not None:
             block.calls.append((operation, call, inputs, results))
@@ -418,11 +394,15 @@ class ProcessGroup(GroupCollectives):
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
+        if tensor.is_meta:
+            return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
         message = self._backend.send(self._arrays_of([tensor])[0], peer, tag)
         return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
+        if tensor.is_meta:
+            return MessageWork(NoMessage(peer or 0), lambda _: [tensor], self.ranks)
         message = self._backend.receive(self._arrays_of([tensor])[0], peer, tag)
         operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
         return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])
@@ -469,6 +449,12 @@ class ProcessGroup(GroupCollectives):
 
 
 _GRACE_SECONDS = 5.0
+
+
+def _have_no_data(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
+    """Whether all tensors are on the meta device."""
+    first = next(iter(inputs or results), None)
+    return first is not None and first.is_meta and all(x.is_meta for x in (*inputs, *results))
 
 
 def give_names(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:

@@ -116,6 +116,13 @@ class Work:
         return self._arrived.then(lambda _: self.result())
 
 
+def completed(operation: str, results: Any) -> Work:
+    """The work of an operation that has nothing to do."""
+    work = Work(operation, lambda _: results)
+    work._arrived.set_result(())
+    return work
+
+
 class MessageWork(Work):
     """A send or receive; the thread that waits for it moves messages itself."""
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -86,6 +86,7 @@ class DeviceMesh:
         origin = 0 if place is None or self.coordinate is None else place - _step(dims, self.coordinate)
         self._ranks = np.array([places[origin + step] for step in merged(dims)]).reshape(self.shape)
         self.key = (device_type, self.shape, self._ranks.tobytes(), names, self.coordinate, _job_number())
+        _meshes.setdefault(self.key, self)
 
     @staticmethod
     def from_group(
@@ -148,6 +149,17 @@ class DeviceMesh:
         if not -self.ndim <= mesh_dim < self.ndim:
             raise DimError(f"mesh dim {mesh_dim} is out of range for a mesh with {self.ndim} dims")
         return mesh_dim % self.ndim
+
+    def facts(self) -> dict[str, Any]:
+        """What files hold of a mesh: the ranks of the mesh of which it is a part, and the names of its dims."""
+        root = self._root
+        names = None if self is root else list(self.mesh_dim_names or ())
+        return {
+            "device_type": self.device_type,
+            "ranks": root._ranks.tolist(),
+            "names": None if root.mesh_dim_names is None else list(root.mesh_dim_names),
+            "part": names,
+        }
 
     def get_coordinate(self) -> tuple[int, ...] | None:
         """This rank's place in the mesh; None if it has none."""
@@ -300,6 +312,9 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return mesh_from, (self.facts(),)
+
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
         return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
@@ -314,13 +329,31 @@ _jobs: WeakKeyDictionary[ProcessGroup, int] = WeakKeyDictionary()
 _job_numbers = count()
 
 
+_meshes: WeakValueDictionary[tuple[Any, ...], DeviceMesh] = WeakValueDictionary()
+"""The meshes of this process: one that a file describes need not be made again, which all ranks would have to do."""
+
+
+def mesh_from(facts: dict[str, Any]) -> DeviceMesh:
+    """The mesh that a file describes: one that there is, or a new one, which all ranks of the job must ask for then."""
+    ranks = np.asarray(facts["ranks"])
+    names = None if facts["names"] is None else tuple(facts["names"])
+    for mesh in list(_meshes.values()):
+        if mesh.device_type != facts["device_type"] or mesh.mesh_dim_names != names or mesh._root is not mesh:
+            continue
+        if np.array_equal(mesh._ranks, ranks) and mesh.key[-1] == _job_number():
+            break
+    else:
+        mesh = DeviceMesh(facts["device_type"], ranks, mesh_dim_names=names)
+    return mesh if facts["part"] is None else mesh[tuple(facts["part"])]
+
+
 def _require_ranks(ranks: np.ndarray[Any, Any]) -> None:
     world = get_world_size()
     if ranks.size > world:
         raise DistError(f"Mesh should not be bigger than default world size {world}, but found {ranks.size} ranks!")
     flat = ranks.ravel().tolist()
     if len(set(flat)) < len(flat) or min(flat) < 0 or max(flat) >= world:
-        raise DistError(f"the ranks of a mesh are different ones below {world}, but got {ranks.tolist()}")
+        raise ValueRangeError(f"the ranks of a mesh are different ones below {world}, but got {ranks.tolist()}")
 
 
 def _require_names(names: tuple[str, ...] | None, ndim: int) -> None:

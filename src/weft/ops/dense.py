@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
-from weft.ops._dims import Factors, PartOf, Sizes, einsum
+from weft.ops._dims import Factors, PartOf, Sizes, einsum, pointwise
 from weft.ops._findings import FirstOf, Flags, Misses
-from weft.ops._index import OUT_OF_SELF, outside_dim
+from weft.ops._index import OUT_OF_SELF, outside, outside_dim
 from weft.ops._kernels.product import LINEAR
 from weft.ops._neural import vector_norms, wide
 from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, Whole, defop
@@ -102,9 +102,9 @@ def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = N
 
 
 def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    del static
     letters = tuple(range(len(shapes[0])))
-    return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row"}))
+    counted = letters if static["scale_grad_by_freq"] else ()  # gradients depend on how often a row is named in all
+    return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row", *counted}))
 
 
 def _embedding_vjp(
@@ -128,6 +128,24 @@ def _embedding_vjp(
 def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Misses:
     del options, named
     return outside_dim(input, weight, 0)
+
+
+def _bad_number(input: Array, count: int) -> Misses:
+    return outside(input, count, f"dimension 0 with size {count}")
+
+
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=pointwise,
+    function=False,
+    method=False,
+    check=_bad_number,
+    check_text=OUT_OF_SELF,
+)
+def row_numbers(input: Array, count: int) -> Array:
+    """Numbers of rows, as a finding of those outside of a table of so many rows."""
+    del count
+    return input
 
 
 def _rows_of_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -18,10 +18,10 @@ from weft.ops._type_names import scalar_name
 
 
 def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Features may be split; so may bags, where each is a row of indices."""
-    del static
+    """Features may be split; so may bags, where each is a row of indices and gradients do not depend on other bags."""
     if len(shapes[0]) == 2:
         index, rest, whole = ("bag", "place"), (("bag", "place"),), {"row", "place"}
+        whole |= {"bag"} if static["scale_grad_by_freq"] else set()
     else:
         index, rest, whole = ("place",), (("start",), ("place",)), {"row", "place", "start"}
     ins = (index, ("row", "feature"), *rest[: len(shapes) - 2])

@@ -16,13 +16,21 @@ from weft.ops._type_names import scalar_name
 from weft.ops.shape import expanded
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=pointwise)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=pointwise, linear="all")
 def alias(input: Array) -> Array:
     """The same elements, as a view."""
     return input
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, differentiable=False, dims=pointwise)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    function=False,
+    method=False,
+    view=same,
+    differentiable=False,
+    dims=pointwise,
+    linear="all",
+)
 def detach(input: Array) -> Array:
     """The same elements, outside the tape."""
     return input

@@ -199,7 +199,7 @@ def test_reports_in_files(tmp_path):
     assert (sent["name"], sent["types"], sent["bytes"]) == ("all_reduce", ["float32[4, 8]"], 128)
     (linear,) = [operation for operation in down["operations_forward"] if operation["name"] == "linear"]
     assert linear["input_shape"] == ["[4, 32]", "[8, 32]", "[8]"]
-    assert linear["input_sharding"] == ["(Shard(dim=1),)", "(Shard(dim=1),)", "(Partial(reduce_op='sum'),)"]
+    assert linear["input_sharding"] == ["(Shard(dim=1),)", "(Shard(dim=1),)", "(Partial(sum),)"]
     assert (linear["is_bw"], linear["noise_level"]) == (False, 1)
 
 

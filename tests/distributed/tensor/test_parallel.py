@@ -209,9 +209,7 @@ def test_inputs_and_outputs_are_prepared():
 def test_bad_plans():
     def program(mesh):
         _, model, _ = started()
-        with pytest.raises(
-            RuntimeError, match=r"takes a mesh of one dim, but got one with 2; slice it, as mesh\['tp'\]"
-        ):
+        with pytest.raises(ValueError, match=r"takes a mesh of one dim, but got one with 2; slice it, as mesh\['tp'\]"):
             parallelize_module(model, mesh, ColwiseParallel())
         line = mesh["tp"]
         with pytest.raises(RuntimeError, match=r"^ColwiseParallel currently only supports nn.Linear and nn.Embedding"):

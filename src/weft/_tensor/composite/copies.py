@@ -11,11 +11,12 @@ from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
 from weft._tensor.codegen import COMPOSITES, composite, op
 from weft._tensor.composite import names, shape
+from weft._tensor.composite.create import new_empty
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DistError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
@@ -36,8 +37,18 @@ def _itself(input: Tensor) -> Tensor:
 @composite()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view of the storage with these strides and this offset, by default that of the tensor."""
-    offset = layout_of(input, exact=True).offset if storage_offset is None else storage_offset
-    return strided_view(input, sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided"), offset)
+    layout = layout_of(input, exact=True)
+    offset = layout.offset if storage_offset is None else storage_offset
+    size, stride = sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided")
+    if input._read().aval.mesh is None:
+        return strided_view(input, size, stride, offset)
+    if (size, stride, offset) != (layout.sizes, layout.strides, layout.offset):
+        raise DistError(
+            f"as_strided not supported with DTensor: its elements lie in the memory of several processes. It has the "
+            f"size {list(layout.sizes)}, the strides {list(layout.strides)} and the offset {layout.offset}, but "
+            f"{list(size)}, {list(stride)} and {offset} were asked for; take x.to_local() or x.full_tensor()"
+        )
+    return op.view(input, size)
 
 
 @composite()
@@ -51,7 +62,7 @@ def empty_strided(
 ) -> Tensor:
     """Zeros with these sizes and strides."""
     if len(size) != len(stride):
-        raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+        raise _unequal_lengths(size, stride)
     settled = dtype or default_dtype()
     places = Layout(tuple(size), tuple(stride), 0, settled)
     require_addressable_places(places)
@@ -60,14 +71,30 @@ def empty_strided(
     return view._require_grad(True) if requires_grad else view
 
 
+def _unequal_lengths(size: Sequence[int], stride: Sequence[int]) -> ShapeError:
+    return ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+
+
 @composite(function=False)
 def new_empty_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """`empty_strided` with this tensor's type and device."""
-    return empty_strided(
-        size, stride, dtype=dtype or input.dtype, device=options.pop("device", input.device), **options
-    )
+    """`empty_strided` with this tensor's type and device.
+
+    It is distributed as this tensor is, if that is, and then has no room between its elements.
+    """
+    if input._read().aval.sharding is None:
+        device = options.pop("device", input.device)
+        return empty_strided(size, stride, dtype=dtype or input.dtype, device=device, **options)
+    if len(size) != len(stride):
+        raise _unequal_lengths(size, stride)
+    # Parts lie in memory in the order of the whole tensor's strides: a tensor of that order, seen in the order of dims.
+    order = sorted(range(len(size)), key=lambda dim: stride[dim], reverse=True)
+    like = op.permute(input, order) if tuple(size) == tuple(input.shape) else input
+    requires_grad = options.pop("requires_grad", False)
+    ordered = new_empty(like, [size[dim] for dim in order], dtype=dtype, **options)
+    view = op.permute(ordered, [order.index(dim) for dim in range(len(order))])
+    return view._require_grad(True) if requires_grad else view
 
 
 @composite()

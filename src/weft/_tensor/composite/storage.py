@@ -25,7 +25,7 @@ from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._strides import Layout, row_major
@@ -118,7 +118,9 @@ def data_ptr(input: Tensor) -> int:
         return 0
     memory, value = memory_of(owner), owner._read()
     if input.device.type == "cpu" and ambient().capture is None and not memory.shows(value):
-        memory.show(value, owner._host())
+        sharding = value.aval.sharding
+        part = owner if sharding is None or sharding.mesh is None else wrap(sharding.part(value))
+        memory.show(value, part._host())
     return memory.start + storage_offset(input) * input.element_size()
 
 

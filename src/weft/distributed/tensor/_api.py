@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._base.layout import strided
 from weft._base.state import using
 from weft._base.usage import log_api_usage_once
 from weft._tensor.composite import create
@@ -17,7 +19,7 @@ from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import labelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for
-from weft.errors import ArgumentError, DistError
+from weft.errors import ArgumentError, DistError, PreconditionError, ValueRangeError
 from weft.nn import Module, Parameter
 
 
@@ -33,11 +35,11 @@ def distribute_tensor(
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
     mesh = active_mesh(device_mesh)
+    if not tensor.is_leaf:
+        raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     wanted = placements_for(placements, mesh, tensor.ndim, tensor)
     if isinstance(tensor, DTensor):
         return _redistributed(tensor, mesh, wanted)
-    if not tensor.is_leaf:
-        raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with using(grad=False), requested():
         whole = tensor.detach().clone()
         if src_data_rank is not None and mesh.coordinate is not None and not tensor.is_meta:
@@ -78,6 +80,13 @@ def distribute_module(
     """
     log_api_usage_once("torch.dtensor.distribute_module")
     mesh = active_mesh(device_mesh)
+    if getattr(module, "_distribute_module_applied", False):
+        raise DistError(
+            "distribute_module should only be called once on a module, but it has already been called on this module!"
+        )
+    for name, function in (("input_fn", input_fn), ("output_fn", output_fn)):
+        if function is not None and (count := len(inspect.signature(function).parameters)) != 3:
+            raise ValueRangeError(f"{name} should take in 3 arguments, but got {count} arguments!")
     for name, submodule in module.named_modules():
         if partition_fn is not None:
             partition_fn(name, submodule, mesh)
@@ -86,6 +95,7 @@ def distribute_module(
         module.register_forward_pre_hook(lambda own, inputs: input_fn(own, inputs, mesh))
     if output_fn is not None:
         module.register_forward_hook(lambda own, inputs, outputs: output_fn(own, outputs, mesh))
+    module._distribute_module_applied = True  # PyTorch's name of the mark
     return module
 
 
@@ -99,6 +109,11 @@ def _replicate(module: Module, mesh: DeviceMesh) -> None:
             setattr(module, name, distribute_tensor(buffer, mesh))
 
 
+def _require_strided(layout: Any) -> None:
+    if layout not in (None, strided):
+        raise PreconditionError(f"layout value not supported! Distributed tensors are strided, not {layout}")
+
+
 def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTensor]:
     function = getattr(create, name)
 
@@ -110,7 +125,7 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
         device_mesh: DeviceMesh | None = None,
         placements: Any = None,
     ) -> DTensor:
-        del layout
+        _require_strided(layout)
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else size
 
         def part(own: Any, first: int) -> Tensor:
@@ -156,7 +171,7 @@ def full(
     placements: Any = None,
 ) -> DTensor:
     """A distributed tensor whose elements are all `fill_value`."""
-    del layout
+    _require_strided(layout)
     return _created(
         lambda own, _: create.full(own, fill_value, dtype=dtype), tuple(size), requires_grad, device_mesh, placements
     )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from weft._base.state import using
-from weft._lazy.aval import named
+from weft._checkpoint.safe import add_safe_globals
 from weft._lazy.value import Value
+from weft._tensor.copying import set_from_part
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
-from weft.distributed.device_mesh import DeviceMesh, active_mesh
+from weft.distributed.device_mesh import DeviceMesh, active_mesh, mesh_from
 from weft.distributed.tensor._across_meshes import moved_to_mesh
-from weft.distributed.tensor._placements import Placements, Replicate
+from weft.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, local_type, own_part, relabelled, sharding_of
+from weft.distributed.tensor._sharding import Sharding, own_part, sharding_from, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError
@@ -30,9 +32,28 @@ class DTensor(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises: use `DTensor.from_local`, `distribute_tensor`, or a factory of `distributed.tensor`."""
-        raise ArgumentError("a DTensor is made by DTensor.from_local, distribute_tensor, or by zeros, ones, … there")
+    def __new__(cls, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> DTensor:
+        """A leaf of which `local_tensor` is this process's part, as another tensor's `_spec` says.
+
+        `DTensor.from_local`, `distribute_tensor` and the factories of `distributed.tensor` are the usual ways.
+        """
+        if not isinstance(local_tensor, Tensor) or not isinstance(spec, DTensorSpec):
+            raise ArgumentError(
+                "DTensor(local_tensor, spec, requires_grad=...) takes a tensor and the `_spec` of a DTensor; make one "
+                "by DTensor.from_local, distribute_tensor, or by zeros, ones, … there"
+            )
+        whole = cls.from_local(local_tensor.detach(), spec.mesh, spec.placements, shape=spec.shape)
+        whole.requires_grad_(requires_grad)
+        return whole
+
+    def __init__(self, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> None:
+        del local_tensor, spec, requires_grad
+
+    @property
+    def _spec(self) -> DTensorSpec:
+        """The mesh, the placements and the type of the whole, under PyTorch's names."""
+        meta = TensorMeta(self._sharding.size, self.stride(), self.dtype)
+        return DTensorSpec(self.device_mesh, self.placements, meta)
 
     @property
     def _sharding(self) -> Sharding:
@@ -81,7 +102,10 @@ class DTensor(Tensor):
         """
         mesh = active_mesh(device_mesh)
         if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
-            raise ArgumentError(f"from_local takes a plain tensor, but got a {type(local_tensor).__name__}")
+            raise DistError(
+                "the local_tensor argument only accepts torch.Tensor but got a "
+                f"{type(local_tensor).__name__}; from_local takes a plain tensor"
+            )
         wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor)
         size = size_of_parts(local_tensor, mesh, wanted, shape)
         sharding = sharding_of(mesh, wanted, size)
@@ -113,7 +137,7 @@ class DTensor(Tensor):
             return local_view(self, self._sharding)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial()]
-        return _plain(redistributed(value, self._sharding, partial))
+        return wrap(self._sharding.part(redistributed(value, self._sharding, partial)))
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """All of it, as a plain tensor. Every process of the mesh must call it."""
@@ -164,12 +188,14 @@ class DTensor(Tensor):
         return (self.full_tensor() if any(p.is_partial() for p in self.placements) else self.to_local()).detach()
 
 
+def _from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
+    sharding = sharding_from(facts)
+    return DTensor.from_local(part, sharding.mesh, sharding.placements, shape=sharding.size)
+
+
 Sharding.tensor_type = DTensor
-
-
-def _plain(value: Value) -> Tensor:
-    """The part that a sharded value holds, as a plain tensor with the names of its dims."""
-    return wrap(relabelled(value, named(local_type(value.aval), value.aval.names)))
+set_from_part(_from_part)
+add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, _StridedShard])  # files may name them
 
 
 def _distributed(value: Value) -> DTensor:

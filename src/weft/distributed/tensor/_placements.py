@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from weft.errors import ShapeError
+from weft.errors import ShapeError, ValueRangeError
 
 REDUCTIONS = ("sum", "avg", "product", "max", "min")
 
@@ -73,11 +74,28 @@ class Partial(Placement):
 
     reduce_op: str = "sum"
 
+    def __repr__(self) -> str:
+        return f"Partial({self.reduce_op})"
+
     def __str__(self) -> str:
         return f"P({self.reduce_op})"
 
 
 Placements = tuple[Placement, ...]
+
+_TEXT = re.compile(r"(?P<whole>R)|P\((?P<partial>\w+)\)|S\((?P<dim>\d+)\)|_S\((?P<strided>\d+), (?P<factor>\d+)\)")
+
+
+def placement_from(text: str) -> Placement:
+    """The placement that `str` shows so; `ValueError` if none is."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueRangeError(f"{text!r} is no placement")
+    if match["dim"]:
+        return Shard(int(match["dim"]))
+    if match["strided"]:
+        return _StridedShard(int(match["strided"]), split_factor=int(match["factor"]))
+    return Partial(match["partial"]) if match["partial"] else Replicate()
 
 
 def split_order(placements: Sequence[Placement]) -> tuple[int, ...]:

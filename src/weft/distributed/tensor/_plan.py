@@ -41,6 +41,7 @@ from weft.distributed.tensor._sharding import (
     whole_type,
 )
 from weft.distributed.tensor._split_classes import over_split_classes
+from weft.distributed.tensor._split_rows import over_split_rows
 from weft.errors import DistError
 from weft.ops._dims import Factors, Sizes, pointwise, reduces
 from weft.ops._neural import reduction_of
@@ -101,7 +102,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
     if plan is not None and plan.sends_nothing(inputs, grad):
         return plan.recorded(inputs)
-    if (results := over_split_classes(call, inputs)) is not None:
+    if (results := over_split_classes(call, inputs) or over_split_rows(call, inputs)) is not None:
         return results
     if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
         return _mean(call, call.op.divisor, by_name, inputs)

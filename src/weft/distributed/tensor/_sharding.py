@@ -17,8 +17,16 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
-from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._placements import Placement, Placements, Replicate, Shard, part, split_order
+from weft.distributed.device_mesh import DeviceMesh, mesh_from
+from weft.distributed.tensor._placements import (
+    Placement,
+    Placements,
+    Replicate,
+    Shard,
+    part,
+    placement_from,
+    split_order,
+)
 from weft.errors import DistError
 from weft.ops._draws import strides_of
 
@@ -93,11 +101,21 @@ class Sharding:
 
     def type_like(self, kind: type) -> type:
         """The class of sharded tensors that are also of a subclass of `Tensor`, such as parameters."""
+        if issubclass(self.tensor_type, kind):
+            return self.tensor_type
         return kind if issubclass(kind, self.tensor_type) else _both(kind, self.tensor_type)
 
     def whole(self, value: Value, size: Sequence[int]) -> Value:
         """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
         return labelled(value, self.replicated_of(size))
+
+    def part(self, value: Value) -> Value:
+        """This process's part of a value with this sharding, as a plain value with the names of its dims."""
+        return relabelled(value, named(local_type(value.aval), value.aval.names))
+
+    def facts(self) -> dict[str, Any]:
+        """What files hold of a sharding: the mesh, the placements, and the size of the whole tensor."""
+        return {"mesh": self.mesh.facts(), "placements": list(map(str, self.placements)), "size": list(self.size)}
 
     def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str = "") -> Value:
         """A new value of this size, placed as values of this sharding are, or whole if they have another size.
@@ -157,7 +175,7 @@ class Sharding:
 
 @cache
 def _both(kind: type, sharded_kind: type) -> type:
-    return type(kind.__name__, (kind, sharded_kind), {"__module__": kind.__module__})
+    return type(sharded_kind.__name__, (kind, sharded_kind), {"__module__": sharded_kind.__module__})
 
 
 class _Above:
@@ -182,6 +200,11 @@ def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -
     key = (mesh.key, placements, tuple(size))
     sharding = _shardings.get(key)
     return sharding or _shardings.setdefault(key, Sharding(mesh, placements, size_of(tuple(size))))
+
+
+def sharding_from(facts: dict[str, Any]) -> Sharding:
+    """The sharding that a file describes; `ValueError` if it describes none."""
+    return sharding_of(mesh_from(facts["mesh"]), tuple(map(placement_from, facts["placements"])), facts["size"])
 
 
 def type_of(aval: Aval, sharding: Sharding) -> Aval:

@@ -12,7 +12,7 @@ from weft.distributed import _objects
 from weft.distributed._collectives import broadcast
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, require_reduction
-from weft.errors import ArgumentError, DimError, DistError, ValueRangeError
+from weft.errors import ArgumentError, DistError, PlacementCountError, ShardDimError, ValueRangeError
 
 
 def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor | None = None) -> Placements:
@@ -26,7 +26,7 @@ def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor |
         return _by_name(placements, mesh, named)
     entries = [placements] if isinstance(placements, Placement) else list(placements)
     if len(entries) != mesh.ndim:
-        raise ValueRangeError(
+        raise PlacementCountError(
             "`placements` must have the same length as `device_mesh.ndim`! Found placements length: "
             f"{len(entries)}, and device_mesh.ndim: {mesh.ndim}."
         )
@@ -43,7 +43,7 @@ def _checked(placement: Any, ndim: int) -> Placement:
     if not isinstance(placement.dim, int):
         raise ArgumentError(f"Shard takes the number of a dim, but got {placement.dim!r}; names go in a dict")
     if not -ndim <= placement.dim < ndim:
-        raise DimError(f"{placement!r}: the tensor has {ndim} dims")
+        raise ShardDimError(f"{placement!r}: the tensor has {ndim} dims")
     return replace(placement, dim=placement.dim % ndim)
 
 

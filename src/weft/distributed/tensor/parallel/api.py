@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from weft._base.usage import log_api_usage_once
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor.parallel.style import ParallelStyle
-from weft.errors import ArgumentError, DistError
+from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import Module
 
 
@@ -28,7 +28,7 @@ def parallelize_module(
     log_api_usage_once("torch.distributed.tensor.parallel.parallelize_module")
     mesh = active_mesh(device_mesh)
     if mesh.ndim != 1:
-        raise DistError(
+        raise ValueRangeError(
             f"parallelize_module takes a mesh of one dim, but got one with {mesh.ndim}; slice it, as mesh['tp']"
         )
     if parallelize_plan is None:

@@ -11,7 +11,7 @@ from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._api import distribute_module, distribute_tensor
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._placements import Placement, Replicate, Shard
-from weft.errors import ModuleError, PreconditionError, ValueRangeError
+from weft.errors import PreconditionError, UnsupportedError, ValueRangeError
 from weft.nn import Embedding, Linear, Module, Parameter
 
 
@@ -63,7 +63,7 @@ class _SplitParallel(ParallelStyle):
         """Distribute a linear layer or an embedding over a mesh of one dim, in place."""
         kind = next((kind for kind in self.weights if isinstance(module, kind)), None)
         if kind is None:
-            raise ModuleError(
+            raise UnsupportedError(
                 f"{type(self).__name__} currently only supports nn.Linear and nn.Embedding, "
                 f"not {type(module).__name__}!"
             )
