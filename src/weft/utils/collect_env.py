@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import weft
-from weft._base.environment import redacted
+from weft._base.environment import shown
 
 _PACKAGES = re.compile(
     r"(jax|nvidia|libtpu|torch|tensorboard|numpy|scipy|ml[-_]dtypes|opt[-_]einsum|optax|safetensors|pooch|rich|"
@@ -30,7 +30,7 @@ _PATIENCE = 10  # seconds until a tool that is run is given up
 class SystemEnv(NamedTuple):
     """The result of `get_env_info`; an entry is None if it could not be determined.
 
-    `environment` has the variables that affect how programs are computed, without the values of secrets.
+    `environment` has the variables that affect how programs are computed; of those that are not known, the names.
     `pip_packages` has lines such as `name==version`.
     """
 
@@ -161,9 +161,8 @@ def _memory() -> int | None:
 
 
 def _environment() -> list[str]:
-    return [
-        f"{name}={redacted(name, value)}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
-    ]
+    variables = sorted(os.environ.items())
+    return [f"{name}={shown(name, value)}" for name, value in variables if name.startswith(_VARIABLES)]
 
 
 def _packages() -> list[str]:

@@ -118,7 +118,7 @@ def test_the_batch_script_runs_on_all_nodes(manifest, script, cluster, tmp_path,
 
 def test_a_single_node_needs_no_rendezvous(manifest, script, cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JAX_NOTE", "it's")
+    monkeypatch.setenv("JAX_PLATFORM_NAME", "it's")
     text = manifest("slurm", "--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE $JAX_NOTE"')
     assert run_batch(text, cluster | {"SLURM_JOB_NUM_NODES": "1"}) == "1 it's\n"
     assert "rdzv" not in text
@@ -178,10 +178,10 @@ def package(request, monkeypatch):
     ["1e3", "y", "null", "0o17", "1:30", "", "a\n", "  a\nb", "a \nb", "a\r\nb", "a\x1b\nb", "😀", "ü\u2028", "# a: b"],
 )
 def test_texts_stay_as_they_are(value, package, manifest, monkeypatch):
-    monkeypatch.setenv("JAX_NOTE", value)
+    monkeypatch.setenv("JAX_PLATFORM_NAME", value)
     text = manifest("kubernetes", *IMAGE, "train.py", value)
     [container] = parts(text)["Job"]["spec"]["template"]["spec"]["containers"]
-    assert container["env"][-1] == {"name": "JAX_NOTE", "value": value}
+    assert container["env"][-1] == {"name": "JAX_PLATFORM_NAME", "value": value}
     assert shlex.split(container["command"][2])[-2:] == ["train.py", value]
     assert value not in ("1e3", "y") or f'"value": "{value}"' in text.replace(
         "value:", '"value":'
@@ -238,12 +238,12 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
 def test_secrets_do_not_come_into_a_manifest(kind, manifest, monkeypatch, caplog):
     monkeypatch.setenv("WEFT_JOB_KEY", "do not tell the key")
     monkeypatch.setenv("WEFT_API_TOKEN", "do not tell the token")
-    monkeypatch.setenv("JAX_NOTE", "do tell")
+    monkeypatch.setenv("JAX_PLATFORM_NAME", "do tell")
     text = manifest(kind, *IMAGE, "x.py")
     assert "do tell" in text
     assert "do not tell" not in text
     assert [record.getMessage() for record in caplog.records] == [
-        "--print-manifest leaves out WEFT_API_TOKEN, since the name is that of a secret; set it on the nodes"
+        "--print-manifest leaves out WEFT_API_TOKEN, which is not known to hold no secret; set it on the nodes"
     ]
 
 

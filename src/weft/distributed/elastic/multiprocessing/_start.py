@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from multiprocessing import get_all_start_methods
 from typing import Any
 
-from weft._base.environment import redacted
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
@@ -75,15 +74,12 @@ def _check(envs: dict[int, dict[str, str]], prefixes: Mapping[int, str], start_m
     for rank, env in envs.items():
         for name, value in env.items():
             if not (isinstance(name, str) and isinstance(value, str)):
-                raise ArgumentError(f"envs: names and values must be text, got {_pair(name, value)} for rank {rank}")
+                kinds = f"{type(name).__name__} and {type(value).__name__}"  # the value may be a secret
+                raise ArgumentError(f"envs: names and values must be text, got {kinds} at {name!r} for rank {rank}")
     if absent := sorted(prefixes.keys() - envs.keys()):
         raise ValueRangeError(f"log_line_prefixes: there is no local rank {absent[0]}; args has {sorted(envs)}")
     if start_method not in (methods := get_all_start_methods()):
         raise ValueRangeError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
-
-
-def _pair(name: Any, value: Any) -> str:
-    return f"{name!r}: {redacted(str(name), value)!r}"
 
 
 def _specs(
