@@ -10,7 +10,7 @@ from weft.distributed._collectives import one_tensor, rank_of
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
 from weft.distributed._world import member_of
-from weft.errors import ValueRangeError
+from weft.errors import IndexRangeError, ValueRangeError
 
 
 def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
@@ -103,5 +103,7 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )
+    if not p2p_op_list:
+        raise IndexRangeError("batch_isend_irecv: ``p2p_op_list`` is empty; it must have one P2POp at least")
     works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
     return [work for work in works if work is not None]

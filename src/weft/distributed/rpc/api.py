@@ -15,7 +15,7 @@ from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
-from weft.distributed._rendezvous import rendezvous
+from weft.distributed.rendezvous import rendezvous
 from weft.distributed._world import thread_rank
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
