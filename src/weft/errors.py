@@ -235,6 +235,13 @@ class DistBackendError(DistError):
     missing: tuple[int, ...] = ()
 
 
+class CollectiveArgumentsError(DistBackendError):
+    """Ranks have called a collective with arguments that do not fit together. All of them raise this.
+
+    Nothing has been exchanged, so the group can be used further.
+    """
+
+
 class DistNetworkError(DistError):
     """A connection could not be made, was refused, or was lost."""
 

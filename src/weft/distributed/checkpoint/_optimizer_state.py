@@ -89,7 +89,6 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
         if _sizes(state) != _sizes(current):
             optimizer.load_state_dict(state)  # raises
         state = _named(state, current)
-    strict = strict and bool(state.get("state"))
     states: dict[str, Any] = {}
     groups = []
     for group, current_group in zip(optimizer.param_groups, current["param_groups"], strict=True):
@@ -100,7 +99,7 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
             own_state = current["state"].get(name, {})
             if saved_name in state.get("state", {}):
                 states[saved_name] = _placed(state["state"][saved_name], own_state)
-            elif strict and own_state:
+            elif strict and own_state and state.get("state"):
                 raise StateDictError(
                     f"Missing optimizer state for parameter '{name}' in checkpoint. The parameter requires gradients "
                     "but has no saved optimizer state. To load anyway, use StateDictOptions(strict=False)."
@@ -111,7 +110,7 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
 
 def _is_numbered(state: State) -> bool:
     """Whether a state dict has numbers for its parameters, as `Optimizer.state_dict` gives it."""
-    return all(isinstance(key, int) for group in state.get("param_groups", []) for key in group["params"])
+    return any(isinstance(key, int) for group in state.get("param_groups", []) for key in group["params"])
 
 
 def _sizes(state: State) -> list[int]:
