@@ -65,6 +65,36 @@ def reductions_of(dtype):
 
 
 @case
+def arguments_that_do_not_fit_leave_the_group_usable(rank, size):
+    """One rank has another size than the others: all raise, and the next operation works."""
+    odd = 1 if rank == size - 1 else 0
+    ones = [weft.ones(2) for _ in range(size)]
+    rooms = [weft.zeros(2 + odd) for _ in range(size)]
+    calls = [
+        lambda: dist.all_to_all(rooms, ones),
+        lambda: dist.all_to_all_single(weft.zeros(size * (2 + odd)), weft.ones(2 * size)),
+        lambda: dist.all_to_all([weft.zeros(2) for _ in range(size)], [weft.ones(2 + odd) for _ in range(size)]),
+        lambda: dist.all_reduce(weft.ones(2 + odd)),
+        lambda: dist.all_reduce(weft.ones(2), ReduceOp.MAX if odd else ReduceOp.SUM),
+        lambda: dist.broadcast(weft.ones(2 + odd), 0),
+        lambda: dist.all_gather_into_tensor(weft.ones(size * (2 + odd)), weft.ones(2 + odd)),
+        lambda: dist.all_gather(rooms, weft.ones(2 + odd)),
+        lambda: dist.reduce_scatter_tensor(weft.ones(2 + odd), weft.ones(size * (2 + odd))),
+        lambda: dist.all_to_all(rooms, ones, async_op=True).wait(),
+    ]
+    for call in calls if size > 1 else ():
+        try:
+            call()
+        except dist.DistBackendError as error:
+            assert "elements" in str(error) or "the ranks call different operations" in str(error)
+        else:
+            raise AssertionError("ranks with different arguments have exchanged something")
+        x = weft.ones(3)
+        dist.all_reduce(x)
+        equal(x, [size] * 3)
+
+
+@case
 def reductions_of_all_types(rank, size):
     for dtype in TYPES:
         for op in reductions_of(dtype):
