@@ -28,9 +28,10 @@ class Backend(str):
     SHM = "shm"
     TCP = "tcp"
     THREADS = "threads"
+    FAKE = "fake"
     XLA = "xla"
 
-    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, XLA]
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, FAKE, XLA]
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "tpu": XLA, "xla": XLA}
 
     def __new__(cls, name: str) -> Backend:

@@ -26,8 +26,12 @@ _JOIN = {
     "xla": "weft.distributed._group_xla:join",
     "nccl": "weft.distributed._group_xla:join_accelerators",
     "mpi": "weft.distributed._group_mpi:join",
+    "fake": "weft.distributed._group_fake:join",
 }
-_JOB_RENDEZVOUS = {"mpi": "weft.distributed._group_mpi:rendezvous"}
+_JOB_RENDEZVOUS = {
+    "mpi": "weft.distributed._group_mpi:rendezvous",
+    "fake": "weft.distributed._group_fake:rendezvous",
+}
 _PACKAGES = {"mpi": "mpi4py"}  # packages that are installed by extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
@@ -99,8 +103,13 @@ def is_xccl_available() -> bool:
 
 
 def job_rendezvous(backend: str) -> JobRendezvous | None:
-    """The rendezvous of a backend whose own launcher connects the processes (MPI); None for others."""
+    """The rendezvous of a backend that needs no address: MPI's launcher connects the processes. None for others."""
     return _loaded(_JOB_RENDEZVOUS[backend]) if backend in _JOB_RENDEZVOUS else None
+
+
+def meets(backend: str) -> bool:
+    """Whether the ranks of a job exist, so that they wait for each other when they join."""
+    return backend != "fake"
 
 
 def _join_of(backend: str) -> Join:
