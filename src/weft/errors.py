@@ -235,6 +235,10 @@ class DistBackendError(DistError):
     missing: tuple[int, ...] = ()
 
 
+class UnsupportedBackendError(DistError):
+    """A group's backend does not have this operation."""
+
+
 class CollectiveArgumentsError(DistBackendError):
     """Ranks have called a collective with arguments that do not fit together. All of them raise this.
 

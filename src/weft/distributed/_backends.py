@@ -10,11 +10,15 @@ from typing import Any
 
 from weft import cuda
 from weft._comm.stores.store import Store
-from weft.distributed._group import GroupBackend, ProcessGroup
+from weft.distributed._group import ProcessGroup
+from weft.distributed._group_backend import GroupBackend
 from weft.errors import DistBackendError, PreconditionError, ValueRangeError
 
-Join = Callable[..., GroupBackend]
-"""`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job."""
+Join = Callable[..., GroupBackend | ProcessGroup]
+"""`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job.
+
+A user's function may return an object of a subclass of `ProcessGroup`.
+"""
 
 JobRendezvous = Callable[[int, int, timedelta], tuple[Store, int, int]]
 """`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for unknown ones."""
@@ -162,4 +166,9 @@ def subgroup(
 
 def join_group(backend: str, store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
     """This rank's part of a group with the members `ranks` of the job."""
-    return _join_of(backend)(store, rank, ranks, timeout)
+    joined = _join_of(backend)(store, rank, ranks, timeout)
+    if not isinstance(joined, ProcessGroup):
+        return joined
+    own_backend = joined._backend  # that of a user's object
+    own_backend.name, own_backend.timeout = backend, timeout
+    return own_backend

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft._comm.stores.store import HashStore, Store
 from weft._tensor.convert import room_like
-from weft.distributed._group import Array, GroupBackend
+from weft.distributed._group_backend import Array, GroupBackend
 from weft.distributed._reduce_op import Reduction
 
 

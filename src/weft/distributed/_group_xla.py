@@ -36,7 +36,7 @@ from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.replicated import replication, set_replication
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
-from weft.distributed._group import Array, GroupBackend
+from weft.distributed._group_backend import Array, GroupBackend
 from weft.distributed._group_host import over_streams
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.errors import ArgumentError, CollectiveArgumentsError, DistBackendError

@@ -162,7 +162,7 @@ def init_process_group(
             own_backend = _backends.join_job(backend, store, rank, hosts, timeout)
     else:
         own_backend = _backends.join_group(backend, store, rank, range(world_size), timeout)
-    default = register_group(ProcessGroup("default", own_backend, range(world_size), store), default=True)
+    default = register_group(ProcessGroup.over("default", own_backend, range(world_size), store), default=True)
     default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
     if world is _process:
         leave_at_exit(_leave)
@@ -272,7 +272,7 @@ def new_group(
         own = PrefixStore(keys.group(world.groups_created), default.store)
         name = f"group {world.groups_created}"
     own_backend = _backends.subgroup(chosen, default, own, members, timeout)
-    group = register_group(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
+    group = register_group(ProcessGroup.over(name, own_backend, members, own, default), desc=group_desc)
     group.requested_name = (
         backend if _backends.is_other_name(backend) else default.requested_name if backend is None else None
     )
@@ -358,7 +358,7 @@ def require_group(group: Any) -> ProcessGroup:
             f"Invalid process group specified: group must be a ProcessGroup or None, not {type(group).__name__} "
             f"{group!r}"
         )
-    if group not in _world().groups:
+    if group not in _world().groups and group.group_name:  # a user's object without a name was never registered
         raise ValueRangeError(f"Invalid process group specified: {group!r} has been destroyed")
     return group
 
