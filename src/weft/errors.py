@@ -274,6 +274,10 @@ class RpcError(DistError):
     """A remote call failed."""
 
 
+class LostWorkerError(RpcError):
+    """The other worker has ended or left the job."""
+
+
 class RpcTimeoutError(RpcError):
     """A remote call was not answered in time."""
 

@@ -80,9 +80,7 @@ class UserBackend(GroupBackend):
 
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
         result = _room(xs[self.rank].shape, xs[self.rank].dtype)
-        self._call(
-            "reduce_scatter", [result], [list(map(_tensor, xs))], options.ReduceScatterOptions(reduceOp=op)
-        )
+        self._call("reduce_scatter", [result], [list(map(_tensor, xs))], options.ReduceScatterOptions(reduceOp=op))
         return _array(result)
 
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:

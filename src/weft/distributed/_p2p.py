@@ -116,7 +116,5 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         )
     if not p2p_op_list:
         raise IndexRangeError("batch_isend_irecv: ``p2p_op_list`` is empty; it must have one P2POp at least")
-    works = [
-        one.op(one.tensor, group=one.group, tag=one.tag, **{_PEER[one.op]: one.group_peer}) for one in p2p_op_list
-    ]
+    works = [one.op(one.tensor, group=one.group, tag=one.tag, **{_PEER[one.op]: one.group_peer}) for one in p2p_op_list]
     return [work for work in works if work is not None]

@@ -88,7 +88,9 @@ def test_what_cannot_be_replicated():
             replicate(module)
         with pytest.raises(AssertionError, match=r"^DDP does not support deepcopy"):
             copy.deepcopy(module)
-        with pytest.raises(RuntimeError, match=r"^Expected device_id to be int or torch\.device, but got <class 'str'>$"):
+        with pytest.raises(
+            RuntimeError, match=r"^Expected device_id to be int or torch\.device, but got <class 'str'>$"
+        ):
             replicate(model(), device_id="cpu")
         sharded = fully_shard(model())
         with pytest.raises(RuntimeError, match=r"^Cannot apply `replicate\(\)` on a Module already managed by `fully_"):
