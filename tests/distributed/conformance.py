@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 import numpy as np
+import pytest
 
 import weft
 import weft.distributed as dist
@@ -83,12 +84,8 @@ def arguments_that_do_not_fit_leave_the_group_usable(rank, size):
         lambda: dist.all_to_all(rooms, ones, async_op=True).wait(),
     ]
     for call in calls if size > 1 else ():
-        try:
+        with pytest.raises(dist.DistBackendError, match=r"elements|the ranks call different operations"):
             call()
-        except dist.DistBackendError as error:
-            assert "elements" in str(error) or "the ranks call different operations" in str(error)
-        else:
-            raise AssertionError("ranks with different arguments have exchanged something")
         x = weft.ones(3)
         dist.all_reduce(x)
         equal(x, [size] * 3)

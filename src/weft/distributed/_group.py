@@ -71,8 +71,8 @@ class _BlockState(threading.local):
 class ProcessGroup(GroupCollectives):
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`.
 
-    A subclass with methods of its own (`allreduce`, `broadcast`, …) calls `super().__init__(rank, size)`, or with a store
-    before both. The collectives of `weft.distributed` then call these methods.
+    A subclass with methods of its own (`allreduce`, `broadcast`, …) calls `super().__init__(rank, size)`, or with a
+    store before both. The collectives of `weft.distributed` then call these methods.
     """
 
     def __init__(self, *store_rank_and_size: Any) -> None:
@@ -83,7 +83,7 @@ class ProcessGroup(GroupCollectives):
     def over(
         cls, name: str, backend: GroupBackend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
     ) -> ProcessGroup:
-        """A group over a backend: a user's object if it is that of one. `before` is the job's group, if there is one."""
+        """A group over a backend, or the user's object that it belongs to. `before` is the job's group."""
         group = backend.group if isinstance(backend, UserBackend) else cls.__new__(cls)
         return group._attach(name, backend, ranks, store, before)
 

@@ -1,4 +1,4 @@
-"""The backend `fake`: one process stands for a rank of a job of any size, to try sizes and shapes without the others."""
+"""The backend `fake`: one process is a rank of a job of any size, to try sizes and shapes without the others."""
 
 from __future__ import annotations
 

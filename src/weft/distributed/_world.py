@@ -21,8 +21,8 @@ from weft._comm.stores.meeting import Meeting
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
-from weft.distributed.rendezvous import rendezvous
 from weft.distributed.constants import default_pg_timeout
+from weft.distributed.rendezvous import rendezvous
 from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 

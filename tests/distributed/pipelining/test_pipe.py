@@ -151,7 +151,7 @@ def test_what_is_computed_between_submodules_is_a_part_of_a_stage(in_place):
 
 
 class Scaled(nn.Module):
-    """Parameters, buffers and attributes of its own between submodules, numbers, writes, and a part without gradients."""
+    """Between submodules it has states of its own, numbers, writes, and a part without gradients."""
 
     def __init__(self):
         super().__init__()

@@ -9,8 +9,8 @@ import socket
 import struct
 import threading
 import time
-from numbers import Integral
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError, PeerGoneError
@@ -57,7 +57,7 @@ def _check_port(port: int, first: int) -> None:
 
 def is_port(port: object) -> bool:
     """Whether this is the number of a port, or 0, which stands for a free one."""
-    return isinstance(port, Integral) and 0 <= port <= _LAST_PORT
+    return isinstance(port, SupportsIndex) and 0 <= index(port) <= _LAST_PORT
 
 
 def loopback_address(host: str) -> str | None:

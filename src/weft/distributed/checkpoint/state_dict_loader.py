@@ -34,7 +34,7 @@ def takes_storage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             if name in kwargs:
                 raise PreconditionError(f"{function.__name__}() has got {name} twice: as second argument and by name")
             warn_user(
-                f"The argument order of {function.__name__} has been changed: write {name}=... for the second argument. "
+                f"The argument order of {function.__name__} has been changed: write {name}=... for the second. "
                 "Please check the document to avoid future breakages."
             )
             by_name: dict[str, Any] = {**kwargs, name: args[1]}

@@ -17,7 +17,6 @@ from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import ArgumentError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
 
-
 L = TypeVar("L")
 
 
@@ -121,7 +120,7 @@ def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> Non
 
 
 class Pipe(Module):
-    """A model as a sequence of stages. Called, it computes all of them, and returns the tensors of the last as a tuple."""
+    """A model as a sequence of stages. Called, it computes all, and returns the tensors of the last as a tuple."""
 
     def __init__(self, parts: Sequence[Module]) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from weft.distributed.rpc._contexts import Context, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import LostWorkerError, RpcError
+from weft.errors import LostWorkerError
 from weft.futures import Future
 
 NEVER = float("inf")

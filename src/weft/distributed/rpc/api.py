@@ -15,8 +15,8 @@ from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
-from weft.distributed.rendezvous import rendezvous
 from weft.distributed._world import thread_rank
+from weft.distributed.rendezvous import rendezvous
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import begin, seconds, worker
