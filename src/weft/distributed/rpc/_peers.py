@@ -166,10 +166,12 @@ class Peers:
         except TimeoutError:
             raise self._timeout(to, deadline) from None
         except (DistNetworkError, OSError) as error:
-            if isinstance(error, PeerGoneError):
-                self._ended.add(to)
-                self._workers.forget(to)
-            raise RpcError(f"{me} cannot reach {to}: {error}") from error
+            text = f"{me} cannot reach {to}: {error}"
+            if not isinstance(error, PeerGoneError):
+                raise RpcError(text) from error
+            self._ended.add(to)
+            self._workers.forget(to)
+            raise LostWorkerError(text) from error
         pipe = Pipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
         self._worker_at[pipe] = self._workers_of[pipe] = to
         self._outgoing[to] = pipe
