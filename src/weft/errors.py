@@ -243,6 +243,17 @@ class DistBackendError(DistError):
     missing: tuple[int, ...] = ()
 
 
+class UnsupportedBackendError(DistError):
+    """A group's backend does not have this operation."""
+
+
+class CollectiveArgumentsError(DistBackendError):
+    """Ranks have called a collective with arguments that do not fit together. All of them raise this.
+
+    Nothing has been exchanged, so the group can be used further.
+    """
+
+
 class DistNetworkError(DistError):
     """A connection could not be made, was refused, or was lost."""
 
@@ -269,6 +280,10 @@ class UnsupportedStoreError(DistStoreError, NotImplementedError):
 
 class RpcError(DistError):
     """A remote call failed."""
+
+
+class LostWorkerError(RpcError):
+    """The other worker has ended or left the job."""
 
 
 class RpcTimeoutError(RpcError):

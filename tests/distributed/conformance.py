@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 import numpy as np
+import pytest
 
 import weft
 import weft.distributed as dist
@@ -62,6 +63,32 @@ def reductions_of(dtype):
         return (ReduceOp.SUM,)
     every = (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX)
     return (*every, ReduceOp.AVG) if dtype.is_floating_point else (*every, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+
+
+@case
+def arguments_that_do_not_fit_leave_the_group_usable(rank, size):
+    """One rank has another size than the others: all raise, and the next operation works."""
+    odd = 1 if rank == size - 1 else 0
+    ones = [weft.ones(2) for _ in range(size)]
+    rooms = [weft.zeros(2 + odd) for _ in range(size)]
+    calls = [
+        lambda: dist.all_to_all(rooms, ones),
+        lambda: dist.all_to_all_single(weft.zeros(size * (2 + odd)), weft.ones(2 * size)),
+        lambda: dist.all_to_all([weft.zeros(2) for _ in range(size)], [weft.ones(2 + odd) for _ in range(size)]),
+        lambda: dist.all_reduce(weft.ones(2 + odd)),
+        lambda: dist.all_reduce(weft.ones(2), ReduceOp.MAX if odd else ReduceOp.SUM),
+        lambda: dist.broadcast(weft.ones(2 + odd), 0),
+        lambda: dist.all_gather_into_tensor(weft.ones(size * (2 + odd)), weft.ones(2 + odd)),
+        lambda: dist.all_gather(rooms, weft.ones(2 + odd)),
+        lambda: dist.reduce_scatter_tensor(weft.ones(2 + odd), weft.ones(size * (2 + odd))),
+        lambda: dist.all_to_all(rooms, ones, async_op=True).wait(),
+    ]
+    for call in calls if size > 1 else ():
+        with pytest.raises(dist.DistBackendError, match=r"elements|the ranks call different operations"):
+            call()
+        x = weft.ones(3)
+        dist.all_reduce(x)
+        equal(x, [size] * 3)
 
 
 @case

@@ -84,6 +84,9 @@ def test_calls_that_differ_are_told_on_all_ranks():
         x = weft.zeros(2 + rank)
         with pytest.raises(RuntimeError, match=r"rank 0 called all_reduce\(sum\) of 2 .*, rank 1 .* of 3 f"):
             dist.all_reduce(x)
+        dist.barrier()  # the ranks are still in step
+        with pytest.raises(RuntimeError, match=r"rank 0 called barrier, rank 1 called all_reduce\(sum\) of 3 "):
+            dist.all_reduce(x) if rank else dist.barrier()
         with pytest.raises(RuntimeError, match="cannot be used any more"):
             dist.barrier()
 

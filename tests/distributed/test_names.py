@@ -90,8 +90,6 @@ def test_users_add_backends():
     assert sorted(asked) == [(0, 2, timedelta(seconds=30)), (1, 2, timedelta(seconds=30))]
     with pytest.raises(ValueError, match=r"^test_mine c10d backend already exists$"):
         dist.Backend.register_backend("test_mine", make)
-    with pytest.raises(ValueError, match=r"^extended_api is not supported"):
-        dist.Backend.register_backend("test_other", make, extended_api=True)
 
 
 # --- groups ---

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+
+from weft.errors import LostWorkerError, PeerGoneError
+
+_FAILED_AT = "_weft_failed_at"
 
 Report = Callable[[BaseException | None], None]
 """Takes the error by which this rank seems to end, or None if it goes on after all."""
@@ -17,9 +22,10 @@ class _Reporter(threading.local):
 _reporter = _Reporter()
 
 
-def report_failures_by(report: Report | None) -> None:
-    """Set who is told of errors that seem to end this thread's rank."""
-    _reporter.report = report
+def report_failures_by(report: Report | None) -> Report | None:
+    """Set who is told of errors that seem to end this thread's rank; returns who was told before."""
+    before, _reporter.report = _reporter.report, report
+    return before
 
 
 def before_leaving() -> None:
@@ -29,7 +35,35 @@ def before_leaving() -> None:
     """
     error = sys.exception()
     if error is not None and _reporter.report is not None:
+        if not hasattr(error, _FAILED_AT):
+            setattr(error, _FAILED_AT, time.time())
         _reporter.report(error)
+
+
+def failed_at(error: BaseException) -> float:
+    """When a rank began to leave because of an error, in seconds since the epoch; now, if it has not."""
+    return getattr(error, _FAILED_AT, None) or time.time()
+
+
+def follows_another(error: BaseException) -> bool:
+    """Whether an error tells that another rank is missing, or was raised because of one that does.
+
+    The clocks of hosts differ, and a rank that leaves may need longer to report its error than others need to miss it.
+    So where errors of several ranks are known, one that follows another is not the first.
+    """
+    return any(
+        isinstance(each, (LostWorkerError, PeerGoneError)) or getattr(each, "missing", ()) for each in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those from which it came."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
 def goes_on() -> None:

@@ -101,8 +101,10 @@ class _Ring:
         return place
 
     def set_started(self, place: int) -> None:
-        """Note that an entry that has waited is running."""
-        struct.pack_into("<d", self._file, place + 16, time.time())
+        """Note that an entry is running: one that has waited, or one that goes on after an interrupt had ended it."""
+        started, ended = struct.unpack_from("<dd", self._file, place + 16)
+        if not started or ended:
+            struct.pack_into("<dd", self._file, place + 16, started or time.time(), 0.0)
         self._file[place + 32] = State.RUNNING
 
     def set_ended(self, place: int, state: State, note: str = "") -> None:

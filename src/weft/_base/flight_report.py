@@ -231,7 +231,7 @@ def _ago(entry: Entry, now: float) -> str:
 
 def _state(entry: Entry, now: float) -> str:
     if _is_open(entry, now):
-        if not entry.started:
+        if not 0 < entry.started <= now:
             return f"not begun {now - entry.called:.3f} s after the call"
         return f"running for {now - entry.started:.3f} s"
     return f"{entry.state.name.lower()} after {entry.ended - (entry.started or entry.called):.3f} s"

@@ -1,9 +1,13 @@
 """Distributed training: stores, process groups, collectives, data parallelism, and the elastic launcher.
 
-Everything is imported on first use, so that the launcher and the stores work without the tensor library.
+Nearly everything is imported on first use, so that the launcher and the stores work without the tensor library.
 """
 
 from weft._base.exports import on_first_use as _on_first_use
+
+# At once: an import of the module `weft.distributed.rendezvous` later on would put it in the place of the function.
+from weft.distributed.rendezvous import register_rendezvous_handler as register_rendezvous_handler
+from weft.distributed.rendezvous import rendezvous as rendezvous
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
@@ -46,7 +50,6 @@ __getattr__, __dir__ = _on_first_use(
             "is_xccl_available",
         ),
         "weft.distributed.constants": ("default_pg_timeout",),
-        "weft.distributed._rendezvous": ("register_rendezvous_handler", "rendezvous"),
         "weft.distributed._world": (
             "GroupMember",
             "destroy_process_group",

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
+from weft._comm.stores.store import Store
 from weft.distributed import _backends
-from weft.distributed._group import GroupBackend as _Backend
 from weft.distributed._group import ProcessGroup
+from weft.distributed._group_backend import GroupBackend as _Backend
 from weft.distributed._world import get_backend
 from weft.errors import ValueRangeError
 
-BackendFactory = Callable[..., _Backend]
+BackendFactory = Callable[..., _Backend | ProcessGroup]
+
+
+@dataclass
+class DistributedBackendOptions:
+    """What a function that is registered with `extended_api` gets of the group that it makes."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
+    group_id: str
+    global_ranks_in_group: list[int]
 
 
 class Backend(str):
@@ -28,9 +43,10 @@ class Backend(str):
     SHM = "shm"
     TCP = "tcp"
     THREADS = "threads"
+    FAKE = "fake"
     XLA = "xla"
 
-    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, XLA]
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, FAKE, XLA]
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "tpu": XLA, "xla": XLA}
 
     def __new__(cls, name: str) -> Backend:
@@ -42,13 +58,18 @@ class Backend(str):
     def register_backend(
         cls, name: str, func: BackendFactory, extended_api: bool = False, devices: str | Sequence[str] | None = None
     ) -> None:
-        """Add a backend: `func(store, rank, size, timeout)` returns this rank's part of a group, a `dist._Backend`.
+        """Add a backend: `func(store, rank, size, timeout)` returns this rank's part of a group.
 
-        It becomes the default backend of those `devices` that have none. `extended_api` is refused.
+        That is an object of a subclass of `ProcessGroup`, or a `dist._Backend`. With `extended_api`, `func` gets the
+        same as an object, and None, for options. It becomes the default backend of those `devices` that have none.
         """
-        if extended_api:
-            raise ValueRangeError("extended_api is not supported; func gets a store, a rank, a size and a timeout")
-        _backends.register_backend(name, lambda store, rank, ranks, timeout: func(store, rank, len(ranks), timeout))
+
+        def join(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> _Backend | ProcessGroup:
+            if extended_api:
+                return func(DistributedBackendOptions(store, rank, len(ranks), timeout, "", list(ranks)), None)
+            return func(store, rank, len(ranks), timeout)
+
+        _backends.register_backend(name, join)
         setattr(cls, name.upper(), name.lower())
         cls.backend_list.append(name.lower())
         for kind in [devices] if isinstance(devices, str) else devices or ():

@@ -10,11 +10,15 @@ from typing import Any
 
 from weft import cuda
 from weft._comm.stores.store import Store
-from weft.distributed._group import GroupBackend, ProcessGroup
+from weft.distributed._group import ProcessGroup
+from weft.distributed._group_backend import GroupBackend
 from weft.errors import DistBackendError, PreconditionError, ValueRangeError
 
-Join = Callable[..., GroupBackend]
-"""`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job."""
+Join = Callable[..., GroupBackend | ProcessGroup]
+"""`join(store, rank, ranks, timeout)` makes this rank's part of a group with the members `ranks` of the job.
+
+A user's function may return an object of a subclass of `ProcessGroup`.
+"""
 
 JobRendezvous = Callable[[int, int, timedelta], tuple[Store, int, int]]
 """`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for unknown ones."""
@@ -26,8 +30,12 @@ _JOIN = {
     "xla": "weft.distributed._group_xla:join",
     "nccl": "weft.distributed._group_xla:join_accelerators",
     "mpi": "weft.distributed._group_mpi:join",
+    "fake": "weft.distributed._group_fake:join",
 }
-_JOB_RENDEZVOUS = {"mpi": "weft.distributed._group_mpi:rendezvous"}
+_JOB_RENDEZVOUS = {
+    "mpi": "weft.distributed._group_mpi:rendezvous",
+    "fake": "weft.distributed._group_fake:rendezvous",
+}
 _PACKAGES = {"mpi": "mpi4py"}  # packages that are installed by extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
@@ -99,8 +107,13 @@ def is_xccl_available() -> bool:
 
 
 def job_rendezvous(backend: str) -> JobRendezvous | None:
-    """The rendezvous of a backend whose own launcher connects the processes (MPI); None for others."""
+    """The rendezvous of a backend that needs no address: MPI's launcher connects the processes. None for others."""
     return _loaded(_JOB_RENDEZVOUS[backend]) if backend in _JOB_RENDEZVOUS else None
+
+
+def meets(backend: str) -> bool:
+    """Whether the ranks of a job exist, so that they wait for each other when they join."""
+    return backend != "fake"
 
 
 def _join_of(backend: str) -> Join:
@@ -153,4 +166,9 @@ def subgroup(
 
 def join_group(backend: str, store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
     """This rank's part of a group with the members `ranks` of the job."""
-    return _join_of(backend)(store, rank, ranks, timeout)
+    joined = _join_of(backend)(store, rank, ranks, timeout)
+    if not isinstance(joined, ProcessGroup):
+        return joined
+    own_backend = joined._backend  # that of a user's object
+    own_backend.name, own_backend.timeout = backend, timeout
+    return own_backend

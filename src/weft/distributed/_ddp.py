@@ -198,6 +198,11 @@ class DistributedDataParallel(Module, Joinable):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results. Buffers are synchronised first."""
+        inputs, kwargs = self._pre_forward(inputs, kwargs)
+        return self._post_forward((self._compiled_module or self.module)(*inputs, **kwargs))
+
+    def _pre_forward(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What comes before a forward pass; returns the arguments, on the module's device."""
         self.reducer.uneven = self._join_config.enable
         capture = ambient().capture
         if capture is not None:
@@ -210,8 +215,12 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.leader, _ = self._reduce_flags(has_data=True)
         self._send_buffers()
         if self.device_ids:
-            inputs, kwargs = moved(inputs, self.device), moved(kwargs, self.device)
-        outputs = (self._compiled_module or self.module)(*inputs, **kwargs)
+            return moved(inputs, self.device), moved(kwargs, self.device)
+        return inputs, kwargs
+
+    def _post_forward(self, outputs: Any) -> Any:
+        """What follows a forward pass, whose outputs tell the order in which gradients will be ready."""
+        capture = ambient().capture
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
             self.reducer.expect(sync=syncs)

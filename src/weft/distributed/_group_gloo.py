@@ -33,7 +33,7 @@ class ProcessGroupGloo(ProcessGroup):
         self.options = timeout if isinstance(timeout, self._Options) else self._Options(timeout or default_pg_timeout)
         limit = self.options._timeout
         backend = _backends.join_group("threads" if is_thread_rank() else "shm", store, rank, range(size), limit)
-        super().__init__("gloo", backend, range(size), store)
+        self._attach("gloo", backend, range(size), store)
         self.requested_name = "gloo"
         register_group(self)
 

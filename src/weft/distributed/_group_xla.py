@@ -36,10 +36,11 @@ from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.replicated import replication, set_replication
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
-from weft.distributed._group import Array, GroupBackend
+from weft.distributed._group_backend import GroupBackend
 from weft.distributed._group_host import over_streams
+from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
-from weft.errors import ArgumentError, DistBackendError
+from weft.errors import ArgumentError, CollectiveArgumentsError, DistBackendError
 from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
 Body = Callable[..., jax.Array]
@@ -158,7 +159,7 @@ class XlaBackend(GroupBackend):
             counts = np.array([x.size for x in xs] + sizes, np.int64)
             table = np.asarray(self._exchange(call, deadline, counts, _gather))
             if (mismatch := size_mismatch(table, self._group.ranks)) is not None:
-                self._group.fail(mismatch)
+                raise CollectiveArgumentsError(mismatch)
             longest = int(table.max())
             padded = jnp.stack([jnp.pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
             return self._exchange(call, deadline, padded, _exchange_parts)

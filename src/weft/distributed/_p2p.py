@@ -9,8 +9,8 @@ from weft._tensor.tensor import Tensor
 from weft.distributed._collectives import one_tensor, rank_of
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
-from weft.distributed._world import member_of
-from weft.errors import ValueRangeError
+from weft.distributed._world import member_of, require_group
+from weft.errors import IndexRangeError, ValueRangeError
 
 
 def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
@@ -72,6 +72,9 @@ def recv(
     return -1 if work is None else work.source_rank()
 
 
+_PEER = {isend: "group_dst", irecv: "group_src"}
+
+
 class P2POp:
     """A send or receive for `batch_isend_irecv`: `op` is `isend` or `irecv`."""
 
@@ -91,17 +94,27 @@ class P2POp:
             )
         self.op = op
         self.tensor = one_tensor(tensor, "tensor", "P2POp")
-        self.peer = peer
-        self.group = group
+        self.group = require_group(group)
+        self.group_peer = rank_of(self.group, peer, group_peer, "peer")
+        self.peer = self.group.ranks[self.group_peer]
         self.tag = tag
-        self.group_peer = group_peer
+
+    def __repr__(self) -> str:
+        ends = (self.group.rank(), self.group_peer)
+        source, target = ends if self.op is isend else ends[::-1]
+        return (
+            f"P2POp({self.op.__name__} pg={self.group.group_name}, group_src={source}, group_dst={target},  "
+            f"{self.tensor.shape}, {self.tensor.dtype})"
+        )
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Start all of them; returns their works in order, which can be waited for in any order."""
-    if not all(isinstance(op, P2POp) for op in p2p_op_list):
+    if not isinstance(p2p_op_list, (list, tuple)) or not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )
-    works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    if not p2p_op_list:
+        raise IndexRangeError("batch_isend_irecv: ``p2p_op_list`` is empty; it must have one P2POp at least")
+    works = [one.op(one.tensor, group=one.group, tag=one.tag, **{_PEER[one.op]: one.group_peer}) for one in p2p_op_list]
     return [work for work in works if work is not None]

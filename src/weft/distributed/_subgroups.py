@@ -159,7 +159,7 @@ def shrink_group(
     shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
     backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
-    shrunk = ProcessGroup(
+    shrunk = ProcessGroup.over(
         "default" if default else f"{old.group_name}:shrunk",
         backend,
         ranks,

@@ -27,7 +27,8 @@ class Work:
     of the group. Until then, the contents of the tensors are undefined, as in PyTorch.
     """
 
-    def __init__(self, operation: str, deliver: Callable[[Any], Any]) -> None:
+    def __init__(self, operation: str = "a collective", deliver: Callable[[Any], Any] = lambda _: None) -> None:
+        """Subclasses of users' need not give anything."""
         self._operation = operation
         self._deliver = deliver
         self._arrived: Future[Any] = Future()

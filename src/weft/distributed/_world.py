@@ -21,8 +21,8 @@ from weft._comm.stores.meeting import Meeting
 from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
-from weft.distributed._rendezvous import rendezvous
 from weft.distributed.constants import default_pg_timeout
+from weft.distributed.rendezvous import rendezvous
 from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 
@@ -154,11 +154,15 @@ def init_process_group(
         store, rank, world_size = _rendezvous(init_method, store, rank, world_size, timeout)
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
-    groups = PrefixStore(keys.default_groups(group_name), store)
-    with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
-        hosts = _compare_members(meeting, backend, timeout)
-        own_backend = _backends.join_job(backend, meeting.store, rank, hosts, timeout)
-    default = register_group(ProcessGroup("default", own_backend, range(world_size), meeting.store), default=True)
+    if _backends.meets(backend):
+        groups = PrefixStore(keys.default_groups(group_name), store)
+        with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
+            hosts = _compare_members(meeting, backend, timeout)
+            store = meeting.store
+            own_backend = _backends.join_job(backend, store, rank, hosts, timeout)
+    else:
+        own_backend = _backends.join_group(backend, store, rank, range(world_size), timeout)
+    default = register_group(ProcessGroup.over("default", own_backend, range(world_size), store), default=True)
     default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
     if world is _process:
         leave_at_exit(_leave)
@@ -259,7 +263,7 @@ def new_group(
         default.await_ranks(f"new_group({abridged(members)}{'' if backend is None else f', backend={chosen!r}'})")
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
-    if use_local_synchronization:
+    if use_local_synchronization and _backends.meets(default._backend.name):
         place = PrefixStore(keys.own_group(members), default.store)
         with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:
             meeting.wait("", timeout)
@@ -268,7 +272,7 @@ def new_group(
         own = PrefixStore(keys.group(world.groups_created), default.store)
         name = f"group {world.groups_created}"
     own_backend = _backends.subgroup(chosen, default, own, members, timeout)
-    group = register_group(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
+    group = register_group(ProcessGroup.over(name, own_backend, members, own, default), desc=group_desc)
     group.requested_name = (
         backend if _backends.is_other_name(backend) else default.requested_name if backend is None else None
     )
@@ -354,7 +358,7 @@ def require_group(group: Any) -> ProcessGroup:
             f"Invalid process group specified: group must be a ProcessGroup or None, not {type(group).__name__} "
             f"{group!r}"
         )
-    if group not in _world().groups:
+    if group not in _world().groups and group.group_name:  # a user's object without a name was never registered
         raise ValueRangeError(f"Invalid process group specified: {group!r} has been destroyed")
     return group
 

@@ -19,11 +19,12 @@ from multiprocessing.reduction import DupFd
 from time import monotonic, monotonic_ns
 from typing import IO, Any, NoReturn
 
-from weft._base.failing import report_failures_by
+from weft._base.failing import follows_another, report_failures_by
 from weft._base.signals import restore_defaults
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
+_FOLLOWS = " follows"
 _GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
 _RUNTIME = "weft._lazy.runtime"
 
@@ -47,15 +48,18 @@ class _ErrorFile:
         self._file.truncate()
         if error is not None:
             text = "".join(traceback.format_exception(error))
-            self._file.write(f"{time}\n{text}".encode(errors="backslashreplace"))
+            self._file.write(f"{time}{_FOLLOWS * follows_another(error)}\n{text}".encode(errors="backslashreplace"))
         self._file.flush()
 
-    def read(self) -> tuple[int, str]:
-        """When the process has reported what; no time and no text if it has raised nothing."""
+    def read(self) -> tuple[int, str, bool]:
+        """When the process has reported what; no time and no text if it has raised nothing.
+
+        And whether the error tells that another process is missing.
+        """
         number = self._file.fileno()
         content = os.pread(number, os.fstat(number).st_size, 0)  # the process may be writing: both have one position
         time, _, text = content.decode(errors="replace").partition("\n")
-        return int(time or 0), text
+        return int(time.removesuffix(_FOLLOWS) or 0), text, time.endswith(_FOLLOWS)
 
     def close(self) -> None:
         """Close the file."""
@@ -125,14 +129,20 @@ class ProcessContext:
         return not self.sentinels
 
     def _first(self, failed: list[int]) -> int:
-        """Which process has failed first: one that was killed or has left, as it reports nothing, else by the reports.
+        """Which process has failed first: one that was killed, as it reports nothing, else by the reports.
 
         A process that has reported takes a while to end, in which others may fail for want of it, and end before it.
+        An exit without a report may be the first failure, or follow another: it counts unless another error does not
+        tell of a missing process.
         """
-        times = {index: file.read()[0] for index, file in enumerate(self.error_files)}
-        silent = [index for index in failed if not times[index]]
-        reported = [index for index, time in times.items() if time]
-        return silent[0] if silent else min(reported, key=times.__getitem__)
+
+        def order(index: int) -> tuple[int, int]:
+            time, _, follows = self.error_files[index].read()
+            code = self.processes[index].exitcode or 0
+            return (3 if follows else 1, time) if time else (0 if code < 0 else 2, failed.index(index))
+
+        reported = [index for index, file in enumerate(self.error_files) if file.read()[0]]
+        return min({*failed, *reported}, key=order)
 
     def _end_all(self, grace_period: float | None) -> None:
         if grace_period is not None:
@@ -155,7 +165,7 @@ class ProcessContext:
             process.join(max(0.0, end - monotonic()))
 
     def _raise(self, failed: int) -> NoReturn:
-        process, (_, error) = self.processes[failed], self.error_files[failed].read()
+        process, (_, error, _) = self.processes[failed], self.error_files[failed].read()
         self._close()
         code, pid = process.exitcode, process.pid
         assert code is not None, "this process has ended"

@@ -302,3 +302,15 @@ def test_deprecated_names(tmp_path):
     with pytest.warns(FutureWarning, match="Please use `load` instead"):
         dcp.load_state_dict(state, dcp.FileSystemReader(tmp_path))
     assert state["x"].tolist() == [1, 1]
+
+
+def test_a_storage_may_be_the_second_argument(tmp_path):
+    state = {"a": torch.ones(2)}
+    with pytest.warns(UserWarning, match=r"^The argument order of save has been changed"):
+        dcp.save(state, dcp.FileSystemWriter(tmp_path))
+    state["a"].zero_()
+    with pytest.warns(UserWarning, match=r"^The argument order of load has been changed"):
+        dcp.load(state, dcp.FileSystemReader(tmp_path))
+    assert state["a"].tolist() == [1, 1]
+    with pytest.raises(AssertionError, match=r"^save\(\) has got storage_writer twice"):
+        dcp.save(state, dcp.FileSystemWriter(tmp_path), storage_writer=dcp.FileSystemWriter(tmp_path))

@@ -269,3 +269,20 @@ def test_names_are_those_without_wrappers():
     state, optimizer_state = get_state_dict(model, torch.optim.AdamW(model.parameters()))
     assert list(state) == list(optimizer_state["state"]) == ["layer.weight", "layer.bias"]
     assert not any(set_model_state_dict(model, state))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_optimizers_own_state_dict_can_be_set(steps):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(steps):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    other = nn.Linear(2, 2)
+    loaded = torch.optim.Adam(other.parameters(), lr=1.0)
+    set_optimizer_state_dict(other, loaded, optimizer.state_dict())
+    assert loaded.param_groups[0]["lr"] == 0.001
+    if steps:
+        assert loaded.state[other.weight]["exp_avg"].tolist() == optimizer.state[model.weight]["exp_avg"].tolist()
+    with pytest.raises(ValueError, match="doesn't match the size of optimizer's group"):
+        set_optimizer_state_dict(other, torch.optim.Adam([other.weight]), optimizer.state_dict())

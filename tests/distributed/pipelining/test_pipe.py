@@ -66,7 +66,7 @@ def test_parts_have_the_names_and_the_modules_of_the_model():
     assert parts[1].get_submodule("blocks.1") is model.blocks["1"]
     assert "calls: blocks.3, head" in repr(parts[3])
     tokens = batches(1)[0][0]
-    assert torch.equal(pipe(tokens), model(tokens))
+    assert torch.equal(pipe(tokens)[0], model(tokens))
     with pytest.raises(ValueError, match=r"^Invalid stage index 4: there are 4 stages$"):
         pipe.get_stage_module(4)
 
@@ -81,7 +81,7 @@ def test_before_and_after_submodules_at_any_depth():
     assert [[call.name for call in part._calls] for part in pipe.stages] == [["0", "1.0"], ["1.1", "1.2"], ["2"]]
     assert layers[1][2].num_batches_tracked.item() == 0
     assert torch.get_rng_state().tolist() == state
-    assert torch.equal(pipe(x), layers(x))
+    assert torch.equal(pipe(x)[0], layers(x))
 
 
 def test_tensors_go_past_stages():
@@ -125,7 +125,7 @@ def test_splits_within_submodules():
     model, x = nn.Sequential(nn.Linear(2, 2), Inner()), torch.randn(3, 2)
     pipe = pipeline(model, (x,))
     assert [[call.name for call in part._calls] for part in pipe.stages] == [["0", "1.a"], ["1.b"]]
-    assert torch.equal(pipe(x), model(x))
+    assert torch.equal(pipe(x)[0], model(x))
 
 
 class Residual(nn.Module):
@@ -139,14 +139,70 @@ class Residual(nn.Module):
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_what_is_computed_between_submodules_is_refused(in_place):
-    text = (
-        r"^pipeline\(\): 'b' takes a tensor of shape \[3, 2\] that is computed outside of the submodules between which"
-    )
-    with pytest.raises(RuntimeError, match=text):
-        pipeline(Residual(in_place), (torch.ones(3, 2),), split_spec={"b": SplitPoint.BEGINNING})
+def test_what_is_computed_between_submodules_is_a_part_of_a_stage(in_place):
+    model, x = Residual(in_place), torch.randn(3, 2)
+    pipe = pipeline(model, (torch.ones(3, 2),), split_spec={"b": SplitPoint.BEGINNING})
+    assert torch.equal(pipe(x)[0], model(x))
+    first = pipe.get_stage_module(0)(x)
+    assert isinstance(first, torch.Tensor)
+    assert torch.equal(pipe.get_stage_module(1)(first), model(x))
     whole = nn.Sequential(Residual(in_place), nn.Linear(2, 2))
     assert pipeline(whole, (torch.ones(3, 2),), split_spec={"1": SplitPoint.BEGINNING}).num_stages == 2
+
+
+class Scaled(nn.Module):
+    """Between submodules it has states of its own, numbers, writes, and a part without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.scale = nn.Parameter(torch.randn(2))
+        self.register_buffer("shift", torch.randn(2))
+        self.table = torch.randn(4, 2)
+
+    def forward(self, x):
+        y = torch.relu(self.a(x * self.scale)) + self.shift
+        with torch.no_grad():
+            constant = y.mean() * x.shape[1]
+        z = y + self.table[: x.size(0)]
+        z[0] = 1.0
+        z += constant
+        pipe_split()
+        return {"z": self.b(z) * self.shift, "pair": (constant, y.max(dim=1).values)}
+
+
+def test_states_of_the_model_itself_go_with_their_stage():
+    model, x = Scaled(), torch.randn(3, 2)
+    pipe = pipeline(model, (x,))
+    assert [name for name, _ in pipe.get_stage_module(0).named_parameters()] == ["scale", "a.weight", "a.bias"]
+    assert [name for name, _ in pipe.get_stage_module(1).named_buffers()] == ["shift"]
+    outputs, expected = pipe(x), model(x)
+    assert isinstance(outputs, tuple)
+    for output, leaf in zip(outputs, [*expected["pair"], expected["z"]], strict=True):
+        assert torch.equal(output, leaf)
+    outputs[2].sum().backward()
+    grads = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model(x)["z"].sum().backward()
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(grads[name], parameter.grad, rtol=1e-6)
+
+
+def test_a_write_through_a_view_is_refused():
+    class Viewing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            y = self.a(x)
+            y[0].add_(1)
+            return self.b(y)
+
+    with pytest.raises(
+        RuntimeError, match=r"^pipeline\(\): 'b' takes a tensor of shape \[3, 2\] .* another view of it"
+    ):
+        pipeline(Viewing(), (torch.ones(3, 2),), split_spec={"b": SplitPoint.BEGINNING})
 
 
 def test_models_that_cannot_be_split_as_asked():

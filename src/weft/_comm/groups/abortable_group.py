@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from weft._comm.deadline import Deadline
-from weft.errors import DistBackendError
+from weft.errors import CollectiveArgumentsError, DistBackendError
 
 Failure = tuple[str, Sequence[int]]
 """The text of an error, and the ranks that have caused it."""
@@ -41,6 +41,22 @@ class AbortableGroup(ABC):
         error = DistBackendError(text)
         error.missing = tuple(self.ranks[rank] for rank in missing)
         raise error
+
+    def disagree(self, calls: Sequence[tuple[str, int]]) -> NoReturn:
+        """Raise for calls that differ, each with a rank. All ranks know them, and raise this.
+
+        Ranks that have called one operation with other arguments are still in step. If they have called different
+        operations, one has probably called more than another, so the group has failed.
+        """
+        listing = ", ".join(f"rank {self.ranks[rank]} called {call}" for call, rank in calls)
+        text = f"the ranks call different operations: {listing}"
+        if len({call.partition("(")[0].partition(" ")[0] for call, _ in calls}) == 1:
+            raise CollectiveArgumentsError(text)
+        self._fail_alike(text)
+
+    def _fail_alike(self, text: str) -> NoReturn:
+        """Fail the group where all ranks do so with the same text."""
+        self.fail(text)
 
     def _fail_by(self, failure: Failure, what: object) -> NoReturn:
         """Raise a failure in the operation `what`."""

@@ -22,6 +22,7 @@ from weft._comm.groups.memory_group import MemoryGroup
 from weft._comm.groups.operations import CollectiveCall, Operations, size_mismatch
 from weft._comm.groups.reductions import combine
 from weft._comm.shared_memory.layout import CALL, CHUNK, LINE
+from weft.errors import CollectiveArgumentsError
 
 Array = np.ndarray
 Phases = Iterator[None]
@@ -63,7 +64,7 @@ class Collectives(Operations):
     def _run(
         self, call: CollectiveCall, steps: Phases, deadline: Deadline, counts: Sequence[int] | None = None
     ) -> None:
-        """Run the phases of a call; any exception fails the group."""
+        """Run the phases of a call; any exception fails the group, unless all ranks raise it for their arguments."""
         group = self.group
         with self._lock:
             group.check(call)
@@ -80,6 +81,8 @@ class Collectives(Operations):
                         self._disagree(half)
                 for _ in steps:
                     group.barrier(call, deadline)
+            except CollectiveArgumentsError:
+                raise
             except BaseException as error:
                 group.abort(f"{call} was interrupted by {error!r}")  # does nothing if the group has already failed
                 raise
@@ -87,8 +90,7 @@ class Collectives(Operations):
     def _disagree(self, half: int) -> None:
         """Raise an error for different calls, with the same text on every rank."""
         calls = [bytes(record).rstrip(b"\0").decode() for record in self._calls[half]]
-        listing = ", ".join(f"rank {self.group.ranks[rank]} called {call}" for rank, call in enumerate(calls))
-        self.group.fail(f"the ranks call different operations: {listing}")
+        self.group.disagree([(call, rank) for rank, call in enumerate(calls)])
 
     def _areas_of(self, dtype: np.dtype) -> list[list[Array]]:
         """The ranks' areas by half and rank, as arrays of a type."""
@@ -200,7 +202,7 @@ class Collectives(Operations):
         """The most bytes that any pair of ranks exchanges; raises on every rank if a pair does not agree."""
         table = np.stack(self._counts[self.group.step & 1]) // itemsize
         if (mismatch := size_mismatch(table, self.group.ranks)) is not None:
-            self.group.fail(mismatch)
+            raise CollectiveArgumentsError(mismatch)
         return int(table.max()) * itemsize
 
     def _size_of(self, array: Array) -> tuple[int, int, int]:

@@ -25,7 +25,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.groups.messages import MessageRequest, Messages
 from weft._comm.groups.stream import ByteSink, ByteSource, Streams
-from weft.errors import DistBackendError
+from weft.errors import CollectiveArgumentsError, DistBackendError
 
 T = TypeVar("T")
 
@@ -88,10 +88,12 @@ class MessageGroup(AbortableGroup):
 
     @contextmanager
     def _operation(self, call: object) -> Generator[None]:
-        """A block in which any exception fails the group."""
+        """A block in which any exception fails the group, unless all ranks raise it for their arguments."""
         self.check(call)
         try:
             yield
+        except CollectiveArgumentsError:
+            raise
         except BaseException as error:
             self.abort(f"{call} was interrupted by {error!r}")  # does nothing if the group has already failed
             raise
@@ -115,10 +117,12 @@ class MessageGroup(AbortableGroup):
             self._fail_by(self._gave_up(*self._given_up), what)
         ranks_by_name = {text.partition(_VERSION)[0]: rank for text, rank in reversed(_sorted(ranks_by_call))}
         if len(ranks_by_name) > 1:
-            listing = ", ".join(f"rank {self.ranks[rank]} called {name}" for name, rank in _sorted(ranks_by_name))
-            self.failed, self.broken = f"the ranks call different operations: {listing}", True
-            raise DistBackendError(self.failed)  # the other ranks raise the same text
+            self.disagree(_sorted(ranks_by_name))
         return len(ranks_by_call) == 1
+
+    def _fail_alike(self, text: str) -> NoReturn:
+        self.failed, self.broken = text, True  # without a notice, which might be read before the calls are
+        raise DistBackendError(text)
 
     def _absent(self) -> list[int]:
         """The ranks that have not announced that they wait in the present operation."""

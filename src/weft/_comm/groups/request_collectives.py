@@ -19,6 +19,7 @@ from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest
 from weft._comm.groups.operations import CollectiveCall, Operations, size_mismatch
 from weft._comm.groups.reductions import combine
+from weft.errors import CollectiveArgumentsError
 
 Array = np.ndarray
 Requests = Iterator[Any]
@@ -101,7 +102,7 @@ class RequestCollectives(Operations):
     def _longest(self, itemsize: int) -> int:
         table = self._counts // itemsize
         if (mismatch := size_mismatch(table, self.group.ranks)) is not None:
-            self.group.fail(mismatch)
+            raise CollectiveArgumentsError(mismatch)
         return int(table.max()) * itemsize
 
     def _reduce(self, source: Array, out: Array | None, reduction: str) -> Requests:

@@ -8,12 +8,16 @@ from datetime import timedelta
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport import sockets
+from weft.errors import ValueRangeError
 
 
 def store_at(
     host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
 ) -> Store:
     """The store of an address, one for all its users in this process; the launcher's, if that serves the address."""
+    if not sockets.is_port(port):
+        raise ValueRangeError(f"port must have value from 0 to 65535 but was {port}.")
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
     store = TCPStore(
         host,

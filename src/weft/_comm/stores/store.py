@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from weft._comm.deadline import Deadline
 from weft._comm.stores.table import Table, key_text
-from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, UnsupportedStoreError
+from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, UnsupportedStoreError, ValueRangeError
 
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 _NO_QUEUES = "queue support is not implemented. A HashStore and a TCPStore have queues"
@@ -303,6 +303,8 @@ def is_of_threads(store: Store) -> bool:
 
 
 def _as_store(store: object) -> Store:
+    if store is None:
+        raise ValueRangeError("store argument cannot be None: PrefixStore is a part of another store")
     if not isinstance(store, Store):
         raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
     return store

@@ -26,7 +26,7 @@ from weft._comm.stores.store_server import StoreServer
 from weft._comm.stores.table import key_text
 from weft._comm.transport import sockets
 from weft._comm.transport.key import job_key
-from weft.errors import DistNetworkError, DistStoreError, QueueEmptyError, ValueRangeError
+from weft.errors import ArgumentError, DistNetworkError, DistStoreError, QueueEmptyError, ValueRangeError
 
 _CANCEL_SECONDS = (1.0, 5.0)  # shortest and longest time for the server to name the keys that a wait has missed
 
@@ -66,6 +66,8 @@ class TCPStore(Store):
         use_libuv: bool = True,
     ) -> None:
         del use_libuv
+        if not sockets.is_port(port):
+            raise ArgumentError(f"TCPStore: port must be an integer from 0 to 65535, got {port!r}")
         self.set_timeout(timeout)
         deadline = Deadline(self._timeout.total_seconds())
         key = job_key()

@@ -9,7 +9,8 @@ import socket
 import struct
 import threading
 import time
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError, PeerGoneError
@@ -52,6 +53,11 @@ def listen(host: str, port: int) -> socket.socket:
 def _check_port(port: int, first: int) -> None:
     if not first <= port <= _LAST_PORT:
         raise DistNetworkError(f"port must lie between {first} and {_LAST_PORT}, got {port}")
+
+
+def is_port(port: object) -> bool:
+    """Whether this is the number of a port, or 0, which stands for a free one."""
+    return isinstance(port, SupportsIndex) and 0 <= index(port) <= _LAST_PORT
 
 
 def loopback_address(host: str) -> str | None:

@@ -82,8 +82,13 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
 def load_named(optimizer: Optimizer, state: State, current: State, names: ParameterNames, *, strict: bool) -> None:
     """Load a state dict by names, which may have more parameters than `current`, that of the optimizer.
 
-    Whole tensors are distributed as those of `current`.
+    Whole tensors are distributed as those of `current`. A state dict may also be the optimizer's own, with numbers, and
+    one without any state is that of an optimizer that has made no step.
     """
+    if _is_numbered(state):
+        if _sizes(state) != _sizes(current):
+            optimizer.load_state_dict(state)  # raises
+        state = _named(state, current)
     states: dict[str, Any] = {}
     groups = []
     for group, current_group in zip(optimizer.param_groups, current["param_groups"], strict=True):
@@ -94,13 +99,34 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
             own_state = current["state"].get(name, {})
             if saved_name in state.get("state", {}):
                 states[saved_name] = _placed(state["state"][saved_name], own_state)
-            elif strict and own_state:
+            elif strict and own_state and state.get("state"):
                 raise StateDictError(
                     f"Missing optimizer state for parameter '{name}' in checkpoint. The parameter requires gradients "
                     "but has no saved optimizer state. To load anyway, use StateDictOptions(strict=False)."
                 )
         groups.append({**_options_of(params, state, current_group, strict=strict), "params": params})
     optimizer.load_state_dict({"state": states, "param_groups": groups})
+
+
+def _is_numbered(state: State) -> bool:
+    """Whether a state dict has numbers for its parameters, as `Optimizer.state_dict` gives it."""
+    return any(isinstance(key, int) for group in state.get("param_groups", []) for key in group["params"])
+
+
+def _sizes(state: State) -> list[int]:
+    return [len(group["params"]) for group in state["param_groups"]]
+
+
+def _named(state: State, current: State) -> State:
+    """A state dict with numbers, by the names of `current`, whose groups have as many parameters."""
+    groups = list(zip(state["param_groups"], current["param_groups"], strict=True))
+    name_of = {
+        number: name for saved, one in groups for number, name in zip(saved["params"], one["params"], strict=True)
+    }
+    return {
+        "state": {name_of.get(number, number): entry for number, entry in state["state"].items()},
+        "param_groups": [{**saved, "params": one["params"]} for saved, one in groups],
+    }
 
 
 def _saved_name(names: Iterable[str], state: State) -> str:

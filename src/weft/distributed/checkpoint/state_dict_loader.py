@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from weft._base.site import warn_user
 from weft._base.usage import log_api_usage_once
@@ -15,9 +17,35 @@ from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from weft.distributed.checkpoint.stateful import Stateful
 from weft.distributed.checkpoint.storage import CheckpointId, StorageReader
-from weft.errors import CheckpointError
+from weft.errors import CheckpointError, PreconditionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
+def takes_storage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function take its storage as the second argument, too, with a warning: such was its former signature."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def either(*args: P.args, **kwargs: P.kwargs) -> R:
+            if len(args) != 2:
+                return function(*args, **kwargs)
+            if name in kwargs:
+                raise PreconditionError(f"{function.__name__}() has got {name} twice: as second argument and by name")
+            warn_user(
+                f"The argument order of {function.__name__} has been changed: write {name}=... for the second. "
+                "Please check the document to avoid future breakages."
+            )
+            by_name: dict[str, Any] = {**kwargs, name: args[1]}
+            return cast(Callable[..., R], function)(args[0], **by_name)
+
+        return either
+
+    return decorated
+
+
+@takes_storage("storage_reader")
 def load(
     state_dict: dict[str, Any],
     *,

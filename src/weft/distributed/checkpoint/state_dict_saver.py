@@ -21,12 +21,13 @@ from weft.distributed.checkpoint.default_planner import DefaultSavePlanner
 from weft.distributed.checkpoint.filesystem import FileSystemWriter
 from weft.distributed.checkpoint.metadata import Metadata
 from weft.distributed.checkpoint.planner import SavePlan, SavePlanner
-from weft.distributed.checkpoint.state_dict_loader import group_of, required_folder
+from weft.distributed.checkpoint.state_dict_loader import group_of, required_folder, takes_storage
 from weft.distributed.checkpoint.stateful import Stateful
 from weft.distributed.checkpoint.storage import CheckpointId, StorageWriter, WriteResult
 from weft.errors import CheckpointException
 
 
+@takes_storage("storage_writer")
 def save(
     state_dict: dict[str, Any],
     *,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from weft._base.device import DeviceLike
+from weft._base.state import ambient, using
 from weft._tensor.tensor import Tensor
-from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, recorded
+from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, State, recorded
 from weft.distributed.pipelining._transfers import map_tensors
 from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import ArgumentError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
+
+L = TypeVar("L")
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,10 @@ class PipeInfo:
 
 
 class _Part(Module):
-    """A stage: calls of submodules, which have the names that they have in the model.
+    """A stage: calls of submodules, which have the names that they have in the model, and of functions between them.
 
     The first one takes the arguments of the model, the last one returns its results. Otherwise a part takes and
-    returns a tuple of the tensors that later ones need.
+    returns the tensors that later ones need: one, or a tuple of several.
     """
 
     def __init__(
@@ -41,7 +44,10 @@ class _Part(Module):
         super().__init__()
         self._calls, self._inputs, self._results = calls, inputs, results
         for call in calls:
-            _place(self, call.name, modules[call.name])
+            if isinstance(call.target, str):
+                _place(self, call.target, modules[call.target])
+        for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), State):
+            _place_state(self, state.name, modules)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
@@ -49,10 +55,23 @@ class _Part(Module):
         positional, named = self._inputs
         _bind(values, "the model's arguments", (positional, named), (args, None if named is None else kwargs))
         for call in self._calls:
-            arguments: tuple[tuple[Any, ...], dict[str, Any]] = _filled(values, (call.args, call.kwargs))
-            results = self.get_submodule(call.name)(*arguments[0], **arguments[1])
+            positional_values, named_values = self._filled(values, (call.args, call.kwargs))
+            target = self.get_submodule(call.target) if isinstance(call.target, str) else call.target
+            with using(grad=ambient().grad and call.grad):
+                results = target(*positional_values, **named_values)
             _bind(values, f"the results of {call.name!r}", call.results, results)
-        return _filled(values, self._results)
+        return self._filled(values, self._results)
+
+    def _filled(self, values: Mapping[Slot, Any], structure: Any) -> Any:
+        """The structure with tensors in place of slots and of states."""
+
+        def tensor(leaf: Any) -> Any:
+            if isinstance(leaf, State):
+                owner, _, name = leaf.name.rpartition(".")
+                return getattr(self.get_submodule(owner), name)
+            return values[leaf] if isinstance(leaf, Slot) else leaf
+
+        return jax.tree.map(tensor, structure)
 
     def extra_repr(self) -> str:
         """Its calls, in order."""
@@ -61,12 +80,30 @@ class _Part(Module):
 
 def _place(root: Module, name: str, module: Module) -> None:
     """Make a module a submodule of this name, within others where the name has dots."""
-    *parents, last = name.split(".")
-    for parent in parents:
-        if parent not in root._modules:
-            root.add_module(parent, Module())
-        root = root.get_submodule(parent)
-    root.add_module(last, module)
+    parents, _, last = name.rpartition(".")
+    _owner(root, parents).add_module(last, module)
+
+
+def _place_state(root: Module, name: str, modules: Mapping[str, Module]) -> None:
+    """Give a part a tensor of the model: a parameter, a buffer, or an attribute, as it is there."""
+    parents, _, last = name.rpartition(".")
+    owner, origin = _owner(root, parents), modules[parents]
+    if last in owner._parameters or last in owner._buffers or last in vars(owner):
+        return
+    tensor = getattr(origin, last)
+    if last in origin._buffers:
+        owner.register_buffer(last, tensor, persistent=last not in origin._non_persistent_buffers_set)
+    else:
+        setattr(owner, last, tensor)
+
+
+def _owner(root: Module, name: str) -> Module:
+    """The submodule of this name; those that are not there are made, empty."""
+    for word in filter(None, name.split(".")):
+        if word not in root._modules:
+            root.add_module(word, Module())
+        root = root.get_submodule(word)
+    return root
 
 
 def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> None:
@@ -82,13 +119,8 @@ def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> Non
     values.update({slot: leaf for slot, leaf in zip(slots, leaves, strict=True) if isinstance(slot, Slot)})
 
 
-def _filled(values: Mapping[Slot, Any], structure: Any) -> Any:
-    """The structure with tensors in place of slots."""
-    return jax.tree.map(lambda leaf: values[leaf] if isinstance(leaf, Slot) else leaf, structure)
-
-
 class Pipe(Module):
-    """A model as a sequence of stages. Called, it computes all of them, one after another."""
+    """A model as a sequence of stages. Called, it computes all, and returns the tensors of the last as a tuple."""
 
     def __init__(self, parts: Sequence[Module]) -> None:
         super().__init__()
@@ -100,11 +132,11 @@ class Pipe(Module):
         return len(self.stages)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The results of the model."""
+        """The tensors that the model returns, in a tuple also if it is one."""
         values = self.stages[0](*args, **kwargs)
         for part in list(self.stages)[1:]:
-            values = part(*values)
-        return values
+            values = part(*values) if isinstance(values, tuple) else part(values)
+        return tuple(jax.tree.leaves(values))
 
     def get_stage_module(self, stage_idx: int) -> Module:
         """The module of a stage. Its submodules are those of the model; `ValueError` for a stage that there is not."""
@@ -136,11 +168,12 @@ def pipeline(
 ) -> Pipe:
     """Split a model before or after submodules, given by name, and wherever its `forward` calls `pipe_split()`.
 
-    The model is called once, with the arguments of a microbatch, to see which submodules it calls and what it passes on
-    from one to another; it must do nothing else with tensors between the submodules at which it is split. Tensors that
-    are needed later go through the stages in between. Stages have the model's own submodules, under their names.
+    The model is called once, with the arguments of a microbatch, to see which submodules and functions it calls and
+    what it passes on from one to another; numbers that it computes from sizes or elements are those of this call.
+    Tensors that are needed later go through the stages in between. Stages have the model's own submodules and
+    parameters, under their names.
 
-    `RuntimeError` if tensors are computed between submodules, or if two stages share a parameter or are empty.
+    `RuntimeError` if a tensor comes from elsewhere, or if two stages share a parameter or are empty.
     """
     spec = dict(split_spec or {})
     modules = dict(module.named_modules())
@@ -163,7 +196,7 @@ def _parts(recording: Recording, modules: Mapping[str, Module]) -> list[_Part]:
     count = len(recording.stages)
     crossing = [_crossing(recording, at) for at in range(1, count)]
     inputs: list[tuple[Any, dict[str, Any] | None]] = [recording.arguments, *((slots, None) for slots in crossing)]
-    results = [*crossing, recording.results]
+    results = [*[slots[0] if len(slots) == 1 else slots for slots in crossing], recording.results]
     return [_Part(*part, modules) for part in zip(recording.stages, inputs, results, strict=True)]
 
 
@@ -177,14 +210,18 @@ def _crossing(recording: Recording, at: int) -> tuple[Slot, ...]:
 
 
 def _slots(structure: Any) -> list[Slot]:
-    return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, Slot)]
+    return _leaves_of(structure, Slot)
+
+
+def _leaves_of(structure: Any, kind: type[L]) -> list[L]:
+    return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, kind)]
 
 
 def _require_apart(parts: Sequence[_Part]) -> None:
-    """Raise if two parts have a parameter or a buffer in common."""
+    """Raise if two parts have a parameter in common, whose gradient would be in parts."""
     places: dict[int, tuple[int, str]] = {}
     for at, part in enumerate(parts):
-        for name, tensor in [*part.named_parameters(), *part.named_buffers()]:
+        for name, tensor in part.named_parameters():
             other, other_name = places.setdefault(id(tensor), (at, name))
             if other != at:
                 raise ProgramError(

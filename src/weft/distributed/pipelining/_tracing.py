@@ -1,7 +1,8 @@
 """Recording which submodules a model calls, and which tensors they pass on, so that it can be cut between them.
 
-The model is called once. Tensors are known by identity: the inputs of the model, and what submodules return. What is
-computed between submodules is not recorded, so a tensor from there is an error.
+The model is called once. Tensors are known by identity: the inputs of the model, what submodules return, and what
+functions return that are called between submodules; parameters, buffers and tensors among a module's attributes by the
+module's name. A tensor from elsewhere is an error.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 
 import jax
 
-from weft._base.state import using
+from weft._base.state import ambient, using
 from weft._tensor.tensor import Tensor
 from weft.errors import ProgramError
 from weft.nn import Module
+from weft.overrides import TorchFunctionMode
 from weft.random import fork_rng
 
 
@@ -38,13 +40,29 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of a submodule: its arguments and results, with slots in place of tensors."""
+class State:
+    """A parameter, a buffer or another tensor of a module, by its name in the model."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a submodule, by name, or of a function: its arguments and results, with slots in place of tensors.
+
+    grad   whether it records gradients, if the call of the model does
+    """
+
+    target: str | Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: Any
+    grad: bool
+
+    @property
+    def name(self) -> str:
+        """The submodule's name, or the function's."""
+        return self.target if isinstance(self.target, str) else getattr(self.target, "__name__", repr(self.target))
 
 
 @dataclass
@@ -78,7 +96,7 @@ def pipe_split() -> None:
 def recorded(
     module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], split_spec: Mapping[str, SplitPoint]
 ) -> Recording:
-    """What a model calls. `RuntimeError` if it passes on tensors that are computed outside of its submodules.
+    """What a model calls. `RuntimeError` if it passes on tensors of unknown origin.
 
     Random numbers and buffers are as before.
     """
@@ -112,6 +130,12 @@ class _Recorder:
         self._stages: list[list[Call]] = [[]]
         self._arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # those of the call that is recorded
         self._splitting: set[str] = set()
+        self._states = {
+            id(x): State(f"{prefix}.{name}" if prefix else name)
+            for prefix, submodule in module.named_modules()
+            for name, x in [*submodule._parameters.items(), *submodule._buffers.items(), *vars(submodule).items()]
+            if isinstance(x, Tensor)
+        }
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:
         arguments = self._new_slots((args, kwargs))
@@ -124,12 +148,31 @@ class _Recorder:
                 stack.callback(after.remove)
             stack.callback(setattr, _running, "recorder", _running.recorder)
             _running.recorder = self
+            stack.enter_context(_FunctionMode(self))
             results = self._module(*args, **kwargs)
         return Recording(arguments, self._stages, self._slots_of(results, "the model returns"), self._splitting)
 
     def split_here(self) -> None:
         self._splitting.update(self._stack)
         self._stages.append([])
+
+    def call_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function and record it, unless that is a part of a submodule that is recorded as a whole."""
+        if any(name not in self._opened for name in self._stack):
+            return function(*args, **kwargs)
+        tensors = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        versions = [tensor._version for tensor in tensors]
+        grad = ambient().grad
+        result = function(*args, **kwargs)
+        written = [tensor for tensor, before in zip(tensors, versions, strict=True) if tensor._version != before]
+        if written or any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(result)):
+            name = getattr(function, "__name__", "a function")
+            positional, named = self._slots_of((args, kwargs), f"{name}() takes", written)
+            for tensor in written:  # the same tensor, with other contents
+                if (entry := self._slots_by_id.get(id(tensor))) is not None:
+                    self._slots_by_id[id(tensor)] = entry[0], tensor._version, tensor
+            self._stages[-1].append(Call(function, positional, named, self._new_slots(result), grad))
+        return result
 
     def _is_recorded(self) -> bool:
         """Whether the innermost module is one whose call is recorded as a whole, and is in no other such one."""
@@ -150,7 +193,7 @@ class _Recorder:
         def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> None:
             if self._is_recorded():
                 positional, named = self._arguments.pop()
-                self._stages[-1].append(Call(name, positional, named, self._new_slots(results)))
+                self._stages[-1].append(Call(name, positional, named, self._new_slots(results), ambient().grad))
             self._stack.pop()
             if self._spec.get(name) is SplitPoint.END:
                 self._stages.append([])
@@ -173,30 +216,50 @@ class _Recorder:
         entry = self._slots_by_id.get(id(tensor))
         return entry is not None and entry[1] == tensor._version
 
-    def _slots_of(self, structure: Any, what: str) -> Any:
-        """The structure with the slots of its tensors; `RuntimeError` for one that no submodule has returned."""
+    def _slots_of(self, structure: Any, what: str, written: Sequence[Tensor] = ()) -> Any:
+        """The structure with the slots of its tensors; `RuntimeError` for one that is not known.
+
+        Those that have just been `written` are known by what they were before.
+        """
+        written_ids = {id(tensor) for tensor in written}
 
         def slot(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            if not self._is_known(leaf):
-                raise ProgramError(
-                    f"pipeline(): {what} a tensor of shape {list(leaf.shape)} that is computed outside of the "
-                    "submodules between which the model is split; move that computation into a submodule, or write the "
-                    "stages as modules and make each a PipelineStage"
-                )
-            return self._slots_by_id[id(leaf)][0]
+            if self._is_known(leaf) or (id(leaf) in written_ids and id(leaf) in self._slots_by_id):
+                return self._slots_by_id[id(leaf)][0]
+            if id(leaf) in self._states:
+                return self._states[id(leaf)]
+            raise ProgramError(
+                f"pipeline(): {what} a tensor of shape {list(leaf.shape)} that no recorded call has returned, or that "
+                "was written through another view of it; move that computation into a submodule, or write the stages "
+                "as modules and make each a PipelineStage"
+            )
 
         return jax.tree.map(slot, structure)
 
 
+class _FunctionMode(TorchFunctionMode):
+    """Shows a recorder the functions that are called."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._recorder.call_function(func, args, kwargs or {})
+
+
 @contextmanager
 def _untouched(module: Module) -> Iterator[None]:
-    """Keep random numbers and buffers as they are, and record no gradients."""
+    """Keep random numbers and buffers as they are."""
     buffers: Sequence[tuple[Tensor, Tensor]] = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    with using(grad=False), fork_rng():
+    with using(grad=True), fork_rng():  # blocks of the model without gradients differ from it
         try:
             yield
         finally:
-            for buffer, before in buffers:
-                buffer.copy_(before)
+            with using(grad=False):
+                for buffer, before in buffers:
+                    buffer.copy_(before)

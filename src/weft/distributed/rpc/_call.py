@@ -16,7 +16,7 @@ from weft.distributed.rpc._contexts import Context, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import RpcError
+from weft.errors import LostWorkerError
 from weft.futures import Future
 
 NEVER = float("inf")
@@ -153,7 +153,7 @@ class PendingCalls:
                 _, call = calls.popitem()
             except KeyError:
                 return  # another thread has done it
-            call.set_exception(RpcError(why))
+            call.set_exception(LostWorkerError(why))
 
     def _all(self) -> list[dict[int, PendingCall]]:
         return [self._local, *(pipe.calls for pipe in self._outgoing())]

@@ -16,7 +16,7 @@ from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
-from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
+from weft.errors import DistNetworkError, LostWorkerError, PeerGoneError, RpcError, RpcTimeoutError
 
 _MOST_SECONDS = 60.0  # for making a connection
 _IDENTITY = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # a caller's number, name and incarnation
@@ -157,19 +157,21 @@ class Peers:
         if self._closed:
             raise RpcError(f"{me} has left the job, and cannot call {to}")
         if to in self._ended:
-            raise RpcError(f"{me} cannot reach {to}: its process has ended")
+            raise LostWorkerError(f"{me} cannot reach {to}: its process has ended")
         endpoint = self._workers.endpoint(to)
         if endpoint is None:
-            raise RpcError(f"{to} has left the job; {me} cannot call it")
+            raise LostWorkerError(f"{to} has left the job; {me} cannot call it")
         try:
             channel = connect(endpoint, self._options, self._me(), deadline)
         except TimeoutError:
             raise self._timeout(to, deadline) from None
         except (DistNetworkError, OSError) as error:
-            if isinstance(error, PeerGoneError):
-                self._ended.add(to)
-                self._workers.forget(to)
-            raise RpcError(f"{me} cannot reach {to}: {error}") from error
+            text = f"{me} cannot reach {to}: {error}"
+            if not isinstance(error, PeerGoneError):
+                raise RpcError(text) from error
+            self._ended.add(to)
+            self._workers.forget(to)
+            raise LostWorkerError(text) from error
         pipe = Pipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
         self._worker_at[pipe] = self._workers_of[pipe] = to
         self._outgoing[to] = pipe

@@ -10,13 +10,14 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from weft._base.failing import before_leaving
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore, Store
-from weft.distributed._rendezvous import rendezvous
 from weft.distributed._world import thread_rank
+from weft.distributed.rendezvous import rendezvous
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import begin, seconds, worker
@@ -183,6 +184,7 @@ def _leave(agent: Agent, deadline: Deadline) -> None:
         state.agent = None
         if state.is_process:
             forget(_close)
+    before_leaving()
     agent.close(deadline.left())
 
 

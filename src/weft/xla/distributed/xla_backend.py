@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from weft._comm.stores.store import HashStore
-from weft.distributed._rendezvous import RendezvousResult, register_rendezvous_handler, rendezvous
+from weft.distributed.rendezvous import RendezvousResult, register_rendezvous_handler, rendezvous
 
 
-def _from_environment(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[RendezvousResult]:
+def _from_environment(url: str, timeout: timedelta) -> Iterator[RendezvousResult]:
     """The store, rank and world size of a replica or of a worker of `weft run`; elsewhere a world of one."""
-    del url
     if "RANK" in os.environ:
-        return rendezvous("env://", rank, world_size, timeout=timeout)
+        return rendezvous(urlsplit(url)._replace(scheme="env").geturl(), timeout=timeout)
     return iter([(HashStore(), 0, 1)])
 
 

@@ -12,6 +12,7 @@ import socket
 import pytest
 
 import weft
+from weft._base.failing import before_leaving
 from weft.distributed.elastic.multiprocessing.errors import (
     ChildFailedError,
     ErrorHandler,
@@ -19,7 +20,7 @@ from weft.distributed.elastic.multiprocessing.errors import (
     get_error_handler,
     record,
 )
-from weft.errors import PreconditionError
+from weft.errors import DistBackendError, LostWorkerError, PreconditionError
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_a_recorded_function_writes_its_exception(error_file, tmp_path):
         main("name")
     data = json.loads(error_file.read_text())
     assert data["message"]["message"] == "KeyError: 'name'"
-    assert set(data["message"]["extraInfo"]) == {"py_callstack", "timestamp"}
+    assert set(data["message"]["extraInfo"]) == {"py_callstack", "timestamp", "failed_at"}
     assert "raise KeyError(text)" in data["message"]["extraInfo"]["py_callstack"]
     assert os.listdir(tmp_path) == ["error.json"]
 
@@ -177,3 +178,49 @@ def test_the_summary_travels():
 def test_no_failure_is_refused():
     with pytest.raises(PreconditionError, match=r"^t: a ChildFailedError needs at least one failure, got none$"):
         ChildFailedError("t", {})
+
+
+def test_an_error_that_tells_of_a_missing_rank_is_not_the_first(tmp_path):
+    """Even if it was recorded before: the other rank's clock may be late, or it took longer to record its own."""
+    path = os.environ["TORCHELASTIC_ERROR_FILE"]
+
+    def recorded_as(name, error):
+        get_error_handler().record_exception(error)
+        return os.replace(path, tmp_path / name) or str(tmp_path / name)
+
+    missing = DistBackendError("rank 1 has left the group")
+    missing.missing = (1,)
+    wrapped = ValueError("no gradient")
+    wrapped.__cause__ = LostWorkerError("worker a was lost")
+    names = [recorded_as(str(at), each) for at, each in enumerate([missing, wrapped, KeyError("cause")])]
+    failures = {rank: ProcessFailure(rank, 10 + rank, 1, name) for rank, name in enumerate(names)}
+    assert ChildFailedError("t", failures).get_first_failure()[0] == 2
+    del failures[2]
+    assert ChildFailedError("t", failures).get_first_failure()[0] == 0
+    failures[1] = ProcessFailure(1, 11, -9, "")
+    assert ChildFailedError("t", failures).get_first_failure()[0] == 1
+
+
+def test_an_error_is_recorded_when_the_rank_begins_to_leave(error_file):
+    """Its file has the time of that, and is gone if the program goes on."""
+    seen = []
+
+    @record
+    def program(*, handles):
+        try:
+            try:
+                raise KeyError("name")
+            finally:
+                before_leaving()  # as groups do when they are destroyed
+                seen.append(json.loads(error_file.read_text()))
+        except KeyError:
+            if not handles:
+                raise
+
+    program(handles=True)
+    assert not error_file.exists()
+    with pytest.raises(KeyError):
+        program(handles=False)
+    early, late = seen[1]["message"], json.loads(error_file.read_text())["message"]
+    assert early["message"] == late["message"] == "KeyError: 'name'"
+    assert early["extraInfo"]["failed_at"] == late["extraInfo"]["failed_at"]

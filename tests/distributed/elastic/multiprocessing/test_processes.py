@@ -203,7 +203,7 @@ def test_a_script_that_starts_functions_when_it_is_imported_is_told(tmp_path):
         ({"tee": {0: 3}}, TypeError, r"^tee must be a Std, or a dict of them by rank, got 3; see Std\.from_str$"),
         ({"start_method": "x"}, ValueError, r"^start_method must be one of .*forkserver, got 'x'$"),
         ({"log_line_prefixes": {1: ""}}, ValueError, r"^log_line_prefixes: there is no local rank 1; args has \[0\]$"),
-        ({"envs": {0: {"A": 1}}}, TypeError, r"^envs: names and values must be text, got str and int at 'A' for rank 0$"),
+        ({"envs": {0: {"A": 1}}}, TypeError, r"names and values must be text, got str and int at 'A' for rank 0$"),
         (
             {"envs": {0: {"API_KEY": b"hidden"}}},
             TypeError,

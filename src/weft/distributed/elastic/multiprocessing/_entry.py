@@ -15,7 +15,7 @@ from weft._base.program import end, run_module, run_script, shortened
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
-from weft.distributed.elastic.multiprocessing.errors._record import record_once
+from weft.distributed.elastic.multiprocessing.errors._record import record_once, reported_by
 
 RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 """The arguments between the interpreter and the program in a worker's command."""
@@ -50,7 +50,8 @@ def main(argv: list[str]) -> None:
     handler.initialize()
     attach()
     try:
-        (run_module if as_module else run_script)(name, args)
+        with reported_by(handler):
+            (run_module if as_module else run_script)(name, args)
     except SystemExit as stop:
         if stop.code not in (None, 0):
             record_once(shortened(stop, __file__), handler)

@@ -49,11 +49,13 @@ class ProcessFailure:
     message: str | dict[str, Any] = field(init=False)
     timestamp: int = field(init=False)
     _seen: float = field(init=False, repr=False, compare=False)  # orders failures in the same second
+    _follows: bool = field(init=False, repr=False, compare=False)  # whether it is known to follow another's
 
     def __post_init__(self, ended: float | None) -> None:
         self._seen = time.time() if ended is None else ended
         self.error_file_data = {"message": "<NONE>"}
         self.message, self.timestamp = "", int(self._seen)
+        self._follows = False
         path = Path(self.error_file)
         if path.is_file():
             self._read(path)
@@ -73,7 +75,9 @@ class ProcessFailure:
             self.message = f"{self._from_exit_code()}; its error file {path} cannot be read: {error!r}"
         else:
             self.error_file_data = data
-            self._seen = path.stat().st_mtime
+            extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+            self._seen = float(extra.get("failed_at") or path.stat().st_mtime)
+            self._follows = "follows_another" in extra
 
     def _from_exit_code(self) -> str:
         if self.exitcode < 0:
@@ -90,13 +94,13 @@ class ProcessFailure:
         except ValueError:
             return NOT_AVAILABLE
 
-    def _order(self) -> tuple[float, float]:
+    def _order(self) -> tuple[bool, float, float]:
         """The sort key that puts the failure which caused the others first.
 
         A worker that is killed writes nothing, and others may write that they miss it before its end is noticed.
         """
         before = _NOTICED_WITHIN if -self.exitcode in _CAUSES else 0.0
-        return self.timestamp - before, self._seen - before
+        return self._follows, self.timestamp - before, self._seen - before
 
     def timestamp_isoformat(self) -> str:
         """The time of the failure as YYYY-MM-DD_HH:MM:SS, in local time."""

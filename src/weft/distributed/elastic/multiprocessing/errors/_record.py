@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from weft._base.failing import report_failures_by
 from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILABLE, ChildFailedError
 from weft.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
 from weft.distributed.elastic.multiprocessing.errors.handlers import get_error_handler
@@ -29,7 +31,8 @@ def record(fn: Callable[_P, _R], error_handler: ErrorHandler | None = None) -> C
     def recorded(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
         handler.initialize()
         try:
-            return fn(*args, **kwargs)
+            with reported_by(handler):
+                return fn(*args, **kwargs)
         except SystemExit as stop:
             if stop.code == 0:
                 return None
@@ -39,6 +42,23 @@ def record(fn: Callable[_P, _R], error_handler: ErrorHandler | None = None) -> C
             raise
 
     return recorded
+
+
+@contextmanager
+def reported_by(handler: ErrorHandler) -> Iterator[None]:
+    """Let the handler record errors in the block already when they make this rank leave, before others miss it."""
+
+    def report(error: BaseException | None) -> None:
+        handler.report(error)
+        if outer is not None:
+            outer(error)
+
+    outer = report_failures_by(report)
+    try:
+        yield
+    finally:
+        report_failures_by(outer)
+    handler.report(None)
 
 
 def record_once(error: BaseException, handler: ErrorHandler) -> None:

@@ -7,11 +7,11 @@ import io
 import json
 import logging
 import os
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
+from weft._base.failing import failed_at, follows_another
 from weft._base.files import atomic_write
 from weft._base.flight import Flight, fatal_signal_file
 from weft._base.pending import last_recorded
@@ -26,6 +26,8 @@ class ErrorHandler:
     that the user sees the exception itself.
     """
 
+    _reported = False  # whether the file has an error that may not end the process after all
+
     def initialize(self) -> None:
         """Called before the recorded function: lets fatal signals print the tracebacks of all threads.
 
@@ -37,12 +39,33 @@ class ErrorHandler:
             _log.warning("fatal signals will show no traceback: %s", error)
 
     def record_exception(self, e: BaseException) -> None:
-        """Write the exception with its traceback and the time in seconds."""
-        extra = {"py_callstack": "".join(traceback.format_exception(e)), "timestamp": str(int(time.time()))}
+        """Write the exception with its traceback and the time in seconds.
+
+        `failed_at` is that time in fractions, and `follows_another` is there if the exception tells of a missing rank.
+        """
+        failed = failed_at(e)
+        extra = {
+            "py_callstack": "".join(traceback.format_exception(e)),
+            "timestamp": str(int(failed)),
+            "failed_at": repr(failed),
+        }
+        if follows_another(e):
+            extra["follows_another"] = "True"
         if Flight.stacks is not None:
             faulthandler.dump_traceback(Flight.stacks, all_threads=True)
             extra["last_operators"] = "\n".join(last_recorded())
         self._write({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}})
+
+    def report(self, error: BaseException | None) -> None:
+        """Write an exception that seems to end the process; None if it goes on, and the file is to be removed."""
+        path = self._get_error_file_path()
+        if error is None:
+            if self._reported and path:
+                Path(path).unlink(missing_ok=True)
+            self._reported = False
+        elif isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code not in (None, 0)):
+            self._reported = True
+            self.record_exception(error)
 
     def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
         """Copy a child's error file to that of this process, with the exit code, which the child could not know."""

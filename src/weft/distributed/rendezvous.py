@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from numbers import Integral
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.job_store import store_at
@@ -18,8 +19,6 @@ RendezvousResult = tuple[Store, int, int]
 """A store, this process's rank, and the number of processes."""
 
 Handler = Callable[..., Iterator[RendezvousResult]]
-
-DEFAULT_PORT = 29500
 
 
 def _number(text: str | None, name: str, source: str) -> int:
@@ -46,20 +45,20 @@ def _environment(name: str) -> str:
 
 
 def _from_environment(
-    url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
+    url: str, timeout: timedelta = default_pg_timeout, wait_for_workers: bool = True
 ) -> Iterator[RendezvousResult]:
-    del url
-    if rank < 0:
-        rank = _number(_environment("RANK"), "rank", "environment variable RANK")
-    if world_size < 0:
-        world_size = _number(_environment("WORLD_SIZE"), "world_size", "environment variable WORLD_SIZE")
+    query = _query_of(url)
+    rank = _number(query.get("rank") or _environment("RANK"), "rank", "environment variable RANK")
+    world_size = _number(
+        query.get("world_size") or _environment("WORLD_SIZE"), "world_size", "environment variable WORLD_SIZE"
+    )
     host = _environment("MASTER_ADDR")
     port = _number(_environment("MASTER_PORT"), "port", "environment variable MASTER_PORT")
     yield store_at(host, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
 def _from_tcp(
-    url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
+    url: str, timeout: timedelta = default_pg_timeout, wait_for_workers: bool = True
 ) -> Iterator[RendezvousResult]:
     parts = urlsplit(url)
     try:
@@ -71,60 +70,76 @@ def _from_tcp(
             f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; {url!r} must name a "
             "host and a port: tcp://HOST:PORT"
         )
+    rank, world_size = _rank_and_size(url)
     if not parts.hostname:
-        raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
-    rank, world_size = _from_query(url, rank, world_size)
+        raise PreconditionError(f"hostname cannot be None: {url!r} must name a host and a port: tcp://HOST:PORT")
     yield store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
-def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[RendezvousResult]:
+def _from_file(url: str, timeout: timedelta = default_pg_timeout) -> Iterator[RendezvousResult]:
     path = urlsplit(url).path
     if not path:
         raise ValueRangeError(
             f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} must name a file: "
             "file:///PATH, which no earlier job has left there"
         )
-    rank, world_size = _from_query(url, rank, world_size)
+    rank, world_size = _rank_and_size(url)
     store = FileStore(path, world_size)
     store.set_timeout(timeout)
     yield store, rank, world_size
 
 
-def _from_query(url: str, rank: int, world_size: int) -> tuple[int, int]:
-    query = {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
-    arguments = {"rank": rank >= 0, "world_size": world_size >= 0}
-    if any(arguments.values()) and (twice := sorted(arguments.keys() & query)):
-        raise PreconditionError(
-            f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} "
-            "there or to init_process_group and init_rpc"
-        )
-    if rank < 0:
-        rank = _number(query.get("rank"), "rank", url)
-    if world_size < 0:
-        world_size = _number(query.get("world_size"), "world_size", url)
-    return rank, world_size
+def _query_of(url: str) -> dict[str, str]:
+    return {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
+
+
+def _rank_and_size(url: str) -> tuple[int, int]:
+    query = _query_of(url)
+    return _number(query.get("rank"), "rank", url), _number(query.get("world_size"), "world_size", url)
 
 
 _handlers: dict[str, Handler] = {"env": _from_environment, "tcp": _from_tcp, "file": _from_file}
 
 
 def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
-    """Handle addresses `scheme://…`: `handler(url, rank, world_size, timeout)` yields (store, rank, world size)."""
+    """Handle addresses `scheme://…`: `handler(url, timeout=…)` yields (store, rank, world size).
+
+    A rank and a world size that `init_process_group` is given stand in the address: `scheme://…?rank=0&world_size=2`.
+    """
     if scheme in _handlers:
         raise DistError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
 
 
-def rendezvous(
-    url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta = default_pg_timeout, **options: Any
-) -> Iterator[RendezvousResult]:
-    """The results of the handler of an address; -1 stands for a rank or world size that the address gives."""
+def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[RendezvousResult]:
+    """The results of the handler of an address; -1 stands for a rank or world size that the address gives.
+
+    `options`, such as `timeout`, are for the handler. `AssertionError` if a rank or a world size is given twice.
+    """
     if not isinstance(url, str):
         raise DistError(f"`url` must be a string. {type(url)}: {url}")
+    for name, number in (("rank", rank), ("world_size", world_size)):
+        if not isinstance(number, Integral):
+            raise DistError(f"`{name}` must be an integer. {number}")
+    url = _with_arguments(url, rank, world_size)
     scheme = urlsplit(url).scheme
     handler = _handlers.get(scheme)
     if handler is None:
         schemes = ", ".join(f"{name}://" for name in sorted(_handlers))
         advice = "" if "://" in url else f"; write tcp://{url} for a host and a port"
         raise DistError(f"No rendezvous handler for {scheme}://, got the address {url!r}; known are {schemes}{advice}")
-    return handler(url, rank=rank, world_size=world_size, timeout=timeout, **options)
+    return handler(url, **options)
+
+
+def _with_arguments(url: str, rank: int, world_size: int) -> str:
+    """The address with a rank and a world size that are not -1 in its query."""
+    arguments = {name: number for name, number in (("rank", rank), ("world_size", world_size)) if number != -1}
+    if not arguments:
+        return url
+    parts, query = urlsplit(url), _query_of(url)
+    if twice := sorted({"rank", "world_size"} & query.keys()):
+        raise PreconditionError(
+            f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} "
+            "there or to init_process_group and init_rpc"
+        )
+    return urlunsplit(parts._replace(query=urlencode({**query, **arguments})))
