@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
-from weft._base.layout import channels_last, channels_last_3d, strided
+from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._lazy.aval import Sharding
-from weft._tensor.arguments import combination, sizes_one_by_one
+from weft._tensor.arguments import combination, refusal, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
 from weft._tensor.generator import PartOfDraws
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.sparse.construct import new_in_layout
@@ -36,9 +37,11 @@ def create(
 ) -> Tensor:
     """The result of a factory row, on the device of `like` unless `options` name another; written to `out` if given."""
     names = options.pop("names", None)
-    layout = options.get("layout")
-    if layout is not None and layout is not strided:
-        return new_in_layout(layout, row, size, dtype, options)
+    form = options.get("layout")
+    if form is not None and form is not strided:
+        if not isinstance(form, layout):
+            raise refusal(form, "layout", row, "torch.layout")
+        return new_in_layout(form, row, size, dtype, options)
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
@@ -78,9 +81,17 @@ ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 """The dims from the outermost in memory to the innermost, for formats that are not row-major."""
 
 
+def order_by_name(format: Any) -> tuple[int, ...] | None:
+    """The order of dims of a memory format, None for row-major; `TypeError` for another object than a format."""
+    order = ORDERS.get(format)
+    if order is None and format is not None and not isinstance(format, memory_format):
+        raise ArgumentError(f"argument 'memory_format' must be torch.memory_format, not {kind_and_advice(format)}")
+    return order
+
+
 def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `RuntimeError` for another number of dims."""
-    order = ORDERS.get(format)
+    order = order_by_name(format)
     if order is not None and ndim != len(order):
         raise ShapeError(f"required rank {len(order)} tensor to use {format!r} format".replace("torch.", ""))
     return order
