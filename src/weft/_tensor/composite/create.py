@@ -20,7 +20,14 @@ from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.sparse.construct import new_in_layout
 from weft._tensor.tensor import Tensor, wrap
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, UnsupportedCallError
+from weft.errors import (
+    ArgumentError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedCallError,
+    UnsupportedDTypeError,
+)
 from weft.ops._dims import require_sizes
 from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
@@ -227,9 +234,10 @@ def _bounds_type(*bounds: Any) -> DType:
     return default_dtype().to_complex() if any(_type_of(b).is_complex for b in bounds) else default_dtype()
 
 
-def _refuse_bool(name: str, dtype: DType) -> DType:
+def refuse_bool(name: str, dtype: DType) -> DType:
+    """The type itself of a sequence of numbers, which bools have none of."""
     if dtype.name == "bool":
-        raise DTypeError(f"\"{name}_cpu\" not implemented for 'Bool'")
+        raise UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for 'Bool'")
     return dtype
 
 
@@ -272,7 +280,7 @@ def arange(
     first, last, by = map(number_of, bounds)
     for x in (first, last, by):
         fitting(x, int64 if isinstance(x, int) else float64)
-    count = _length(first, last, by, _refuse_bool("arange", dtype))
+    count = _length(first, last, by, refuse_bool("arange", dtype))
     if out is not None and out.numel() not in (0, count):
         warn_user(
             f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()} which does not "
@@ -311,7 +319,7 @@ def _spaced(
     if steps < 0:
         raise OutOfRangeError("number of steps must be non-negative")
     inferred = _bounds_type(*ends)
-    settled = _refuse_bool(name, type_for(out, dtype, inferred))
+    settled = refuse_bool(name, type_for(out, dtype, inferred))
     if inferred.is_complex and not settled.is_complex:
         raise DTypeError(
             f"torch.{name}(): inferred dtype {c_name(inferred)} can't be safely cast to passed dtype "
