@@ -47,7 +47,7 @@ _ALONG_FIRST = call_of(TABLE["select"], (ONE, 0, ONE))
 
 def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
     source = operand(x)
-    value = _shown(call, source, _POSITION, (at,))
+    value = _part_in_memory(call, source, _POSITION, (at,))
     if value is None or x._alias is not None or value.aval.inference is not source.aval.inference:
         index = number(at)
         return make_view(wrap(value or apply(call, (source, index))[0]), x, call, (index,))
@@ -91,10 +91,10 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
     for x in others:
         if not x.aval.weak:  # a tensor, which may not be computed yet
             return None
-    return _shown(call, source, tuple([x.aval for x in others]), [x.array for x in others])
+    return _part_in_memory(call, source, tuple([x.aval for x in others]), [x.array for x in others])
 
 
-def _shown(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
+def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
     aval = source.aval
     if call.op.host is None or source.tape is not None or aval.sharding is not None:
         return None
