@@ -77,6 +77,25 @@ def test_launchers_and_workers_that_compute(python, entry):
     assert told(output) == dict.fromkeys(kinds, "weft")
 
 
+@pytest.mark.parametrize(
+    ("value", "name"), [("TRUE", "weft"), ("on", "weft"), ("yes", "weft"), ("no", "torch"), ("", "torch")]
+)
+def test_the_variable_takes_the_words_of_all_switches(python, value, name):
+    program = "import weft_as_torch, sys; print(sum(isinstance(f, weft_as_torch.Finder) for f in sys.meta_path))"
+    assert python("-c", program, WEFT_AS_TORCH=value) == f"{int(name == 'weft')}\n"
+
+
+def test_a_wrong_value_is_one_sentence():
+    command = [sys.executable, "-c", "print('runs')"]
+    done = subprocess.run(
+        command, env={**os.environ, "WEFT_AS_TORCH": "maybe"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "runs\n"
+    assert done.stderr == (
+        "WEFT_AS_TORCH=maybe: expected one of 1, true, on, yes, 0, false, off, no; torch is not Weft here\n"
+    )
+
+
 def test_children_without_the_alias(python):
     """The variable switches it off; Python without `site`, and other interpreters, have nothing of Weft."""
     program = "import os, subprocess, sys; subprocess.run(sys.argv[1:], check=True, env={**os.environ, %s})"

@@ -19,7 +19,7 @@ namespace ffi = xla::ffi;
 namespace weft {
 namespace {
 
-constexpr int kVersion = 4;  // of the targets; weft.ops._kernels asks for the one that it knows
+constexpr int kVersion = 5;  // of the targets; weft.ops._kernels asks for the one that it knows
 
 // --- CPU ------------------------------------------------------------------------------------------------------
 
@@ -216,8 +216,9 @@ ffi::Error channel_sums(ffi::ThreadPool threads, Floats x, FloatsOut sums) {
 ffi::Error batch_norm(ffi::ThreadPool threads, Floats x, Floats weight, Floats bias, Floats eps, FloatsOut y,
                       FloatsOut mean, FloatsOut variance, FloatsOut rstd) {
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), *eps.typed_data(), x.typed_data(), weight.typed_data(), bias.typed_data(),
-                       y->typed_data(), mean->typed_data(), variance->typed_data(), rstd->typed_data());
+    KERNEL(batch_norm)(pool, channel_sizes(x.dimensions()), *eps.typed_data(), x.typed_data(), weight.typed_data(),
+                       bias.typed_data(), y->typed_data(), mean->typed_data(), variance->typed_data(),
+                       rstd->typed_data());
   });
 }
 ffi::Error batch_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
@@ -279,8 +280,8 @@ ffi::Error layer_norm(ffi::ThreadPool threads, Floats x, Floats weight, Floats b
                       FloatsOut mean, FloatsOut rstd) {
   const Rows rows = rows_of(x, static_cast<int64_t>(weight.element_count()));
   return with_threads(threads, [&](const Pool& pool) {
-    KERNEL(layer_norm)(pool, rows, *eps.typed_data(), x.typed_data(), weight.typed_data(), bias.typed_data(), y->typed_data(),
-                       mean->typed_data(), rstd->typed_data());
+    KERNEL(layer_norm)(pool, rows, *eps.typed_data(), x.typed_data(), weight.typed_data(), bias.typed_data(),
+                       y->typed_data(), mean->typed_data(), rstd->typed_data());
   });
 }
 ffi::Error layer_norm_backward(ffi::ThreadPool threads, Floats g, Floats x, Floats mean, Floats rstd, Floats weight,
@@ -316,8 +317,11 @@ ffi::Error extremes(ffi::ThreadPool threads, bool least, ffi::Buffer<T> x, ffi::
   return with_threads(threads, [&](const Pool& pool) {
     if constexpr (T == ffi::F32)
       KERNEL(extremes_f32)(pool, s, least, x.typed_data(), y->typed_data());
-    else
+    else if constexpr (T == ffi::F64)
       KERNEL(extremes_f64)(pool, s, least, x.typed_data(), y->typed_data());
+    else  // numbers of 16 bits are integers to the kernel
+      (T == ffi::F16 ? KERNEL(extremes_f16) : KERNEL(extremes_bf16))(
+          pool, s, least, static_cast<const int16_t*>(x.untyped_data()), static_cast<int16_t*>(y->untyped_data()));
   });
 }
 
@@ -494,24 +498,24 @@ TARGET(weft_conv, weft::conv, weft::bind_conv());
 TARGET(weft_conv_input_gradient, weft::conv_input_gradient, weft::bind_conv());
 TARGET(weft_conv_weight_gradient, weft::conv_weight_gradient, weft::bind_conv());
 TARGET(weft_channel_sums, weft::channel_sums, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<Floats>());
-TARGET(weft_batch_norm, weft::batch_norm,
-       (weft::with<4, 4>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
+TARGET(weft_batch_norm, weft::batch_norm, (weft::with<4, 4>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_batch_norm_backward, weft::batch_norm_backward,
        (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_attention, weft::attention, weft::bind_attention().Ret<Floats>().Ret<Floats>());
 TARGET(weft_attention_backward, weft::attention_backward, (weft::with<3, 3>(weft::bind_attention())));
-TARGET(weft_layer_norm, weft::layer_norm,
-       (weft::with<4, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
+TARGET(weft_layer_norm, weft::layer_norm, (weft::with<4, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_layer_norm_backward, weft::layer_norm_backward,
        (weft::with<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
 TARGET(weft_cross_entropy, weft::cross_entropy,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Integers>().Ret<Floats>().Ret<Floats>());
 TARGET(weft_cross_entropy_backward, weft::cross_entropy_backward,
        ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Floats>().Arg<Integers>().Arg<Floats>().Ret<Floats>());
-TARGET(weft_extremes_f32, weft::extremes<ffi::F32>,
-       weft::bind_extremes().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
-TARGET(weft_extremes_f64, weft::extremes<ffi::F64>,
-       weft::bind_extremes().Arg<ffi::Buffer<ffi::F64>>().Ret<ffi::Buffer<ffi::F64>>());
+#define EXTREMES(suffix, T) \
+  TARGET(weft_extremes_##suffix, weft::extremes<T>, weft::bind_extremes().Arg<ffi::Buffer<T>>().Ret<ffi::Buffer<T>>())
+EXTREMES(f32, ffi::F32);
+EXTREMES(f64, ffi::F64);
+EXTREMES(f16, ffi::F16);
+EXTREMES(bf16, ffi::BF16);
 TARGET(weft_lstm, weft::lstm, (weft::with<4, 5>(weft::bind_recurrent().Arg<Integers>())));
 TARGET(weft_lstm_backward, weft::lstm_backward, (weft::with<7, 3>(weft::bind_recurrent().Arg<Integers>())));
 TARGET(weft_gru, weft::gru, (weft::with<4, 4>(weft::bind_recurrent().Arg<Integers>())));

@@ -116,6 +116,8 @@ struct Updates {
                               const float* norms, float* dx);                                                          \
   void extremes_f32(const Pool&, const Folded&, bool least, const float* x, float* y);                                 \
   void extremes_f64(const Pool&, const Folded&, bool least, const double* x, double* y);                               \
+  void extremes_f16(const Pool&, const Folded&, bool least, const int16_t* x, int16_t* y);                             \
+  void extremes_bf16(const Pool&, const Folded&, bool least, const int16_t* x, int16_t* y);                            \
   void attention(const Pool&, const Attention&, const float* q, const float* k, const float* v, float* out,            \
                  float* lse);                                                                                          \
   void attention_backward(const Pool&, const Attention&, int64_t parts, const float* g, const float* out,              \

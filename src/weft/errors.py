@@ -230,6 +230,10 @@ class UnsupportedStateError(StateDictError, NotImplementedError):
     """A state dict holds what cannot be in one of this form."""
 
 
+class OptimizerStateError(ValueRangeError, StateDictError):
+    """A state dict has other groups, options or shapes than the optimizer, where PyTorch raises `ValueError`."""
+
+
 class DistError(WeftError, RuntimeError):
     """An operation between processes has failed."""
 
@@ -392,6 +396,10 @@ class HubError(WeftError, RuntimeError):
 
 class CompileError(WeftError, RuntimeError):
     """A function cannot be captured."""
+
+
+class NeedsValueError(CompileError):
+    """A traced function reads the value of a tensor, which has none under a jax transformation."""
 
 
 class TransformError(WeftError, RuntimeError):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+OFF, ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
+"""What turns a switch of the environment off and on, in any case."""
+
 ENVIRONMENT = "WEFT_AS_TORCH"
 """Set to 1 where `torch` is Weft, so that processes that are started from there do the same."""
 PACKAGES = {"torch": "weft", "torch_xla": "weft_xla"}
@@ -40,7 +43,20 @@ class Finder:
         return import_module(_ALIAS).distributions(context)
 
 
+_seen: list[bool] = []
+
+
 def install_if_inherited() -> None:
-    """Let `torch` be Weft in this process if it is in the one that has started this one."""
-    if os.environ.get(ENVIRONMENT) == "1":
+    """Let `torch` be Weft in this process if it is in the one that has started this one.
+
+    An exception would be shown as a traceback of Python's own start, which goes on nevertheless. So a value that is
+    neither on nor off is a sentence on stderr.
+    """
+    if _seen:  # in a virtual environment, Python's `site` reads its files twice
+        return
+    _seen.append(True)
+    value = os.environ.get(ENVIRONMENT, "")
+    if value.lower() in ON:
         sys.meta_path.insert(0, Finder())
+    elif value and value.lower() not in OFF and sys.stderr is not None:
+        sys.stderr.write(f"{ENVIRONMENT}={value}: expected one of {', '.join((*ON, *OFF))}; torch is not Weft here\n")

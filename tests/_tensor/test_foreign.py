@@ -123,6 +123,11 @@ PLACES = [
     lambda x: x in weft.ones(2),
     lambda x: weft.from_numpy(x),
     lambda x: weft.Tensor.add(weft.ones(2), x),
+    lambda x: weft.utils.data.TensorDataset(weft.ones(2), x),
+    lambda x: weft.optim.SGD([weft.ones(2, requires_grad=True)], lr=x),
+    lambda x: nn.utils.clip_grad_norm_([x], 1.0),
+    lambda x: weft.testing.assert_close(weft.ones(2), x),
+    lambda x: weft.set_rng_state(x),
 ]
 
 
@@ -172,3 +177,44 @@ def test_under_a_transformation_of_jax_the_way_is_another():
     ):
         jax.eval_shape(weft.relu, jnp.ones(2))
     assert jax.eval_shape(weft.to_jax(weft.relu), jnp.ones(2)).shape == (2,)
+
+
+class Type:
+    """An element type of PyTorch's, as this package sees it."""
+
+    def __repr__(self):
+        return "torch.float32"
+
+
+Type.__module__, Type.__qualname__ = "torch", "dtype"
+TYPED = [
+    lambda x: weft.zeros(2, dtype=x),
+    lambda x: weft.tensor([1.0], dtype=x),
+    lambda x: weft.ones(2).to(x),
+    lambda x: nn.Linear(2, 2).to(dtype=x),
+    lambda x: weft.set_default_dtype(x),
+    lambda x: weft.frombuffer(b"abcd", dtype=x),
+    lambda x: weft.autocast("cpu", dtype=x),
+]
+
+
+@pytest.mark.parametrize("call", TYPED)
+def test_an_element_type_of_pytorch(call):
+    with pytest.raises(TypeError, match=r"; it is PyTorch's: use weft.float32$"):
+        call(Type())
+
+
+def test_a_module_of_pytorch_does_not_become_an_attribute_that_nobody_trains():
+    theirs = type("Module", (), {"__module__": "torch.nn.modules.module"})
+    ours = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"a module of weft\.nn, and load the state"):
+        ours.child = type("Net", (theirs,), {})()
+    assert not hasattr(ours, "child")
+    ours.array = jnp.ones(2)  # which a module of PyTorch does not register either
+
+
+@pytest.mark.parametrize("given", [1, "channels_last"])
+def test_what_is_no_memory_format(given):
+    for call in (weft.ones(2).contiguous, weft.ones(2).clone, weft.ones(2).is_contiguous):
+        with pytest.raises(TypeError, match=r"^argument 'memory_format' must be torch.memory_format, not (int|str)$"):
+            call(memory_format=given)

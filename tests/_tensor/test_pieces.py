@@ -54,6 +54,24 @@ def test_iteration_gives_views():
     assert (a + b + c).tolist() == [6, 6]
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_slices_of_what_is_in_memory_are_views_of_any_depth(grad):
+    """Their way from the base is not known before it is needed: by a write, a read after a write, or a further view."""
+    x = weft.zeros(2, 3)
+    with weft.set_grad_enabled(grad):
+        row = next(iter(x))
+        element = row[1]
+        x[0] = 5
+        assert (row.tolist(), element.item()) == ([5, 5, 5], 5)
+        element.add_(1)
+        for v in row:
+            v.mul_(2)
+    assert x.tolist() == [[10, 12, 10], [0, 0, 0]]
+    assert (element.storage_offset(), row.stride()) == (1, (1,))
+    with weft.inference_mode():
+        assert [v.is_inference() for v in weft.ones(2)] == [True, True]
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_gradients_flow_through_slices(dim):
     x = weft.arange(6.0).reshape(2, 3).requires_grad_()

@@ -91,8 +91,8 @@ def results() -> Iterator[np.ndarray]:
         yield from (losses, norms)
         yield rows.cross_entropy_backward(g[:, 0], x, classes, norms)
     for shape in FOLDED:
-        for dtype in (np.float32, np.float64):
-            x = draw(1, *shape, dtype=dtype)
+        for dtype in (np.float32, np.float64, np.float16, jnp.bfloat16):
+            x = draw(1, *shape).astype(dtype)
             x[-1, 0, 0] = np.nan
             yield from (extremes.extreme(x, [1], least=least) for least in (False, True))
     for steps, batch, hidden in LAYERS:

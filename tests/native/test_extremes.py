@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +16,9 @@ counts = st.sampled_from([1, 2, 7, 8, 15, 16, 17, 33, 64, 100, 300])
 def check(x, *axes):
     for least, function in ((False, np.max), (True, np.min)):
         with np.errstate(invalid="ignore"):
-            np.testing.assert_array_equal(extremes.extreme(x, axes, least=least), function(x, axes))
+            chosen, expected = extremes.extreme(x, axes, least=least), function(x.astype(np.float64), axes)
+            assert chosen.dtype == x.dtype
+            np.testing.assert_array_equal(np.asarray(chosen).astype(np.float64), expected)
 
 
 def sown(x, seed):
@@ -26,9 +29,12 @@ def sown(x, seed):
     return x
 
 
-@given(counts, counts, counts, st.sampled_from([np.float32, np.float64]), st.integers(0, 9))
+DTYPES = [np.float32, np.float64, np.float16, jnp.bfloat16]
+
+
+@given(counts, counts, counts, st.sampled_from(DTYPES), st.integers(0, 9))
 def test_any_sizes(outer, count, inner, dtype, seed):
-    x = draw(seed, outer, count, inner, dtype=dtype)
+    x = draw(seed, outer, count, inner).astype(dtype)
     check(x, 1)
     check(sown(x, seed), 1)
     check(x, 0, 2)
@@ -52,6 +58,26 @@ def test_each_place_of_a_nan():
     check(np.full((2, 33), -np.inf, np.float32), 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_every_number_of_16_bits(dtype):
+    """Compared as integers: all numbers in a column against others, in rows of each length, with every NaN."""
+    every = np.arange(1 << 16).astype(np.uint16).view(dtype)
+    with np.errstate(invalid="ignore"):  # as bfloat16, a signalling NaN is one
+        is_nan = np.isnan(every)
+    numbers = np.sort(every[~is_nan])
+    check(np.lib.stride_tricks.sliding_window_view(np.concatenate([every[::97], every[::-89]]), 33).copy(), 1)
+    rng = np.random.default_rng(0)
+    for count in (2, 31, 32, 33, 64, 129):
+        x = numbers[rng.integers(0, len(numbers), (count, 257))]
+        check(x, 0)
+        check(x.T.copy(), 1)
+    for nan in every[is_nan][::31]:
+        for at in (0, 40):
+            x = np.zeros(41, dtype)
+            x[at] = nan
+            assert np.isnan(extremes.extreme(x, [0], least=bool(at))).item()
+
+
 @pytest.mark.compiled
 def test_programs_take_it():
     texts = []
@@ -62,7 +88,7 @@ def test_programs_take_it():
 
 
 def test_refused():
-    with pytest.raises(DTypeError, match="takes float32 and float64, got int32"):
+    with pytest.raises(DTypeError, match="takes floats of 16 to 64 bits, got int32"):
         extremes.extreme(np.zeros(3, np.int32), [0], least=False)
     with pytest.raises(ShapeError, match=r"expected numbers to choose from, got shape \(0, 3\)"):
         extremes.extreme(np.zeros((0, 3), np.float32), [0], least=False)

@@ -161,6 +161,12 @@ def test_conversions_keep_the_tensors_and_change_what_they_hold():
     assert all(p.is_leaf and p.requires_grad for p in net.parameters())
     assert net.to("cpu", weft.bfloat16).scale.dtype is weft.bfloat16
     assert net.to(weft.ones(1)).scale.dtype is weft.float32
+    assert nn.BatchNorm1d(2).to(float).num_batches_tracked.dtype is weft.int64
+    assert nn.Linear(1, 1).to(dtype=float).weight.dtype is weft.float64
+    for refused in ({"dtype": "float32"}, {"memory_format": 3}):
+        for module in (nn.Linear(1, 1), nn.ReLU()):
+            with pytest.raises(TypeError, match=next(iter(refused))):
+                module.to(**refused)
     assert net.half().scale.dtype is weft.float16
     net.float()
     with weft.no_grad():

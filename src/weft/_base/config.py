@@ -6,15 +6,14 @@ import os
 from pathlib import Path
 
 from weft.errors import SettingError
-
-_OFF, _ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
+from weft_as_torch import OFF, ON
 
 
 def _flag(name: str, default: bool) -> bool:
     text = os.environ.get(name, "").lower()
-    if text and text not in (*_OFF, *_ON):
-        raise SettingError(f"{name}={os.environ[name]}: expected one of {', '.join((*_ON, *_OFF))}")
-    return text in _ON if text else default
+    if text and text not in (*OFF, *ON):
+        raise SettingError(f"{name}={os.environ[name]}: expected one of {', '.join((*ON, *OFF))}")
+    return text in ON if text else default
 
 
 def _choice(name: str, choices: tuple[str, ...]) -> str:

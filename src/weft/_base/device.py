@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from weft._base.of_pytorch import way_from_pytorch
 from weft.errors import ArgumentError, DeviceError
 
 P = ParamSpec("P")
@@ -84,7 +85,7 @@ class device:
 
 def _require_name(type: object, index: object) -> None:
     if not isinstance(type, str):
-        raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
+        raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}{way_from_pytorch(type)}")
     if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
         raise ArgumentError(f"device(): argument 'index' must be int, not {index.__class__.__name__}")
 

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft._base.of_pytorch import way_from_pytorch
 from weft.errors import ArgumentError, DTypeError
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)  # categories, in order of promotion
@@ -153,7 +154,7 @@ def as_dtype(value: Any, default_float: DType = float32) -> DType:
         return default_float.to_complex()
     if isinstance(value, type) and value in _BY_PYTHON:
         return _BY_PYTHON[value]
-    raise ArgumentError(f"dtype must be a torch.dtype, not {type(value).__name__}: {value!r}")
+    raise ArgumentError(f"dtype must be a torch.dtype, not {type(value).__name__}: {value!r}{way_from_pytorch(value)}")
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ from typing import Any
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.dtype import DType, float32
+from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
 from weft._base.site import Noting
@@ -206,7 +207,9 @@ def set_default_dtype(dtype: DType) -> None:
 def _require_floating(dtype: object) -> None:
     if not isinstance(dtype, DType) or not dtype.is_floating_point:
         lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
-        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
+        raise ArgumentError(
+            f"{lead}only floating-point types are supported as the default type, got {dtype!r}{way_from_pytorch(dtype)}"
+        )
 
 
 def on_dtype_change(forget: Callable[[], object]) -> None:

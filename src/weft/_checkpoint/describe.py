@@ -19,6 +19,7 @@ from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
 from weft._checkpoint.keys import KeyChecker
 from weft._tensor.composed import FORMS, ComposedTensor, rebuilt
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
@@ -114,6 +115,7 @@ class Describer:
             f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
             "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
             "tuples and sets of them; save a module's or an optimizer's state_dict()"
+            f"{advice(x)}"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft._base.device import device
+from weft._base.of_pytorch import way_from_pytorch
 from weft._tensor.convert import existing
 from weft.errors import ArgumentError, DeviceError
 
@@ -54,7 +55,7 @@ def locator(wanted: Any) -> Locate:
     if not callable(wanted):
         raise ArgumentError(
             f"'{type(wanted).__name__}' object is not callable: load(): map_location must be a device, a string, a "
-            "dict or a function"
+            f"dict or a function{way_from_pytorch(wanted)}"
         )
 
     def ask(saved: str, nbytes: int) -> device:

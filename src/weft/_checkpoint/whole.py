@@ -17,6 +17,7 @@ import numpy as np
 from weft._base import layout
 from weft._base.device import device
 from weft._base.dtype import dtype_named
+from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
 from weft._checkpoint.describe import Describer, is_numeric
@@ -24,6 +25,7 @@ from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.copying import extras_of, handle_on, plain_kind, set_extras
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
@@ -79,6 +81,8 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
             if isinstance(obj, Tensor):
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
                 return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
+            if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's
+                raise TypeError(f"it is a {type(obj).__module__}.{type(obj).__qualname__}{advice(obj)}")
             if type(obj) is StateDict:  # whose class is a detail: files have PyTorch's
                 return OrderedDict, (), vars(obj), None, iter(obj.items())
             inherited = getattr(super(), "reducer_override", None)  # cloudpickle's
@@ -109,7 +113,7 @@ def _parts(obj: Any) -> list[tuple[str, Any]]:
     if isinstance(obj, (list, tuple)):
         return [(f"[{at}]", value) for at, value in enumerate(obj)]
     state = getattr(obj, "__dict__", None)
-    if not isinstance(state, dict) or isinstance(obj, type):
+    if not isinstance(state, dict) or isinstance(obj, type) or is_of_pytorch(type(obj)):
         return []
     members = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
     return [(f".{name}", value) for name, value in members.items() if name != "_modules"]

@@ -28,7 +28,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.generator import Generator
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import ArgumentError, CompileError, OutOfRangeError
@@ -55,7 +55,7 @@ def cond(
         raise ArgumentError("Expect both branches to be callable.")
     _require_containers("operands", operands)
     if not isinstance(pred, (bool, int, float, Tensor)):
-        raise OutOfRangeError(f"Expected pred to be bool or tensor, but got {pred}{array_hint(pred)}.")
+        raise OutOfRangeError(f"Expected pred to be bool or tensor, but got {pred}{advice(pred)}.")
     if not isinstance(pred, Tensor):
         return true_fn(*operands) if pred else false_fn(*operands)
     if pred.numel() != 1:

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from weft._interop.structure import Flat, arrays_in
-from weft._interop.trace import NeedsValueError, traced
+from weft._interop.trace import traced
 from weft._lazy.callbacks import called_back
 from weft._tensor.autocast import not_cast
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, TransformError
+from weft.errors import ArgumentError, CompileError, GradientError, NeedsValueError, ShapeError, TransformError
 
 
 @dataclass(slots=True)

@@ -30,14 +30,10 @@ from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
-from weft.errors import CompileError
+from weft.errors import CompileError, NeedsValueError
 from weft.ops._table import TABLE
 
 _ADVICE = "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
-
-
-class NeedsValueError(CompileError):
-    """A traced function reads the value of a tensor, which has none under a jax transformation."""
 
 
 class TensorTrace:

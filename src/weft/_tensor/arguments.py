@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
 from weft._lazy.refusal import require_one_int64
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
-from weft._tensor.kind_names import array_hint, is_of_other_library, kind_and_advice, kind_of
+from weft._tensor.kind_names import advice, is_of_other_library, kind_and_advice, kind_of
 from weft._tensor.overriding import dispatched, flat, require_not_overridden
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
@@ -30,8 +31,8 @@ from weft.ops._table import OpDef
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
     """The error that names the given type and the expected one; an object that overrides functions is asked instead."""
     require_not_overridden(x)
-    hint = array_hint(x) if "Tensor" in expected else ""
-    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{hint}")
+    helps = "Tensor" in expected or not is_of_other_library(x)
+    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{advice(x) if helps else ''}")
 
 
 def not_implemented(other: Any, op: str) -> Any:
@@ -73,7 +74,8 @@ def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
         require_not_overridden(x)
     if isinstance(error, WeftError) or not raised_here(error):
         return error
-    return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
+    way = next(filter(None, map(way_from_pytorch, flat(args, {}))), "")
+    return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}{way}")
 
 
 # --- one object -----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.autocast import casting, not_cast
 from weft._tensor.convert import existing
-from weft._tensor.generator import Generator, PartOfDraws, default_generator
+from weft._tensor.generator import Generator, PartOfDraws, default_generator, own_generator
 from weft._tensor.named_results import tuple_of
 from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
@@ -31,7 +31,6 @@ from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
-from weft.errors import ArgumentError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Cast, CastClass, Kind, Many, OpDef, Param, PerDevice
 
@@ -49,9 +48,7 @@ def _draw(generator: Generator | PartOfDraws | None, inputs: list[Value]) -> Man
         _draw(generator.generator, inputs)
         inputs.append(number(generator.first))
         return part_of_draw(generator.sizes)
-    source = default_generator if generator is None else generator
-    if not isinstance(source, Generator):
-        raise ArgumentError(f"argument 'generator' must be Generator, not {type(source).__name__}")
+    source = default_generator if generator is None else own_generator(generator)
     capture = ambient().capture
     inputs += map(number, source.draw()) if capture is None else capture.draws(source)
     return many(2)

@@ -40,7 +40,7 @@ from weft._lazy.runtime import device_of, jax_device, telling_of_memory
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
-from weft._tensor.kind_names import kind_and_advice
+from weft._tensor.kind_names import advice, kind_and_advice
 from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -172,7 +172,9 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         if _is_sequence(data):
             return _nested(_as_list(data), wanted)
         require_not_overridden(data)
-        raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
+        raise DTypeError(
+            f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken{advice(data)}"
+        )
     array = np.asarray(data)
     return _cast(array, wanted or type_of(array))
 
@@ -292,8 +294,8 @@ def _inferred(kind: type) -> DType:
             return as_dtype(python, default_dtype())
     if kind is str:
         raise ValueRangeError("too many dimensions 'str'")
-    advice = "; make a tensor of each entry with weft.from_dlpack(x)" if hasattr(kind, "__dlpack__") else ""
-    raise DTypeError(f"Could not infer dtype of {kind.__name__}{advice}")
+    way = "; make a tensor of each entry with weft.from_dlpack(x)" if hasattr(kind, "__dlpack__") else ""
+    raise DTypeError(f"Could not infer dtype of {kind.__name__}{way}")
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.convert import from_host
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, SettingError, ValueRangeError
 
@@ -98,7 +99,7 @@ class Generator:
     def set_state(self, new_state: Tensor) -> None:
         """Set a state that `get_state` returned; `TypeError` for anything else."""
         if not isinstance(new_state, Tensor):
-            raise ArgumentError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+            raise ArgumentError(f"expected a torch.ByteTensor, but got {kind_and_advice(new_state)}")
         raw = new_state.numpy()
         if raw.dtype != np.uint8 or raw.shape != (16,):
             raise ArgumentError(
@@ -171,3 +172,10 @@ class _Default(Generator):
 
 default_generator = _Default()
 """The generator of operators that are given none."""
+
+
+def own_generator(generator: Any) -> Generator:
+    """The generator itself; `TypeError` for any other object, such as one of PyTorch's."""
+    if isinstance(generator, Generator):
+        return generator
+    raise ArgumentError(f"argument 'generator' must be Generator, not {kind_and_advice(generator)}")

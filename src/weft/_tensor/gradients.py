@@ -18,7 +18,7 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
-from weft._tensor.kind_names import array_hint, kind_and_advice, kind_of
+from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -163,7 +163,7 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
             kind = "a Tensor of no dims" if isinstance(cotangent, Tensor) else kind_of(cotangent)
             raise ValueRangeError(
                 f"is_grads_batched=True: expected a Tensor as grad_output[{at}], whose first dim counts cotangents, "
-                f"got {kind}{array_hint(cotangent)}"
+                f"got {kind}{advice(cotangent)}"
             )
         if cotangent.shape[1:] != output.shape:
             raise ShapeError(

@@ -30,7 +30,7 @@ from weft._lazy.aval import Aval
 from weft._lazy.call import Many, plain
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.saved import Location as Location
 from weft._tensor.saved import SavedTensor
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -364,11 +364,11 @@ def _unwrapped(avals: Sequence[Aval], results: Any, hook: str) -> Gradients | No
     if results is None:
         return None
     if not isinstance(results, tuple):
-        raise ArgumentError(f"expected tuple, but hook returned '{kind_of(results)}'{array_hint(results)}")
+        raise ArgumentError(f"expected tuple, but hook returned '{kind_of(results)}'{advice(results)}")
     values: Gradients = []
     for at, result in enumerate(results):
         if result is not None and not isinstance(result, Tensor):
-            raise ArgumentError(f"expected Variable, but hook returned '{kind_of(result)}'{array_hint(result)}")
+            raise ArgumentError(f"expected Variable, but hook returned '{kind_of(result)}'{advice(result)}")
         fits = result is not None and at < len(avals)
         values.append(as_cotangent(operand(result), avals[at], f"the result of hook '{hook}'") if fits else None)
     return values

@@ -9,6 +9,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from weft._base.call_site import written_arguments
+from weft._base.of_pytorch import is_of_pytorch
 from weft._base.overriding import (
     CO_VARARGS,
     CO_VARKEYWORDS,
@@ -22,7 +23,6 @@ from weft._base.overriding import (
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
 from weft._tensor.base import VALUE_SLOT, TensorBase
-from weft._tensor.kind_names import is_of_pytorch
 from weft.errors import ArgumentError
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU, DeviceLike
-from weft._base.dtype import DType
+from weft._base.dtype import DType, as_dtype
 from weft._base.state import default_dtype
 from weft._tensor.convert import (
     existing,
@@ -22,7 +22,7 @@ from weft._tensor.convert import (
     tensor_over,
 )
 from weft._tensor.copying import extras_of, set_extras
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.storage import UntypedStorage, elements_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -42,8 +42,7 @@ def contains(self: Tensor, element: Any) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
         raise DTypeError(
-            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}"
-            f"{array_hint(element)}."
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}{advice(element)}."
         )
     return bool((self == element).any())
 
@@ -63,7 +62,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         content = memoryview(buffer).cast("B")
     except TypeError:
         raise ValueRangeError("object does not implement Python buffer protocol.") from None
-    size, width = len(content), dtype.itemsize
+    size, width = len(content), as_dtype(dtype).itemsize
     if not size or not count:
         raise ValueRangeError(f"both buffer length ({size}) and count ({count}) must not be 0")
     if not 0 <= offset < size:

@@ -20,7 +20,7 @@ from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, moved, tensor
 from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.pieces import first_slice_at
 from weft._tensor.scalar import fitting, number
@@ -113,7 +113,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
             if not isinstance(values, (np.ndarray, list, tuple)):
                 require_not_overridden(values)
                 raise ArgumentError(
-                    f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{array_hint(values)}"
+                    f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{advice(values)}"
                 )
             values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
         if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
@@ -163,9 +163,10 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     if alias is not None and spreads(x):
         return False
     steps = () if alias is None else alias.steps
+    # The type of the part follows from signatures alone: nothing is recorded until it is sure that the write is done.
     for step in plan.steps:
         call, others = step.applied()
-        if call.op.check is not None:
+        if call.op.check is not None:  # it reads a tensor's elements: `apply` alone runs or records that
             return False
         aval = signature_of(call, (aval, *[other.aval for other in others])).outputs[0].aval
         steps = (*steps, (call, others))

@@ -26,7 +26,7 @@ from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import NO_FACTS, TensorBase
 from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
-from weft._tensor.kind_names import array_hint, kind_and_advice, kind_of
+from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
 from weft._tensor.view import own
 from weft.errors import (
@@ -256,7 +256,7 @@ class Tensor(TensorBase):
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
-                raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
+                raise ArgumentError(f"expected Variable, but hook returned '{kind}'{advice(replacement)}")
             return view.as_cotangent(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it

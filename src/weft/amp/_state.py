@@ -10,6 +10,7 @@ from weft._base.autocast import DEFAULT_TYPES, DTYPE_INDEX
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.state import ambient, set_field
+from weft._tensor.kind_names import kind_and_advice
 from weft.errors import AmpError, ArgumentError
 
 
@@ -61,7 +62,7 @@ def get_autocast_dtype(device_type: str) -> DType:
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     """Set the lower precision type of devices of a type, for the rest of this thread or region."""
     if not isinstance(dtype, DType):
-        raise ArgumentError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        raise ArgumentError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {kind_and_advice(dtype)}")
     dtypes = list(ambient().autocast.dtypes)
     dtypes[_dtype_index(device_type, "set_autocast_dtype")] = dtype
     change(dtypes=tuple(dtypes))

@@ -14,6 +14,7 @@ from weft._base.dtype import DType, bfloat16, float16
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._lazy.autocast import is_eligible
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.amp._state import change, get_autocast_dtype, is_autocast_available, is_autocast_enabled, type_of
 from weft.cuda._devices import is_available, is_bf16_supported
@@ -43,7 +44,7 @@ class autocast:
         self.device = device_type = _required_type(device_type)
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         if not isinstance(self.fast_dtype, DType):
-            raise ArgumentError(f"autocast: dtype must be a torch.dtype, not {type(dtype).__name__}")
+            raise ArgumentError(f"autocast: dtype must be a torch.dtype, not {kind_and_advice(dtype)}")
         self._dtype_index = DTYPE_INDEX[device_type]
         self._enabled = bool(enabled) and _is_possible(device_type, self.fast_dtype)
         self._cache_enabled = ambient().autocast.caches if cache_enabled is None else bool(cache_enabled)

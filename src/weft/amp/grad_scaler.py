@@ -19,11 +19,12 @@ from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._tensor.capture_hooks import leaf
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value
 from weft.cuda._devices import is_available
-from weft.errors import AmpError, PreconditionError, ValueRangeError
+from weft.errors import AmpError, ArgumentError, PreconditionError, ValueRangeError
 from weft.ops.optimizer_scaling import unscale_gradients, updated_scale
 from weft.optim._optimizer import Optimizer
 
@@ -189,6 +190,10 @@ class GradScaler:
         """
         grads: dict[device_class, list[Tensor]] = {}
         for param in (param for group in optimizer.param_groups for param in group["params"]):
+            if not isinstance(param, Tensor):
+                raise ArgumentError(
+                    f"unscale_: an optimizer of Tensors is needed, but a parameter is {kind_and_advice(param)}"
+                )
             grad = param.grad
             if grad is None:
                 continue

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._tensor.kind_names import array_hint, kind_of
+from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup, give_names
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
@@ -27,16 +27,24 @@ def one_tensor(x: Any, name: str, operation: str) -> Tensor:
     if not isinstance(x, Tensor):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
-            f"but got {kind_of(x)} instead{array_hint(x)}."
+            f"but got {kind_of(x)} instead{advice(x)}."
         )
     return x
+
+
+def _first_refused(xs: Any) -> str:
+    """What is wrong with an argument that should be a list of tensors: an element, or the whole."""
+    if not isinstance(xs, (list, tuple)):
+        return kind_of(xs)
+    at, x = next((at, x) for at, x in enumerate(xs) if not isinstance(x, Tensor))
+    return f"{kind_of(x)} at {at}{advice(x)}"
 
 
 def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
     if not isinstance(xs, (list, tuple)) or not all(isinstance(x, Tensor) for x in xs):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
-            "List[torch.Tensor] with elements of type torch.Tensor."
+            f"List[torch.Tensor] with elements of type torch.Tensor, but got {_first_refused(xs)}."
         )
     return list(xs)
 

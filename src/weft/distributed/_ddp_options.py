@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from weft._tensor.kind_names import kind_and_advice
 from weft.distributed._reducer import MEGABYTE
 from weft.errors import OptionError, ValueRangeError
 from weft.nn import Module, UninitializedParameter
@@ -79,7 +80,7 @@ def require_module(
 ) -> list[tuple[str, Any]]:
     """The names and parameters that replicas of a module train; raises if it can have no replicas."""
     if not isinstance(module, Module):
-        raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {type(module).__name__}")
+        raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {kind_and_advice(module)}")
     named = [(name, parameter) for name, parameter in module.named_parameters() if name not in ignored]
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     if not trained:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
+from weft._tensor.kind_names import kind_and_advice
 from weft.errors import ArgumentError
 
 
@@ -51,7 +52,7 @@ def as_reduction(op: object) -> Reduction:
     """A reduction given as an argument of a collective; `TypeError` for anything else."""
     if isinstance(op, (ReduceOp, PremulSum)):
         return op
-    raise ArgumentError(f"argument 'op' must be a ReduceOp, such as ReduceOp.SUM, not {type(op).__name__}")
+    raise ArgumentError(f"argument 'op' must be a ReduceOp, such as ReduceOp.SUM, not {kind_and_advice(op)}")
 
 
 def supports_complex(reduceOp: Reduction) -> bool:

@@ -97,6 +97,8 @@ class DeviceMesh:
         mesh_dim_names: Sequence[str] | None = None,
     ) -> DeviceMesh:
         """A mesh over existing groups: one, or a list with one for each dim of `mesh`, which has names then."""
+        # One group gives the ranks itself, so `mesh` can only repeat them. Of several groups, each along its own dim,
+        # none tells where this rank's neighbours stand: `mesh` has to.
         array = None if mesh is None else np.asarray(mesh.numpy() if isinstance(mesh, Tensor) else mesh)
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
         if not groups:
@@ -118,7 +120,7 @@ class DeviceMesh:
             ranks = array
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
-        result = object.__new__(DeviceMesh)
+        result = object.__new__(DeviceMesh)  # the constructor would make groups, which are there
         result._init(device_type, tuple(ranks.ravel().tolist()), dims_of(ranks.shape), names, groups)
         return result
 
@@ -236,7 +238,7 @@ class DeviceMesh:
         return self._flattened if self._root is self else {}
 
     def _part(self, dims: Sequence[Dim], names: tuple[str, ...], groups: Sequence[Any]) -> DeviceMesh:
-        result = object.__new__(DeviceMesh)
+        result = object.__new__(DeviceMesh)  # the constructor would make groups, which are there
         result._init(self.device_type, self._places, dims, names, groups, self._root)
         return result
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient, using
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.utils import Undefined, lazy_property, undefined
@@ -183,7 +183,7 @@ class Distribution:
 
     def _validate_sample(self, value: Any) -> None:
         if not isinstance(value, Tensor):
-            raise ValueRangeError(f"The value argument to log_prob must be a Tensor{array_hint(value)}")
+            raise ValueRangeError(f"The value argument to log_prob must be a Tensor{advice(value)}")
         self._validate_shape(value.shape)
         try:
             support = self.support

@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
 from weft._dispatch import apply
-from weft._interop.trace import NeedsValueError, TensorTrace
+from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
@@ -27,7 +27,7 @@ from weft._tensor.generator import default_generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
-from weft.errors import CompileError, ProgramError
+from weft.errors import CompileError, NeedsValueError, ProgramError
 from weft.export._graph import Application, applications
 from weft.export._state import NamedState, Stepper
 from weft.export._structure import Structure, flatten

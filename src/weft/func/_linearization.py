@@ -21,7 +21,7 @@ from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.gradients import grad as gradients
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import entered, own
 from weft.errors import GradientError, TransformError, ValueRangeError
@@ -54,6 +54,8 @@ class Linearization:
     ) -> None:
         chosen = args if argnums is None else chosen_arguments(args, argnums)
         self.inputs, self.argument_structure = flattened(chosen)
+        # `func` gets tensors of this level's own, which share the arguments' elements: derivatives at an outer level
+        # flow through the arguments, those of this one end at the places. Users' `no_grad` around the call has no say.
         state = ambient()
         self._level = level = Level()
         noting = (*state.forward, level) if forward else state.forward
@@ -133,7 +135,7 @@ def _left(x: Any) -> Any:
 def _placed(x: Any, level: Level) -> Value:
     """An argument with a place of its own in the graph, which belongs to a level."""
     if not isinstance(x, Tensor):
-        raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}{array_hint(x)}")
+        raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}{advice(x)}")
     if not x.dtype.is_differentiable:
         raise GradientError("only Tensors of floating point dtype can require gradients")
     place = entered(operand(x))

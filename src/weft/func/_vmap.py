@@ -9,7 +9,7 @@ from typing import Any
 from weft._tensor.codegen import op
 from weft._tensor.examples import Examples
 from weft._tensor.generator import default_generator
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import SettingError, ValueRangeError
 from weft.func._names import named_like
@@ -186,7 +186,7 @@ def _in_dim(call: str, x: Any, dim: Any) -> int | None:
     if not isinstance(x, Tensor):
         raise ValueRangeError(
             f"{call}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor "
-            f"arguments, please use None as the respective in_dim{array_hint(x)}"
+            f"arguments, please use None as the respective in_dim{advice(x)}"
         )
     if not -x.ndim <= dim < x.ndim:
         raise ValueRangeError(

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from weft._tensor.kind_names import array_hint
+from weft._base.of_pytorch import registers_in_pytorch
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
@@ -206,7 +207,13 @@ def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] |
 
 
 def assignable(kind: str, name: str, value: Any) -> None:
-    """Refuse a value that cannot replace the object registered under a name."""
+    """Refuse a value that cannot replace the object registered under a name, and PyTorch's modules and parameters.
+
+    These would be plain attributes, so that an optimizer, a state dict or `train()` would silently pass them over.
+    """
+    if registers_in_pytorch(value):
+        what = f"'{name_of_type(value)}' as attribute '{name}'"
+        raise ArgumentError(f"cannot assign {what} of a module of Weft, which would not register it{advice(value)}")
     if value is None or not kind or (kind == "_buffers" and isinstance(value, Tensor)):
         return
     word, wanted = {
@@ -214,6 +221,4 @@ def assignable(kind: str, name: str, value: Any) -> None:
         "_modules": ("child module", "torch.nn.Module or None"),
         "_buffers": ("buffer", "torch.nn.Buffer, torch.Tensor or None"),
     }[kind]
-    raise ArgumentError(
-        f"cannot assign '{name_of_type(value)}' as {word} '{name}' ({wanted} expected){array_hint(value)}"
-    )
+    raise ArgumentError(f"cannot assign '{name_of_type(value)}' as {word} '{name}' ({wanted} expected){advice(value)}")

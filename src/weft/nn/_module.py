@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
 from weft._base.device import DeviceLike
-from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.dtype import DType, as_dtype, bfloat16, float16, float32, float64
 from weft._base.handles import Handle
 from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
-from weft._tensor.composite.create import empty_like
+from weft._tensor.composite.create import empty_like, order_by_name
 from weft._tensor.gradients import clear_grad
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
@@ -156,7 +156,7 @@ class Module(Lookup):
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(param)}' object to parameter '{name}' "
-                f"(torch.nn.Parameter or None required){array_hint(param)}"
+                f"(torch.nn.Parameter or None required){advice(param)}"
             )
         if param is not None and not param.is_leaf:
             raise ValueRangeError(
@@ -171,7 +171,7 @@ class Module(Lookup):
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
-                + array_hint(tensor)
+                + advice(tensor)
             )
         self._buffers[name] = _hooks.registering("buffer", self, name, tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
@@ -179,7 +179,7 @@ class Module(Lookup):
     def add_module(self, name: str, module: Module | None) -> None:
         """Register a child module."""
         if module is not None and not isinstance(module, Module):
-            raise ArgumentError(f"{name_of_type(module)} is not a Module subclass")
+            raise ArgumentError(f"{name_of_type(module)} is not a Module subclass{advice(module)}")
         require_name(self, "module", name, self.__dict__.get("_modules"))
         self._modules[name] = _hooks.registering("module", self, name, module)
 
@@ -288,7 +288,9 @@ class Module(Lookup):
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
         if "copy" in kwargs or len(args) > (2 if isinstance(args[0] if args else None, DType | Tensor) else 3):
             raise ModuleError(".to() does not accept copy argument")
-        candidates = [kwargs.get("dtype"), *args]
+        args = tuple([as_dtype(a, float64) if isinstance(a, type) else a for a in args])  # such as `float`
+        named = kwargs.get("dtype")
+        candidates = [None if named is None else as_dtype(named, float64), *args]
         if args and isinstance(args[0], Tensor):
             candidates = [args[0].dtype]
             args, kwargs = (args[0].device, args[0].dtype), {}
@@ -306,6 +308,7 @@ class Module(Lookup):
         others = tuple(a for a in args if not isinstance(a, DType))
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
         order = kwargs.get("memory_format")
+        order_by_name(order)  # also where no tensor has an order
 
         def convert(tensor: Tensor) -> Any:
             if order is not None and tensor.ndim in (4, 5):

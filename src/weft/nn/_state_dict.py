@@ -10,7 +10,7 @@ from weft._base.device import META
 from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.dim_names import names_of
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
@@ -198,7 +198,7 @@ def plan_tensors(
         if not isinstance(source, Tensor):
             errors.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
-                f"checkpoint but received {type(source)}{array_hint(source)}"
+                f"checkpoint but received {type(source)}{advice(source)}"
             )
             continue
         lazy = is_lazy(tensor)

@@ -59,10 +59,11 @@ def _along_dims(program: Any, x: jax.Array, *, least: bool, axes: Sequence[int],
     devices = program.axis_context
     if not isinstance(devices, mlir.ShardingContext) or devices.num_devices != 1:
         return _flagged(x, axes, least)
-    wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x  # exact
     is_portable = program.lowering_parameters.for_export or any(map(is_symbolic_dim, x.shape))
-    if not is_portable and extremes.serves(x.shape, wide.dtype, axes):
-        return extremes.extreme(wide, axes, least=least).astype(x.dtype)
+    taken = x.astype(jnp.float32) if x.dtype.itemsize < 2 else x  # the kernel is for no float8
+    if not is_portable and extremes.serves(taken.shape, taken.dtype, axes):
+        return extremes.extreme(taken, axes, least=least).astype(x.dtype)
+    wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x  # exact
     return lax.reduce(wide, _bound(wide.dtype, least), partial(_chosen, least=least), axes).astype(x.dtype)
 
 

@@ -118,7 +118,7 @@ def shared_vjp(g: jax.Array, out: jax.Array, input: jax.Array, dim: Any = None) 
     g, out = (spread(x, input.shape, dim) for x in (g, out))
     hit = (input == out) | (is_nan(input) & is_nan(out))
     count = jnp.sum(hit, axis=axes(dim, input.ndim), keepdims=True)
-    return jnp.where(hit, g / count, 0)
+    return jnp.where(hit, (wide(g) / count).astype(g.dtype), 0)
 
 
 def picked_vjp(g: Any, out: Any, input: jax.Array, dim: int) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from weft.ops._reduce import (
     wide,
 )
 from weft.ops._rows import category, quotient, require
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
+from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -162,28 +163,36 @@ def _extreme_vjp(g: Array, out: Array, input: Array, dim: Dims = (), keepdim: bo
     return (shared_vjp(g, out, input, dim),)
 
 
+def _extreme(
+    reduce: Callable[[Array, Sequence[int]], Array], input: Array, over: Sequence[int], keepdim: bool
+) -> Array:
+    """The largest or least elements, in the input's own type: `jnp.max` would first make 16-bit floats wider."""
+    result = reduce(input, over)
+    return jnp.expand_dims(result, tuple(over)) if keepdim else result
+
+
 _OTHER_EXTREME = "Expected the dtype for input and out to match, but got {0} for input's dtype and {1} for out's dtype."
 
 
-@defop(dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Largest element over `dim`; ties share the gradient evenly."""
     _require_elements("amax", input, dim)
-    return jnp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return _extreme(jax.lax.reduce_max, input, axes(dim, input.ndim), keepdim)
 
 
-@defop(dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Smallest element over `dim`; ties share the gradient evenly."""
     _require_elements("amin", input, dim)
-    return jnp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return _extreme(jax.lax.reduce_min, input, axes(dim, input.ndim), keepdim)
 
 
 def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array]:
     return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
 
 
-@defop(dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
 def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element over one dim or all."""
     if dim is None:
@@ -194,7 +203,7 @@ def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Ar
     if dim is not None:
         require_sized("aminmax", input.shape, dim)
     over = axes(dim, input.ndim)
-    return jnp.min(input, axis=over, keepdims=keepdim), jnp.max(input, axis=over, keepdims=keepdim)
+    return _extreme(jax.lax.reduce_min, input, over, keepdim), _extreme(jax.lax.reduce_max, input, over, keepdim)
 
 
 def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
@@ -230,17 +239,31 @@ def _extreme_dim_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = F
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_extreme_dim_vjp, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=reduces_twice,
+    outputs=("values", "indices"),
+    vjp=_extreme_dim_vjp,
+    function=False,
+    method=False,
+)
 def max_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """Largest element along `dim` and its first index."""
     _require_elements("max", input, dim)
-    values = jnp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    values = _extreme(jax.lax.reduce_max, input, axes(dim, input.ndim), keepdim)
     return values, _place("argmax", input, dim, keepdim)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_extreme_dim_vjp, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=reduces_twice,
+    outputs=("values", "indices"),
+    vjp=_extreme_dim_vjp,
+    function=False,
+    method=False,
+)
 def min_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest element along `dim` and its first index."""
     _require_elements("min", input, dim)
-    values = jnp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    values = _extreme(jax.lax.reduce_min, input, axes(dim, input.ndim), keepdim)
     return values, _place("argmin", input, dim, keepdim)

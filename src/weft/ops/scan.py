@@ -81,7 +81,16 @@ def logcumsumexp(input: Array, dim: Dim) -> Array:
     """Logarithm of the cumulative sum of exponentials along `dim`, without overflow."""
     if not is_inexact(input.dtype):
         raise UnsupportedDTypeError(f'"logcumsumexp_out_cpu" not implemented for {scalar_name(input)!r}')
+    if jnp.iscomplexobj(input):  # of -inf, jax's own sum of complex exponentials would be NaN
+        return jax.lax.associative_scan(_add_logarithms, input, axis=dim)
     return jax.lax.cumlogsumexp(wide(input), axis=dim).astype(input.dtype)
+
+
+def _add_logarithms(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Logarithms of sums of complex exponentials."""
+    most = jax.lax.stop_gradient(jnp.maximum(x.real, y.real))
+    most = jnp.where(jnp.isinf(most), 0, most)
+    return jnp.log(jnp.exp(x - most) + jnp.exp(y - most)) + most
 
 
 def _part(x: jax.Array, dim: int, start: int, stop: int | None) -> jax.Array:

@@ -21,6 +21,7 @@ from weft.ops._reduce import (
     require_sized,
     shared_vjp,
 )
+from weft.ops._rows import refuse_complex
 from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Dim, Operand, Whole, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
@@ -52,6 +53,7 @@ def _kthvalue_vjp(g: Any, out: Any, input: Array, k: Whole, dim: Dim = -1, keepd
 @lifted
 def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
+    refuse_complex(input, f"\"kthvalue_cpu\" not implemented for '{scalar_name(input)}'")
     require_sized("kthvalue()", input.shape, dim)
     values, indices = ranked(input, dim)
     return _at(values, k - 1, dim, keepdim), _at(indices, k - 1, dim, keepdim)
@@ -141,6 +143,7 @@ def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = Fal
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim` (the smallest if there are several), and its last index."""
+    refuse_complex(input, f"\"mode_cpu\" not implemented for '{scalar_name(input)}'")
     require_sized("mode()", input.shape, dim)
     values, indices = ranked(input, dim)
     place = positions(values.shape, dim)

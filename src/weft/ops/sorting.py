@@ -19,6 +19,7 @@ from weft.ops._reduce import (
     scattered_vjp,
     twice,
 )
+from weft.ops._rows import refuse_complex
 from weft.ops._table import Arithmetic, Array, Dim, IntDim, Operand, defop
 from weft.ops._type_names import scalar_name
 
@@ -108,6 +109,7 @@ def _searches(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Array | None) -> None:
+    refuse_complex(sequence, f"\"searchsorted_out_cpu\" not implemented for '{scalar_name(sequence)}'")
     at = "torch.searchsorted(): "
     a, b = list(sequence.shape), list(values.shape)
     if not a:

@@ -21,10 +21,10 @@ from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._lazy.runtime import accelerator_memory
 from weft._tensor.compile import ByIdentity
 from weft._tensor.gradients import clear_grad
-from weft._tensor.kind_names import kind_and_advice
+from weft._tensor.kind_names import is_of_other_library, kind_and_advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
-from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
+from weft.errors import ArgumentError, OptimizerStateError, OptionError, ValueRangeError
 from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
@@ -191,9 +191,9 @@ class Optimizer:
             state_dict = hook(self, state_dict) or state_dict
         saved = copy.deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
-            raise _MisfitError("loaded state dict has a different number of parameter groups")
+            raise OptimizerStateError("loaded state dict has a different number of parameter groups")
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved, self.param_groups, strict=True)):
-            raise _MisfitError(
+            raise OptimizerStateError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
         for at, group in enumerate(saved):
@@ -221,7 +221,7 @@ class Optimizer:
         """Refuse a group of another kind of optimizer, whose learning rate, for one, is none for this one."""
         other = other_optimizer(self, group, kinds_of(Optimizer))
         if other:
-            raise _MisfitError(
+            raise OptimizerStateError(
                 f"loaded state dict is of {other}, and this optimizer is {type(self).__name__}: group {at} has the "
                 f"options {sorted(group.keys() - {'params', 'param_names'})}, expected {sorted(self.defaults)}. Load "
                 f"the state of an optimizer of the same kind, or start without one"
@@ -240,7 +240,7 @@ class Optimizer:
             shapes = self._needed_shapes({**self.defaults, **group}, param)
             names = {name for name, value in state[param].items() if isinstance(value, Tensor) and value.ndim}
             if shapes and names.difference(shapes) and not names.issuperset(shapes):
-                raise _MisfitError(
+                raise OptimizerStateError(
                     f"loaded state dict does not fit {type(self).__name__}, but another optimizer: the state of "
                     f"parameter {place} of group {at} is {sorted(names)}, expected {sorted(shapes)}. Load the state of "
                     "an optimizer of the same kind, or start without one"
@@ -248,7 +248,7 @@ class Optimizer:
             for name, shape in shapes.items():
                 value = state[param].get(name)
                 if isinstance(value, Tensor) and value.shape != shape:
-                    raise _MisfitError(
+                    raise OptimizerStateError(
                         f"loaded state dict does not fit parameter {place} of group {at}, of shape "
                         f"{tuple(param.shape)}: its state '{name}' has shape {tuple(value.shape)}, expected {shape}. "
                         "Load the state of an optimizer of the same parameters in the same order, or start without one"
@@ -305,10 +305,6 @@ class _Required:
 
 
 required = _Required()
-
-
-class _MisfitError(ValueRangeError, StateDictError):
-    """A state dict has other groups or shapes than the optimizer. PyTorch raises `ValueError` for groups."""
 
 
 _before_all: OrderedDict[int, Any] = OrderedDict()
@@ -412,6 +408,8 @@ def _cast(param: Tensor, value: Any, name: Any = None) -> Any:
         return {key: _cast(param, entry, key) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_cast(param, entry) for entry in value)
+    if is_of_other_library(value):
+        raise ArgumentError(f"loaded state dict has a state that is no tensor of Weft, but {kind_and_advice(value)}")
     return copy.deepcopy(value)
 
 

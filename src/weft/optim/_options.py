@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._tensor.kind_names import is_of_other_library, kind_and_advice
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError
 
 
 def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
     """Require low <= value < high; NaN is refused. The values of tensors are not checked."""
     if isinstance(value, Tensor):
         require_one(value)
+    elif is_of_other_library(value):
+        raise ArgumentError(f"{name} must be a number or a Tensor, not {kind_and_advice(value)}")
     elif not (value >= low and (high is None or value < high)):
         raise ValueRangeError(f"Invalid {name}: {value}")
 

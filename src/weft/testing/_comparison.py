@@ -27,6 +27,7 @@ from weft._base.dtype import (
 from weft._base.state import using
 from weft._tensor.composed import form_of
 from weft._tensor.convert import as_tensor
+from weft._tensor.kind_names import advice
 from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, MismatchError, ValueRangeError
@@ -280,7 +281,8 @@ def _tensors(actual: Any, expected: Any, options: Options) -> tuple[Tensor, Tens
             pass
     raise _Failure(
         ArgumentError,
-        f"No comparison pair was able to handle inputs of type {type(actual)} and {type(expected)}.",
+        f"No comparison pair was able to handle inputs of type {type(actual)} and {type(expected)}"
+        f"{advice(actual) or advice(expected)}.",
     )
 
 

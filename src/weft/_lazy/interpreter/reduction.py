@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -93,9 +92,10 @@ def _add_logarithms(x: Array, axis: int, dtype: np.dtype) -> Array:
     if dtype.kind != "c":
         return np.logaddexp.accumulate(x, axis, dtype)
     result = np.moveaxis(x.copy(), axis, 0)
-    for before, here in pairwise(result):
+    for at in range(1, len(result)):  # by number, as the elements of a vector are no arrays that can be written to
+        before, here = result[at - 1], result[at]
         most = np.maximum(before.real, here.real)
-        here[...] = np.log(np.exp(before - most) + np.exp(here - most)) + most
+        result[at] = np.log(np.exp(before - most) + np.exp(here - most)) + most
     return np.moveaxis(result, 0, axis)
 
 

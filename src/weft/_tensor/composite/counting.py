@@ -11,7 +11,7 @@ from typing import Any
 from weft._base.state import default_dtype
 from weft._tensor.arguments import AnyDims, combination
 from weft._tensor.codegen import composite, op
-from weft._tensor.composite.create import number_of
+from weft._tensor.composite.create import number_of, refuse_bool
 from weft._tensor.composite.shape import select
 from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
@@ -258,5 +258,5 @@ def range_(
     if (end - start) * step < 0:
         raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     count = floor((end - start) / step) + 1
-    result = op.arange((count,), start, step, dtype=dtype or default_dtype(), device=device)
+    result = op.arange((count,), start, step, dtype=refuse_bool("range", dtype or default_dtype()), device=device)
     return result.requires_grad_() if requires_grad else result

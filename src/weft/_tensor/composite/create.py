@@ -7,19 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
-from weft._base.layout import channels_last, channels_last_3d, strided
+from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._lazy.aval import Sharding
-from weft._tensor.arguments import combination, sizes_one_by_one
+from weft._tensor.arguments import combination, refusal, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
 from weft._tensor.generator import PartOfDraws
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.sparse.construct import new_in_layout
 from weft._tensor.tensor import Tensor, wrap
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, UnsupportedCallError
+from weft.errors import (
+    ArgumentError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedCallError,
+    UnsupportedDTypeError,
+)
 from weft.ops._dims import require_sizes
 from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
@@ -36,9 +44,11 @@ def create(
 ) -> Tensor:
     """The result of a factory row, on the device of `like` unless `options` name another; written to `out` if given."""
     names = options.pop("names", None)
-    layout = options.get("layout")
-    if layout is not None and layout is not strided:
-        return new_in_layout(layout, row, size, dtype, options)
+    form = options.get("layout")
+    if form is not None and form is not strided:
+        if not isinstance(form, layout):
+            raise refusal(form, "layout", row, "torch.layout")
+        return new_in_layout(form, row, size, dtype, options)
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
@@ -78,9 +88,17 @@ ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 """The dims from the outermost in memory to the innermost, for formats that are not row-major."""
 
 
+def order_by_name(format: Any) -> tuple[int, ...] | None:
+    """The order of dims of a memory format, None for row-major; `TypeError` for another object than a format."""
+    order = ORDERS.get(format)
+    if order is None and format is not None and not isinstance(format, memory_format):
+        raise ArgumentError(f"argument 'memory_format' must be torch.memory_format, not {kind_and_advice(format)}")
+    return order
+
+
 def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `RuntimeError` for another number of dims."""
-    order = ORDERS.get(format)
+    order = order_by_name(format)
     if order is not None and ndim != len(order):
         raise ShapeError(f"required rank {len(order)} tensor to use {format!r} format".replace("torch.", ""))
     return order
@@ -216,9 +234,10 @@ def _bounds_type(*bounds: Any) -> DType:
     return default_dtype().to_complex() if any(_type_of(b).is_complex for b in bounds) else default_dtype()
 
 
-def _refuse_bool(name: str, dtype: DType) -> DType:
+def refuse_bool(name: str, dtype: DType) -> DType:
+    """The type itself of a sequence of numbers, which bools have none of."""
     if dtype.name == "bool":
-        raise DTypeError(f"\"{name}_cpu\" not implemented for 'Bool'")
+        raise UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for 'Bool'")
     return dtype
 
 
@@ -261,7 +280,7 @@ def arange(
     first, last, by = map(number_of, bounds)
     for x in (first, last, by):
         fitting(x, int64 if isinstance(x, int) else float64)
-    count = _length(first, last, by, _refuse_bool("arange", dtype))
+    count = _length(first, last, by, refuse_bool("arange", dtype))
     if out is not None and out.numel() not in (0, count):
         warn_user(
             f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()} which does not "
@@ -300,7 +319,7 @@ def _spaced(
     if steps < 0:
         raise OutOfRangeError("number of steps must be non-negative")
     inferred = _bounds_type(*ends)
-    settled = _refuse_bool(name, type_for(out, dtype, inferred))
+    settled = refuse_bool(name, type_for(out, dtype, inferred))
     if inferred.is_complex and not settled.is_complex:
         raise DTypeError(
             f"torch.{name}(): inferred dtype {c_name(inferred)} can't be safely cast to passed dtype "

@@ -16,7 +16,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor, placed_with
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DimError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._type_names import scalar_name
 
@@ -76,8 +76,12 @@ def _groups(
 
 def _axis(input: Tensor, dim: Any) -> int | None:
     """The dim whose slices are compared; raises if the slices are empty, unless there are no slices."""
+    if input.dtype.is_complex:
+        raise UnsupportedDTypeError(f"\"unique\" not implemented for '{scalar_name(input.dtype)}'")
     if dim is None:
         return None
+    if not input.ndim:
+        raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
     axis = wrap_dim(dim, input.ndim)
     empty = [d for d, size in enumerate(input.shape) if size == 0]
     if axis in empty and len(empty) > 1:

@@ -19,7 +19,7 @@ from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
 from weft._tensor.codegen import composite, op
-from weft._tensor.composite.create import ORDERS, order_of, sizes_of
+from weft._tensor.composite.create import order_by_name, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
@@ -81,7 +81,7 @@ def stride(input: Tensor, dim: Dim | None = None) -> Any:
 @composite(function=False)
 def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
     """Whether the elements are dense in the order of a memory format, by default row-major."""
-    order = ORDERS.get(memory_format)
+    order = order_by_name(memory_format)
     if order is None:
         return input._alias is None or layout_of(input).is_contiguous
     return input.ndim == len(order) and layout_of(input).is_ordered(order)

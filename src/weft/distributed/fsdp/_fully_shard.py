@@ -8,6 +8,7 @@ from functools import cache, wraps
 from typing import Any, NoReturn
 
 from weft._base.usage import log_api_usage_once
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import get_world_size, init_process_group, is_initialized
 from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -69,7 +70,7 @@ def _required_modules(module: Any) -> list[Module]:
     """The modules of a call, without those that are below others of them."""
     modules = [module] if isinstance(module, Module) else list(module) if isinstance(module, (list, tuple)) else []
     if not modules or not all(isinstance(one, Module) for one in modules):
-        raise ArgumentError(f"fully_shard takes a module, or a list of modules, but got {module!r}")
+        raise ArgumentError(f"fully_shard takes a module, or a list of modules, but got {module!r}{advice(module)}")
     below = {inner for one in modules for inner in one.modules() if inner is not one}
     roots = [one for one in dict.fromkeys(modules) if one not in below]
     for one in roots:

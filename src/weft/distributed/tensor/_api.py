@@ -11,6 +11,7 @@ from weft._base.state import using
 from weft._base.usage import log_api_usage_once
 from weft._tensor.composite import create
 from weft._tensor.generator import PartOfDraws
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._collectives import broadcast
 from weft.distributed._observers import requested
@@ -33,7 +34,7 @@ def distribute_tensor(
     """
     log_api_usage_once("torch.dtensor.distribute_tensor")
     if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {type(tensor).__name__}")
+        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {kind_and_advice(tensor)}")
     mesh = active_mesh(device_mesh)
     if not tensor.is_leaf:
         raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")

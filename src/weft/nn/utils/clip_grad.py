@@ -11,12 +11,16 @@ from weft._base.dtype import float32, promote_types
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
-from weft.errors import GradientError
+from weft.errors import ArgumentError, GradientError
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    items = [parameters] if isinstance(parameters, Tensor) else parameters
+    items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    for p in items:
+        if not isinstance(p, Tensor):
+            raise ArgumentError(f"clipping gradients: parameters must be Tensors, not {kind_and_advice(p)}")
     return [p.grad for p in items if p.grad is not None]
 
 

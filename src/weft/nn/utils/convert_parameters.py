@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft._tensor.codegen import op
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 
@@ -24,7 +25,7 @@ def _require_one_device(parameters: list[Tensor]) -> None:
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Set the parameters' elements from a vector; the rest of the vector is ignored."""
     if not isinstance(vec, Tensor):
-        raise ArgumentError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+        raise ArgumentError(f"expected torch.Tensor, but got: {kind_and_advice(vec)}")
     items = list(parameters)
     _require_one_device(items)
     start = 0

@@ -11,6 +11,7 @@ from weft._base.state import using
 from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, ValueRangeError
 from weft.nn import functional as F
@@ -25,7 +26,7 @@ M = TypeVar("M", bound="Module")
 def _tensor_of(module: Module, name: str) -> Any:
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ValueRangeError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+        raise ValueRangeError(f"Module '{module}' has no parameter or buffer with name '{name}'{advice(module)}")
     return weight
 
 

@@ -17,7 +17,12 @@ from weft.ops._kernels.library import Array, available, require_library
 
 _SHORTEST = 32  # numbers along a dim, from which on a call is worth it: XLA unrolls loops over fewer
 _LEAST = 1 << 12  # elements, likewise
-_NAMES = {jnp.dtype(jnp.float32): "f32", jnp.dtype(jnp.float64): "f64"}
+_NAMES = {
+    jnp.dtype(jnp.float32): "f32",
+    jnp.dtype(jnp.float64): "f64",
+    jnp.dtype(jnp.float16): "f16",
+    jnp.dtype(jnp.bfloat16): "bf16",
+}
 
 
 def serves(shape: Sequence[int], dtype: Any, axes: Sequence[int]) -> bool:
@@ -27,10 +32,10 @@ def serves(shape: Sequence[int], dtype: Any, axes: Sequence[int]) -> bool:
 
 
 def extreme(x: Array, axes: Sequence[int], *, least: bool) -> Array:
-    """The maximum along dims, or the minimum if `least`; float32 or float64, and none of the dims is empty."""
+    """The maximum along dims, or the minimum if `least`; of floats of 16 to 64 bits, and none of the dims is empty."""
     name = _NAMES.get(x.dtype)
     if name is None:
-        raise DTypeError(f"extreme: the native kernel takes float32 and float64, got {x.dtype}")
+        raise DTypeError(f"extreme: the native kernel takes floats of 16 to 64 bits, got {x.dtype}")
     if x.size == 0:
         raise ShapeError(f"extreme: expected numbers to choose from, got shape {x.shape}")
     require_library("extreme")

@@ -26,7 +26,7 @@ from weft.errors import DeviceError, DTypeError, ShapeError
 
 Array = jax.Array
 
-_VERSION = 4  # of the library's targets
+_VERSION = 5  # of the library's targets
 _TARGETS = (
     "weft_product_f32",
     "weft_product_f64",
@@ -46,6 +46,8 @@ _TARGETS = (
     "weft_cross_entropy_backward",
     "weft_extremes_f32",
     "weft_extremes_f64",
+    "weft_extremes_f16",
+    "weft_extremes_bf16",
     "weft_attention",
     "weft_attention_backward",
     "weft_lstm",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, ValueRangeError
@@ -139,7 +140,7 @@ class _LRScheduler(LRScheduler):
 def require_optimizer(optimizer: Optimizer) -> None:
     """Raise unless this is an optimizer."""
     if not isinstance(optimizer, Optimizer):
-        raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer")
+        raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer{advice(optimizer)}")
 
 
 def copied(rate: Any) -> Any:

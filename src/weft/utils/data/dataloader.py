@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
+from weft._base.site import ends_at_user
 from weft._base.usage import log_api_usage_once
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
@@ -119,6 +120,7 @@ class DataLoader(Generic[T]):
             return count
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
+    @ends_at_user
     def __iter__(self) -> Iterator[Any]:
         if not self.num_workers:
             return LocalIterator(self)

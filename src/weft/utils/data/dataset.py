@@ -14,8 +14,9 @@ import numpy as np
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.generator import Generator
+from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
-from weft.errors import DatasetError, ValueRangeError
+from weft.errors import ArgumentError, DatasetError, ValueRangeError
 from weft.utils.data._utils.draw import permutation
 from weft.utils.data._utils.fetch import samples_at
 
@@ -43,9 +44,12 @@ class IterableDataset(Dataset[T]):
 
 
 class TensorDataset(Dataset[tuple[Any, ...]]):
-    """Samples along the first dim of tensors; `AssertionError` if its sizes differ."""
+    """Samples along the first dim of tensors; `AssertionError` if its sizes differ, `TypeError` for other objects."""
 
     def __init__(self, *tensors: Tensor) -> None:
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"TensorDataset: tensors are expected, but got {kind_and_advice(tensor)}")
         if len({tensor.shape[0] for tensor in tensors}) > 1:
             raise DatasetError("Size mismatch between tensors")
         self.tensors: tuple[Any, ...] = tensors

@@ -12,7 +12,7 @@ from weft._base.dtype import float64
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, room_like, tensor
 from weft._tensor.dim_names import names_of, set_names
-from weft._tensor.kind_names import array_hint
+from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.utils.data._utils.info import get_worker_info
@@ -87,7 +87,7 @@ def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
             raise ShapeError("each element in list of batch should be of equal size")
         columns = zip(*batch, strict=False)
         return _like_sequence(first, [collate(column, collate_fn_map=collate_fn_map) for column in columns])
-    raise ArgumentError(_NO_RULE.format(type(first)) + array_hint(first))
+    raise ArgumentError(_NO_RULE.format(type(first)) + advice(first))
 
 
 def _rule_for(sample: Any, rules: CollateMap) -> Callable[..., Any] | None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from weft._base.activity import DATA, process, waiting
+from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
@@ -45,6 +46,7 @@ class LoaderIterator(Iterator[Any]):
         )  # the length of an iterable dataset, if somebody has asked for it
         self._yielded = 0
 
+    @ends_at_user
     @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{iterator.pytorch_name}.__next__")
     def __next__(self) -> Any:
         flush_pending()
