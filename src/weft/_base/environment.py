@@ -41,7 +41,7 @@ def is_setting(name: str) -> bool:
     return name in _SETTINGS
 
 
-def shown(name: str, value: str) -> str:
+def displayed_value(name: str, value: str) -> str:
     """The value of a setting, without users, passwords and queries of addresses; `REDACTED` for other variables."""
     if not is_setting(name):
         return REDACTED

@@ -60,9 +60,9 @@ def _along_dims(program: Any, x: jax.Array, *, least: bool, axes: Sequence[int],
     if not isinstance(devices, mlir.ShardingContext) or devices.num_devices != 1:
         return _flagged(x, axes, least)
     is_portable = program.lowering_parameters.for_export or any(map(is_symbolic_dim, x.shape))
-    taken = x.astype(jnp.float32) if x.dtype.itemsize < 2 else x  # the kernel is for no float8
-    if not is_portable and extremes.serves(taken.shape, taken.dtype, axes):
-        return extremes.extreme(taken, axes, least=least).astype(x.dtype)
+    operand = x.astype(jnp.float32) if x.dtype.itemsize < 2 else x  # the kernel is for no float8
+    if not is_portable and extremes.serves(operand.shape, operand.dtype, axes):
+        return extremes.extreme(operand, axes, least=least).astype(x.dtype)
     wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x  # exact
     return lax.reduce(wide, _bound(wide.dtype, least), partial(_chosen, least=least), axes).astype(x.dtype)
 

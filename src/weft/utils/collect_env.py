@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import weft
-from weft._base.environment import shown
+from weft._base.environment import displayed_value
 
 _PACKAGES = re.compile(
     r"(jax|nvidia|libtpu|torch|tensorboard|numpy|scipy|ml[-_]dtypes|opt[-_]einsum|optax|safetensors|pooch|rich|"
@@ -162,7 +162,7 @@ def _memory() -> int | None:
 
 def _environment() -> list[str]:
     variables = sorted(os.environ.items())
-    return [f"{name}={shown(name, value)}" for name, value in variables if name.startswith(_VARIABLES)]
+    return [f"{name}={displayed_value(name, value)}" for name, value in variables if name.startswith(_VARIABLES)]
 
 
 def _packages() -> list[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
+from weft.distributed.elastic import _http
+from weft.distributed.elastic._http import MOST_CONNECTIONS
 from weft.distributed.elastic.agent.server.health_check_server import create_healthcheck_server
 
 
@@ -67,3 +71,35 @@ def test_a_port_in_use_does_not_end_the_job(server, caplog):
     second.start()
     second.stop()
     assert f"no health check server on port {server.port}: [Errno 98]" in caplog.text
+
+
+def test_slow_clients_keep_nobody_from_asking(server):
+    """However many there are: they use few threads, and are closed to make room, or after five seconds."""
+    server, _ = server
+    before = threading.active_count()
+    with ExitStack() as slow:
+        for number in range(500):
+            client = slow.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            client.sendall(b"GET / HTTP/1.0\r\n"[: number % 16])
+            if number % 100 == 99:
+                assert ask(server.port) == ("HTTP/1.0 200 OK", "alive\n")
+                assert threading.active_count() <= before + MOST_CONNECTIONS
+    assert ask(server.port) == ("HTTP/1.0 200 OK", "alive\n")
+
+
+def test_a_client_that_goes_on_sending_is_closed(server, monkeypatch):
+    monkeypatch.setattr(_http, "SECONDS", 0.5)
+    server, _ = server
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.settimeout(0.1)
+        for _ in range(100):
+            try:
+                client.sendall(b"x")
+                if client.recv(1) == b"":
+                    break
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it is still connected")

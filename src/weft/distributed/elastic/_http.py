@@ -1,4 +1,9 @@
-"""A small HTTP server for texts. With `http.server` it would be as long, and start in 39 ms instead of 2."""
+"""A small HTTP server for texts. With `http.server` it would be as long, and start in 39 ms instead of 2.
+
+At most `MOST_CONNECTIONS` are open at a time, since the health port has no password: further ones wait in the system's
+queue until one of these is done; after a tenth of a second, the oldest one is closed to make room. A client has
+`SECONDS` for its whole request, however it spreads the bytes, and as long for reading the response.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,22 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
+from weft._comm.deadline import Deadline
 from weft._comm.transport.sockets import is_same_user
 
-_LONGEST_LINE = 1 << 13
+MOST_CONNECTIONS = 32
+SECONDS = 5.0
+
+_GRACE_SECONDS = 0.1  # before a connection may be closed to make room
+_LONGEST_HEAD = 1 << 16
 _MOST_LINES = 100
+_CHUNK = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -30,8 +43,6 @@ _ONLY_GET = Response("only GET\n", "405 Method Not Allowed")
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = 5  # seconds until a client that sends nothing is dropped
-
     def handle(self) -> None:
         try:
             request = self._request()
@@ -47,18 +58,52 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _request(self) -> tuple[str, str] | None:
         """Method and path of a request, once its head is read; None if it is not a request."""
-        first = self.rfile.readline(_LONGEST_LINE)
-        for _ in range(_MOST_LINES):
-            if self.rfile.readline(_LONGEST_LINE) in (b"\r\n", b"\n", b""):
-                method, _, rest = first.decode("latin-1").partition(" ")
-                return (method, rest.partition(" ")[0].partition("?")[0].strip()) if method else None
-        return None
+        deadline, head = Deadline(SECONDS), b""
+        while not (b"\r\n\r\n" in head or b"\n\n" in head):
+            self.connection.settimeout(max(deadline.left() or 0.0, 1e-3))
+            piece = self.connection.recv(_CHUNK)
+            head += piece
+            if deadline.expired or len(head) > _LONGEST_HEAD or head.count(b"\n") > _MOST_LINES:
+                return None
+            if not piece:
+                break
+        self.connection.settimeout(SECONDS)
+        method, _, rest = head.partition(b"\n")[0].decode("latin-1").partition(" ")
+        return (method, rest.partition(" ")[0].partition("?")[0].strip()) if method else None
 
 
-class _TcpServer(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
+class _Bounded(socketserver.ThreadingMixIn):
+    """Answers each request in a thread of its own, of which there are not many at a time."""
+
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._open: dict[Any, float] = {}  # connections, oldest first, and since when each is open
+        self._freed = threading.Condition()
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._freed:
+            while len(self._open) >= MOST_CONNECTIONS:
+                oldest, since = next(iter(self._open.items()))
+                if not self._freed.wait(max(0.0, since + _GRACE_SECONDS - monotonic())) and oldest in self._open:
+                    self._open.pop(oldest)
+                    with suppress(OSError):  # the client has closed it
+                        oldest.shutdown(socket.SHUT_RDWR)  # its thread, which owns the socket, closes it
+            self._open[request] = monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._freed:
+            self._open.pop(request, None)
+            self._freed.notify()
+        super().shutdown_request(request)  # type: ignore[misc]
+
+
+class _TcpServer(_Bounded, socketserver.TCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
         everywhere = not address[0] and socket.has_dualstack_ipv6()
@@ -73,9 +118,8 @@ class _TcpServer(socketserver.ThreadingTCPServer):
         super().server_bind()
 
 
-class _UnixServer(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-    block_on_close = False
+class _UnixServer(_Bounded, socketserver.UnixStreamServer):
+    request_queue_size = 128
 
 
 class _OwnUsersServer(_UnixServer):
