@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import time
 import zipfile
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import weft as torch
+from tests.mutating import mutated_often
 from weft import nn
 from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
 from weft.export import Dim, export, load, save
@@ -168,6 +171,22 @@ def test_impossible_structures(content, field, structure):
     text = json.dumps({**about, field: "here"}).encode().replace(b'"here"', structure)
     with pytest.raises(CheckpointError, match="it is damaged"):
         load(without(content, "about.json", text))
+
+
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 30_000), marks=pytest.mark.soak)], ids=len)
+def test_descriptions_that_say_anything(content, seeds):
+    """They are read, or refused with the documented error, quickly; what is read can be shown."""
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        about = json.loads(file.read("about.json"))
+    for seed in seeds:
+        text = json.dumps(mutated_often(about, random.Random(seed))).encode()
+        start = time.process_time()
+        try:
+            program = load(without(content, "about.json", text))
+        except CheckpointError:
+            continue
+        assert repr(program)
+        assert time.process_time() - start < 2, seed
 
 
 def test_a_checkpoint_is_no_program(tmp_path):

@@ -23,15 +23,19 @@ def _choice(name: str, choices: tuple[str, ...]) -> str:
     return text
 
 
+def user_cache() -> Path | None:
+    """The folder `weft` in `$XDG_CACHE_HOME` or `~/.cache`; None for a user without a home, as containers may have."""
+    folder = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return None if folder.startswith("~") else Path(folder) / "weft"
+
+
 EAGER = _flag("WEFT_EAGER", default=False)
 """Compute every operator at once, for debugging."""
 
 TUNE_ALLOCATOR = _flag("WEFT_TUNE_ALLOCATOR", default=True)
 """Make glibc keep freed pages: XLA:CPU asks for its temporaries anew in every run."""
 
-COMPILE_CACHE = os.environ.get(
-    "WEFT_COMPILE_CACHE", str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "weft" / "xla")
-)
+COMPILE_CACHE = os.environ.get("WEFT_COMPILE_CACHE", str(cache / "xla") if (cache := user_cache()) else "")
 """Folder of compiled programs; empty turns the cache off."""
 
 TIER = _choice("WEFT_TIER", ("auto", "compiled", "interpreted"))

@@ -271,11 +271,16 @@ def _manifest(args: Namespace) -> str:
 
 
 def _hand_on_key(run_id: str, *, alone: bool) -> None:
-    """Put the job's key into the environment: a new one or, for several nodes, one derived from the user's key."""
-    key = job_key()  # raises at once if its file cannot be read
-    if not any(os.environ.get(name) for name in _KEY_VARIABLES):
-        derived = hmac.new(key, f"job {run_id}".encode(), hashlib.sha256).hexdigest()
-        os.environ["WEFT_JOB_KEY"] = secrets.token_hex(32) if alone else derived
+    """Put the job's key into the environment: a new one or, for several nodes, one derived from the user's key.
+
+    A job of one machine needs no key on disk, so it starts where the home folder cannot be written, too.
+    """
+    if any(os.environ.get(name) for name in _KEY_VARIABLES):
+        job_key()  # raises at once if its file cannot be read
+    elif alone:
+        os.environ["WEFT_JOB_KEY"] = secrets.token_hex(32)
+    else:
+        os.environ["WEFT_JOB_KEY"] = hmac.new(job_key(), f"job {run_id}".encode(), hashlib.sha256).hexdigest()
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -32,6 +32,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.generator import default_generator
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
+from weft.export._graph import Graph
 from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR
 from weft.export._structure import check_structure
@@ -120,9 +121,7 @@ def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device:
         if table.get("sha256", digest := sha256(content).hexdigest()) != digest:  # files of older versions have none
             raise CheckpointError("its program is damaged: it is not the one that was saved")
         program = _deserialized(content)
-        for structure in (about.args, about.kwargs):
-            check_structure(structure, len(about.inputs))
-        check_structure(about.outputs, len(program.out_avals))
+        _check(about, len(program.out_avals))
         trained = set(table["requires_grad"])
         tensors = {n: _tensor(reader, n, about, n in trained, device) for n in about.state if n != GENERATOR}
         for extra in extra_files or {}:
@@ -158,6 +157,19 @@ def _about(table: dict[str, Any]) -> About:
         bool(table["of_module"]),
         table.get("graph", []),
     )
+
+
+def _check(about: About, results: int) -> None:
+    """Raise, as for all damage, unless the parts of a description fit together: else errors would come at its use."""
+    words = (about.name, *about.names, *about.changes, *about.kinds, *about.kinds.values(), *about.sizes)
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError("a name is no text")
+    if len(about.names) != len(about.inputs) or not about.state.keys() >= {*about.changes}:
+        raise ValueError("names, inputs and state do not fit together")
+    for structure in (about.args, about.kwargs):
+        check_structure(structure, len(about.inputs))
+    check_structure(about.outputs, results)
+    Graph(about.name, about.graph)
 
 
 def _type(entry: dict[str, Any]) -> ArrayType:

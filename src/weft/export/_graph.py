@@ -71,7 +71,9 @@ class Graph:
     def __init__(self, name: str, entries: Sequence[Sequence[Entry]]) -> None:
         self.name = name
         nodes: dict[str, Node] = {}
-        for own, op, target, args in entries:
+        for own, op, target, args in entries:  # of a file, which may say anything
+            if not type(own) is type(op) is type(target) is str:
+                raise TypeError(f"a node is called {own!r}, {op!r}, {target!r}")
             nodes[own] = Node(own, op, target, tuple([_argument(arg, nodes) for arg in args]))
         self._nodes = list(nodes.values())
 

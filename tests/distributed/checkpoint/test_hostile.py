@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 import weft as torch
 import weft.distributed.checkpoint as dcp
+from tests.mutating import mutated_often
 from weft._base.size import Size
 from weft.distributed.checkpoint._chunks import make_up
 from weft.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -201,3 +205,44 @@ def test_a_save_that_fails_leaves_no_folder(tmp_path):
             dcp.save({"x": torch.ones(2)}, checkpoint_id=tmp_path / folder, planner=Planner())
         assert os.listdir(tmp_path) == ["is there"]
         assert os.listdir(tmp_path / "is there") == []
+
+
+def fuzz(folder, original, seed):
+    """Metadata that says anything is read, or refused with the documented errors, quickly."""
+    draw = random.Random(seed)
+    try:
+        torch.save(mutated_often(original, draw), folder / ".metadata")
+    except CheckpointError:
+        return  # it cannot be written
+    state = {"x": torch.zeros(SIZE), "y": torch.zeros(2), "steps": 0}
+    start = time.process_time()
+    for load in (lambda: dcp.load(state, checkpoint_id=folder), lambda: all_of(folder)):
+        with suppress(dcp.CheckpointException, CheckpointError):
+            load()
+    assert time.process_time() - start < 2, seed
+
+
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 30_000), marks=pytest.mark.soak)], ids=len)
+def test_metadata_that_says_anything(folder, seeds):
+    original = torch.load(folder / ".metadata")
+    for seed in seeds:
+        fuzz(folder, original, seed)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [{"x": ("x", 1 << 40)}, {"x": ("a", -1)}, {"x": ()}, {"x": 3}, {"x": ("a",), "y": ("a", "b")}, {"x": (1.5,)}],
+    ids=str,
+)
+def test_impossible_paths_of_nested_keys(folder, paths):
+    change(folder, lambda contents: contents.__setitem__("planner_data", paths))
+    with pytest.raises(dcp.CheckpointException, match="what it says of its nested keys is damaged: "):
+        all_of(folder)
+
+
+def test_lists_with_empty_dicts_come_back(tmp_path):
+    state = {"a": [*({} for _ in range(50)), torch.ones(1)]}
+    dcp.save(state, checkpoint_id=tmp_path / "c")
+    loaded = all_of(tmp_path / "c")
+    assert loaded["a"][50].item() == 1
+    assert len(loaded["a"]) == 51

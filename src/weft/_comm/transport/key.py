@@ -9,6 +9,7 @@ import shlex
 import stat
 from pathlib import Path
 
+from weft._base.config import user_cache
 from weft.errors import DistNetworkError
 
 _LEAST_BYTES = 16  # of a key
@@ -25,8 +26,10 @@ def job_key() -> bytes:
         return _checked(os.fsencode(text).strip(), "WEFT_JOB_KEY")
     if name := os.environ.get("WEFT_JOB_KEY_FILE"):
         return _read(Path(name))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return _own(cache / "weft" / "job.key")
+    cache = user_cache()
+    if cache is None:
+        raise DistNetworkError("there is no job's key, and no home folder to keep one in: set WEFT_JOB_KEY")
+    return _own(cache / "job.key")
 
 
 def fingerprint() -> str:

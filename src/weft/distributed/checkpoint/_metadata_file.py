@@ -89,7 +89,7 @@ def read_metadata(path: Path) -> Metadata:
         if contents["version"] > _VERSION:
             raise ValueError(f"its format is version {contents['version']}, and {_VERSION} can be read; update Weft")
         return _metadata(contents)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot load {path}: {error}") from error
 
 

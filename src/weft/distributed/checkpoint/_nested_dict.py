@@ -12,6 +12,8 @@ from weft.errors import ValueRangeError
 Path = tuple[str | int, ...]
 """Keys of dicts, as strings, and positions in lists."""
 
+_EMPTY_PLACES = 100  # of lists, for each entry; lists of a state dict may have dicts without entries
+
 
 def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
     """The leaves of a nested dict by the keys of all levels joined by dots, and the paths behind those keys.
@@ -43,25 +45,45 @@ def _is_nested(items: list[Any]) -> bool:
     return any(isinstance(item, (Tensor, Mapping)) or (isinstance(item, list) and _is_nested(item)) for item in items)
 
 
-def set_element(root: Any, path: Path, value: Any) -> None:
-    """Set what is at a path of a nested dict; dicts and lists that are missing on the way to it are made."""
+def check_paths(paths: Mapping[str, Path]) -> None:
+    """`ValueError` unless paths from a file are keys and positions, of lists that are about as long as what is in them.
+
+    A single path with a large position would make a list that fills the memory.
+    """
+    lengths: dict[Path, int] = {}
+    for path in paths.values():
+        if not path or not all(isinstance(key, str) or (type(key) is int and key >= 0) for key in path):
+            raise ValueRangeError(f"{path!r} is no path of keys and positions")
+        for at, key in enumerate(path):
+            if isinstance(key, int):
+                lengths[tuple(path[:at])] = max(lengths.get(tuple(path[:at]), 0), key + 1)
+    if sum(lengths.values()) > _EMPTY_PLACES * (len(paths) + _EMPTY_PLACES):
+        raise ValueRangeError(f"its lists have {sum(lengths.values())} places for {len(paths)} entries")
+
+
+def set_element(root: Any, path: Path, value: Any, exact: bool = False) -> None:
+    """Set what is at a path of a nested dict; dicts and lists that are missing on the way to it are made.
+
+    With `exact`, the dicts have the keys of paths, as those that this function makes; else a key of a path stands for
+    any key that is spelt so. To look for one that there is not takes as long as the dict is large.
+    """
     at = root
     for key, following in pairwise(path):
-        if _get(at, key) is None:
-            _put(at, key, {} if isinstance(following, str) else [])
-        at = _get(at, key)
-    _put(at, path[-1], value)
+        if _get(at, key, exact) is None:
+            _put(at, key, {} if isinstance(following, str) else [], exact)
+        at = _get(at, key, exact)
+    _put(at, path[-1], value, exact)
 
 
-def _get(container: Any, key: str | int) -> Any:
+def _get(container: Any, key: str | int, exact: bool) -> Any:
     if isinstance(container, MutableMapping):
-        return container.get(_own_key(container, key))
+        return container.get(key if exact else _own_key(container, key))
     return container[key] if int(key) < len(container) else None
 
 
-def _put(container: Any, key: str | int, value: Any) -> None:
+def _put(container: Any, key: str | int, value: Any, exact: bool) -> None:
     if isinstance(container, MutableMapping):
-        container[_own_key(container, key)] = value
+        container[key if exact else _own_key(container, key)] = value
         return
     container.extend([None] * (int(key) + 1 - len(container)))
     container[key] = value

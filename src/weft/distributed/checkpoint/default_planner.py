@@ -14,7 +14,7 @@ from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.distributed.checkpoint._chunks import chunk_of, faults_of, local_part_of, narrowed, overlap, relative
-from weft.distributed.checkpoint._nested_dict import Path, flatten_state_dict, set_element
+from weft.distributed.checkpoint._nested_dict import Path, check_paths, flatten_state_dict, set_element
 from weft.distributed.checkpoint.metadata import (
     STATE_DICT_TYPE,
     STORAGE_TYPES,
@@ -38,7 +38,7 @@ from weft.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from weft.distributed.tensor import DTensor
-from weft.errors import StateDictError, ValueRangeError
+from weft.errors import CheckpointError, StateDictError, ValueRangeError
 from weft.nn._lazy_parameter import is_lazy
 from weft.serialization import load, save_plain
 
@@ -311,12 +311,16 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     ) -> None:
         assert metadata is not None, "set_up_planner is called with what the checkpoint holds"
         assert not state_dict, "all that is there is loaded into an empty dict"
-        paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
-        for key, entry in metadata.state_dict_metadata.items():
-            if self._wanted(key):
-                is_tensor = isinstance(entry, TensorStorageMetadata)
-                value = empty(entry.size, dtype=entry.properties.dtype) if is_tensor else None
-                set_element(state_dict, paths.get(key, (key,)) if self.flatten_state_dict else (key,), value)
+        paths = metadata.planner_data if self.flatten_state_dict and isinstance(metadata.planner_data, dict) else {}
+        try:
+            check_paths(paths)
+            for key, entry in metadata.state_dict_metadata.items():
+                if self._wanted(key):
+                    is_tensor = isinstance(entry, TensorStorageMetadata)
+                    value = empty(entry.size, dtype=entry.properties.dtype) if is_tensor else None
+                    set_element(state_dict, paths.get(key, (key,)), value, exact=True)
+        except (TypeError, ValueError, LookupError) as error:
+            raise CheckpointError(f"what it says of its nested keys is damaged: {error}") from error
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
