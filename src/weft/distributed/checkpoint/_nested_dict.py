@@ -12,8 +12,6 @@ from weft.errors import ValueRangeError
 Path = tuple[str | int, ...]
 """Keys of dicts, as strings, and positions in lists."""
 
-_EMPTY_PLACES = 100  # of lists, for each entry; lists of a state dict may have dicts without entries
-
 
 def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
     """The leaves of a nested dict by the keys of all levels joined by dots, and the paths behind those keys.
@@ -46,7 +44,7 @@ def _is_nested(items: list[Any]) -> bool:
 
 
 def check_paths(paths: Mapping[str, Path]) -> None:
-    """`ValueError` unless paths from a file are keys and positions, of lists that are about as long as what is in them.
+    """`ValueError` unless paths from a file are keys and positions, of lists that have something at each place.
 
     A single path with a large position would make a list that fills the memory.
     """
@@ -57,8 +55,8 @@ def check_paths(paths: Mapping[str, Path]) -> None:
         for at, key in enumerate(path):
             if isinstance(key, int):
                 lengths[tuple(path[:at])] = max(lengths.get(tuple(path[:at]), 0), key + 1)
-    if sum(lengths.values()) > _EMPTY_PLACES * (len(paths) + _EMPTY_PLACES):
-        raise ValueRangeError(f"its lists have {sum(lengths.values())} places for {len(paths)} entries")
+    if sum(lengths.values()) > sum(map(len, paths.values())):
+        raise ValueRangeError(f"its lists have {sum(lengths.values())} places, more than there are entries for")
 
 
 def set_element(root: Any, path: Path, value: Any, exact: bool = False) -> None:

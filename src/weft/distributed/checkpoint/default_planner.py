@@ -319,7 +319,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
                     is_tensor = isinstance(entry, TensorStorageMetadata)
                     value = empty(entry.size, dtype=entry.properties.dtype) if is_tensor else None
                     set_element(state_dict, paths.get(key, (key,)), value, exact=True)
-        except (TypeError, ValueError, LookupError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise CheckpointError(f"what it says of its nested keys is damaged: {error}") from error
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
