@@ -1,4 +1,4 @@
-"""Values of files in which something has been changed, for tests of what reads them."""
+"""Files, and values of files, in which something has been changed: for tests of what reads them."""
 
 from __future__ import annotations
 
@@ -56,3 +56,21 @@ def mutated_often(x: Any, draw: random.Random) -> Any:
     for _ in range(draw.randint(1, 3)):
         x = mutated(x, draw)
     return x
+
+
+def damage(content: bytes, draw: random.Random) -> bytes:
+    """Bytes that are changed, cut out, doubled, or put in."""
+    content = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(content) + 1)
+        end = min(len(content), at + draw.choice([0, 1, 2, 8, 100]))
+        match draw.randrange(4):
+            case 0:
+                content[at:end] = draw.randbytes(end - at)
+            case 1:
+                del content[at:end]
+            case 2:
+                content[at:at] = content[at:end] * draw.choice([1, 2, 100])
+            case 3:
+                content[at:at] = draw.choice([b"0", b"9" * 30, b"\xff" * 8, b"h\x00", b"}", b"(", b"[", b"-1", b"1e9"])
+    return bytes(content)

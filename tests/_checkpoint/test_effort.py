@@ -19,6 +19,7 @@ import pytest
 
 import weft
 from tests._checkpoint.crafted import FILES, archive, named, number, text, tuple_of
+from tests.mutating import damage
 from weft._checkpoint.tensorfile import TensorFile
 from weft._checkpoint.torch_files import _NameResolver
 from weft.errors import CheckpointError
@@ -237,24 +238,6 @@ FORMATS = {  # what is damaged (for None), and the file around it
     "safetensors": whole((FILES / "net.safetensors").read_bytes),
     "safetensors header": safetensors_header,
 }
-
-
-def damage(content, draw):
-    """Bytes that are changed, cut out, doubled, or put in."""
-    content = bytearray(content)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(content) + 1)
-        end = min(len(content), at + draw.choice([0, 1, 2, 8, 100]))
-        match draw.randrange(4):
-            case 0:
-                content[at:end] = draw.randbytes(end - at)
-            case 1:
-                del content[at:end]
-            case 2:
-                content[at:at] = content[at:end] * draw.choice([1, 2, 100])
-            case 3:
-                content[at:at] = draw.choice([b"0", b"9" * 30, b"\xff" * 8, b"h\x00", b"}", b"(", b"[", b"-1", b"1e9"])
-    return bytes(content)
 
 
 def fuzz(name, seed, path):

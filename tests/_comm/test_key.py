@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from weft._base.config import user_cache
 from weft._comm.transport.key import job_key
 from weft.errors import DistNetworkError
 
@@ -97,3 +98,15 @@ def test_a_pipe_in_place_of_a_key_file_holds_nobody_up(home, monkeypatch):
     monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(home / "key"))
     with pytest.raises(DistNetworkError, match="is no regular file"):
         job_key()
+
+
+def test_a_user_without_a_home_is_told(home, monkeypatch):
+    def unknown(user):
+        raise KeyError(f"getpwuid(): uid not found: {user}")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(DistNetworkError, match="no home folder to keep one in: set WEFT_JOB_KEY"):
+        job_key()
+    assert user_cache() is None

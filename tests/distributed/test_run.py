@@ -203,6 +203,16 @@ def test_standalone_ignores_what_is_given_and_makes_a_key(script):
     assert run("--standalone", "--rdzv-backend", "c10d", script(text), **env).stderr == ""
 
 
+def test_one_machine_needs_no_home(script):
+    """Such as in a container whose file system cannot be written; several nodes need the key that is kept there."""
+    nowhere = {"HOME": "/proc/none", "XDG_CACHE_HOME": "", "WEFT_JOB_KEY": "", "WEFT_JOB_KEY_FILE": ""}
+    assert run("--standalone", script(SAY), "a", **nowhere).stdout == "0 a\n"
+    assert run(script(SAY), "a", **nowhere).stdout == "0 a\n"
+    told = run("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1", script(SAY), code=1, **nowhere)
+    assert "the user's key cannot be written: " in told.stderr
+    assert "set WEFT_JOB_KEY instead" in told.stderr
+
+
 def test_the_launcher_loads_nothing_that_computes():
     loaded = "import sys, weft.distributed.run; print([name for name in ('jax', 'numpy') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "[]\n"

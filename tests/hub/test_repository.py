@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import shutil
 import struct
 import sys
+import time
 import zipfile
+from contextlib import suppress
 
 import pytest
 
 from tests.hub.site import left, zipped
+from tests.mutating import damage
 from weft import hub
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub import _repository
 from weft.hub._archive_limits import excess
+from weft.hub._repository import _extract
 
 HUBCONF = '''
 dependencies = ["json"]
@@ -305,3 +311,27 @@ def test_archives_that_are_not_unpacked(files, text, github, cache, tmp_path):
     assert left(cache) == ["me_nets_main", "trusted_list"]
     assert hub.list("me/nets:main") == ["Tokens", "net"]
     assert left(tmp_path) == ["cache"]
+
+
+def deflated(files):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("seeds", [range(300), pytest.param(range(300, 30_000), marks=pytest.mark.soak)], ids=len)
+@pytest.mark.parametrize("archive", [zipped, deflated])
+def test_damaged_archives(archive, seeds, tmp_path):
+    """They are unpacked into their folder, or refused with the documented errors, and quickly."""
+    content = archive({"a/hubconf.py": "x = 1\n" * 50, "a/b/c.py": "y"})
+    for seed in seeds:
+        path = tmp_path / "archive.zip"
+        path.write_bytes(damage(content, random.Random(seed)))
+        start = time.process_time()
+        with suppress(HubError, ValueRangeError):
+            _extract(str(path), tmp_path / "fresh")
+        assert time.process_time() - start < 2, seed
+        assert left(tmp_path) in (["archive.zip"], ["archive.zip", "fresh"])
+        shutil.rmtree(tmp_path / "fresh", ignore_errors=True)

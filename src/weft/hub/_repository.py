@@ -6,17 +6,20 @@ import json
 import os
 import re
 import shutil
+import struct
 import sys
 import warnings
 import zipfile
+import zlib
 from dataclasses import dataclass, replace
+from errno import EINVAL
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
 from weft._base.temporary import remove_folder, temporary_folder
-from weft.errors import DownloadError, HubError, ValueRangeError
+from weft.errors import DownloadError, HubError, ValueRangeError, WeftError
 from weft.hub._archive_limits import excess
 from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
@@ -195,6 +198,10 @@ def _download(repository: _Repository, archive: str) -> None:
         download_url_to_file(f"{repository.url}/zipball/refs/heads/{repository.ref}", archive, progress=False)
 
 
+_DAMAGE = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, LookupError, struct.error, zlib.error)
+"""What `zipfile` raises for a file that is damaged."""
+
+
 def _extract(archive: str, into: Path) -> Path:
     """Unpack an archive that contains one folder; returns its path. Nothing is written if a member's path is unsafe."""
     try:
@@ -209,7 +216,11 @@ def _extract(archive: str, into: Path) -> Path:
                 raise HubError(f"expected an archive of one folder, got one with {len(tops)}")
             opened.extractall(into)
             return into / tops.pop()
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except WeftError:
+        raise
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != EINVAL:  # of the disk, and not of a place before the file
+            raise
         raise HubError(f"what was downloaded is no zip file, or is damaged ({error})") from error
 
 

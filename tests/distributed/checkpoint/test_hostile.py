@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 import weft as torch
 import weft.distributed.checkpoint as dcp
-from tests.mutating import mutated_often
+from tests.mutating import damage, mutated_often
 from weft._base.size import Size
 from weft.distributed.checkpoint._chunks import make_up
 from weft.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -227,6 +229,18 @@ def test_metadata_that_says_anything(folder, seeds):
     original = torch.load(folder / ".metadata")
     for seed in seeds:
         fuzz(folder, original, seed)
+
+
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 30_000), marks=pytest.mark.soak)], ids=len)
+def test_damaged_metadata_of_pytorch(seeds, tmp_path):
+    shutil.copytree(Path(__file__).parent / "files" / "torch", tmp_path / "c")
+    content = (tmp_path / "c" / ".metadata").read_bytes()
+    for seed in seeds:
+        (tmp_path / "c" / ".metadata").write_bytes(damage(content, random.Random(seed)))
+        start = time.process_time()
+        with suppress(dcp.CheckpointException, CheckpointError):
+            all_of(tmp_path / "c")
+        assert time.process_time() - start < 2, seed
 
 
 @pytest.mark.parametrize(
