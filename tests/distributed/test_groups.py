@@ -304,3 +304,32 @@ def test_an_operation_that_has_failed_is_told_where_nobody_asks(asks, caplog):
 def test_how_threads_are_called_is_checked(args, nprocs, text):
     with pytest.raises(TypeError, match=text):
         run_threads(print, args, nprocs)
+
+
+@pytest.fixture
+def one_of_two():
+    dist.init_process_group("fake", rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda: dist.scatter_object_list([None], [1]), RuntimeError),
+        (lambda: dist.scatter_object_list([], [1, 2]), ValueError),
+        (lambda: dist.all_gather_object([], 1), IndexError),
+        (lambda: dist.gather_object(1, [None]), ValueError),
+        (lambda: dist.new_group(["a"]), TypeError),
+        (lambda: dist.new_group([5]), ValueError),
+        (lambda: dist._make_nccl_premul_sum("a"), TypeError),
+        (lambda: dist.all_reduce(weft.ones(2), async_op=True).wait("a"), TypeError),
+        (lambda: dist.get_backend(3), ValueError),
+    ],
+)
+def test_wrong_arguments_raise_what_they_raise_in_pytorch(call, kind, one_of_two):
+    with pytest.raises(kind) as info:
+        call()
+    assert [each for each in (ValueError, RuntimeError, TypeError, LookupError) if isinstance(info.value, each)] == [
+        LookupError if kind is IndexError else kind
+    ]

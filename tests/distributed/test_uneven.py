@@ -86,7 +86,7 @@ def test_lists_of_objects_may_be_longer():
         every, some = [None, None, None, "left"], [None, None, None, "left"]
         dist.all_gather_object(every, me)
         dist.gather_object(me, some if me == 1 else None, dst=1)
-        with pytest.raises(ValueError, match="`object_list` must be a list with a place for each of the 3 ranks"):
+        with pytest.raises(IndexError, match="`object_list` must be a list with a place for each of the 3 ranks"):
             dist.all_gather_object([None] * 2, me)
         return every, some
 

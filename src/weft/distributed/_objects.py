@@ -19,7 +19,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives, _p2p
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import member_of
-from weft.errors import ValueRangeError
+from weft.errors import IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 
 def _packed(obj: Any, name: str) -> Tensor:
@@ -59,7 +59,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     process_group = member_of(group, "all_gather_object")
     if process_group is None:
         return
-    _require_length(object_list, process_group.size(), "object_list", more=True)
+    _require_length(object_list, process_group.size(), "object_list", more=True, error=IndexRangeError)
     sizes, data = _sizes_and_data(obj, process_group, "all_gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
     _collectives.all_gather(parts, data, process_group)
@@ -132,7 +132,9 @@ def scatter_object_list(
     root = _root(process_group, src, group_src, "src")
     packed: list[Tensor] = []
     if process_group.rank() == root:
-        _require_length(scatter_object_input_list, process_group.size(), "scatter_object_input_list")
+        _require_length(
+            scatter_object_input_list, process_group.size(), "scatter_object_input_list", error=OutOfRangeError
+        )
         packed = _all_packed(scatter_object_input_list or (), "scatter_object_list: scatter_object_input_list")
     process_group.await_ranks("scatter_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * process_group.size(), dtype=int64)
@@ -188,10 +190,10 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
     return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
 
 
-def _require_length(entries: Any, count: int, name: str, *, more: bool = False) -> None:
-    """Raise unless a list has one entry for each rank; with `more`, it may be longer."""
+def _require_length(
+    entries: Any, count: int, name: str, *, more: bool = False, error: type[WeftError] = ValueRangeError
+) -> None:
+    """Raise `error` unless a list has one entry for each rank; with `more`, it may be longer."""
     if not isinstance(entries, list) or len(entries) < count or (len(entries) > count and not more):
         number = "none" if entries is None else str(len(entries))
-        raise ValueRangeError(
-            f"`{name}` must be a list with a place for each of the {count} ranks, but it has {number}"
-        )
+        raise error(f"`{name}` must be a list with a place for each of the {count} ranks, but it has {number}")

@@ -37,6 +37,10 @@ class PremulSum:
 
     factor: float
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.factor, (int, float)) and not hasattr(self.factor, "dtype"):
+            raise ArgumentError(f"the factor of a sum must be a number or a tensor, not {type(self.factor).__name__}")
+
 
 _make_nccl_premul_sum = PremulSum  # PyTorch has it only under this name
 

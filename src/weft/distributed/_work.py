@@ -14,6 +14,7 @@ from weft._base.activity import COLLECTIVES, waiting
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
+from weft._comm.stores.store import as_timeout
 from weft.errors import DistBackendError
 from weft.futures import Future
 
@@ -38,12 +39,14 @@ class Work:
 
     @ends_at_user
     @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until the results are in the tensors; raises the operation's error. `timeout` is only for this wait."""
-        if timeout is not None and not self._arrived_within(timeout.total_seconds()):
-            raise DistBackendError(
-                f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
-            )
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
+        """Block until the results are in the tensors; raises the operation's error.
+
+        `timeout`, a duration or seconds, is only for this wait.
+        """
+        seconds = None if timeout is None else as_timeout("wait", timeout).total_seconds()
+        if seconds is not None and not self._arrived_within(seconds):
+            raise DistBackendError(f"{self._operation} was not complete after {seconds:g} s; it goes on, wait() again")
         with waiting(COLLECTIVES, self._operation):
             return self._delivered()
 
@@ -135,9 +138,10 @@ class MessageWork(Work):
 
     @ends_at_user
     @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
-    def wait(self, timeout: timedelta | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""
-        del timeout
+        if timeout is not None:
+            as_timeout("wait", timeout)
         with self._ended:
             if not self._arrived.done():
                 with waiting(COLLECTIVES, self._operation):

@@ -253,6 +253,8 @@ def new_group(
     if len(set(members)) < len(members):
         raise ValueRangeError(f"the new group's ranks {members} contain one twice")
     for rank in members:
+        if not hasattr(rank, "__index__"):
+            raise ArgumentError(f"the new group's ranks must be ints, got {type(rank).__name__} {rank!r}")
         if rank not in default.ranks:
             raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
     chosen = _backends.canonical_name(backend)

@@ -224,6 +224,9 @@ class HashStore(Store):
             self._table.append(entry_key, data)
             self._changed.notify_all()
 
+    def has_extended_api(self) -> bool:
+        return True
+
     def check(self, keys: Sequence[str]) -> bool:
         wanted = as_keys(keys)
         with self._changed:
