@@ -10,12 +10,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import weft
+from weft import hub
 from weft._base.files import atomic_write, followed
 from weft._base.flight import RECORDING, start_flight_recorder
 from weft._base.temporary import temporary_folder
 from weft._comm.stores.file_store import FileStore
 from weft._comm.transport.key import job_key
-from weft.errors import DistNetworkError, DistStoreError
+from weft.errors import DistNetworkError, DistStoreError, HubError
 
 STRANGER = 65534
 
@@ -171,3 +172,21 @@ def test_programs_that_a_stranger_could_have_compiled_are_not_loaded(common, pla
             (common / "xla").chmod(0o777)
     assert ", so no compiled programs are kept or found there; set WEFT_COMPILE_CACHE to a folder of your own" in run()
     assert sorted(os.listdir(folder)) == kept
+
+
+@pytest.mark.parametrize("planted", ["hub", "hub/trusted_list", "hub/me_nets_main"])
+def test_a_repository_that_a_stranger_could_have_put_there_is_not_run(common, planted, monkeypatch):
+    (common / "hub" / "me_nets_main").mkdir(parents=True)
+    (common / "hub" / "me_nets_main" / "hubconf.py").write_text("def net(): return 1\n")
+    (common / "hub" / "trusted_list").write_text("me/nets\n")
+    monkeypatch.setenv("TORCH_HOME", str(common))
+    monkeypatch.delenv("WEFT_HOME", raising=False)
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    assert hub.load("me/nets:main", "net", trust_repo="check") == 1
+    os.chown(common / planted, STRANGER, STRANGER)
+    with pytest.raises(HubError, match=f"{planted} belongs to user 65534, so its code could be anybody's; set another"):
+        hub.load("me/nets:main", "net", trust_repo="check")
+    os.chown(common / planted, 0, 0)
+    (common / planted).chmod(0o777)
+    with pytest.raises(HubError, match=r"may be written by others \(mode 0777\), so its code could be anybody's"):
+        hub.load("me/nets:main", "net", trust_repo="check")

@@ -15,6 +15,8 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from weft._base.files import doubt
+
 _log = logging.getLogger(__name__)
 
 _REMEDY = "set WEFT_COMPILE_CACHE to a folder of your own, or close this one to others (chmod go-w) once it is empty"
@@ -32,8 +34,8 @@ def prepare(folder: Path) -> bool:
     warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
     with suppress(OSError):
         os.makedirs(folder, 0o700, exist_ok=True)
-    if doubt := _doubt(folder):
-        _log.warning("%s, so no compiled programs are kept or found there; %s", doubt, _REMEDY)
+    if reason := _doubt(folder):
+        _log.warning("%s, so no compiled programs are kept or found there; %s", reason, _REMEDY)
         return False
     with suppress(OSError):  # the folder cannot be written, or could not be created
         stamp = folder / _STAMP
@@ -51,25 +53,16 @@ def _doubt(folder: Path) -> str | None:
     """Why what is in a folder cannot be trusted. The folders above its parent are the user's responsibility."""
     with suppress(FileNotFoundError):  # the folder could not be created
         above, own = folder.parent.stat(), folder.stat()
-        if above.st_uid not in (os.geteuid(), 0) or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
-            return _whose(folder.parent, above)
-        if own.st_uid != os.geteuid() or own.st_mode & 0o022:
-            return _whose(folder, own)
-        writable = 0o022 if own.st_mode & 0o077 else 0  # modes of files matter only where others can reach them
+        sticky = above.st_mode & stat.S_ISVTX  # so only its owner can rename our folder
+        reason = doubt(folder.parent, above, root_too=True, writers=0 if sticky else 0o022) or doubt(folder, own)
+        if reason is not None:
+            return reason
+        writers = 0o022 if own.st_mode & 0o077 else 0  # modes of files matter only where others can reach them
         for entry in os.scandir(folder):
             with suppress(FileNotFoundError):  # another process has replaced it
-                status = entry.stat(follow_symlinks=False)
-                if status.st_uid != os.geteuid() or status.st_mode & writable or entry.is_symlink():
-                    return _whose(Path(entry.path), status)
+                if reason := doubt(Path(entry.path), entry.stat(follow_symlinks=False), writers=writers):
+                    return reason
     return None
-
-
-def _whose(path: Path, status: os.stat_result) -> str:
-    if stat.S_ISLNK(status.st_mode):
-        return f"{path} is a link"
-    if status.st_uid != os.geteuid():
-        return f"{path} belongs to user {status.st_uid}"
-    return f"{path} may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
 
 
 def _check(entry: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import struct
 import sys
 import warnings
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from weft._base.files import doubt
 from weft._base.temporary import remove_folder, temporary_folder
 from weft.errors import DownloadError, HubError, ValueRangeError, WeftError
 from weft.hub._archive_limits import excess
@@ -61,6 +63,7 @@ def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool,
     """The folder with a copy of the repository, which is downloaded unless it is cached."""
     os.makedirs(get_dir(), exist_ok=True)
     repository = _parse(github)
+    _require_own(repository)
     _check_trust(repository, trust_repo)
     if repository.folder.exists() and not force_reload:
         if verbose:
@@ -149,6 +152,15 @@ def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
     if not trusted:
         with listing.open("a") as file:
             file.write(f"{repository.list_line}\n")
+
+
+def _require_own(repository: _Repository) -> None:
+    """Refuse a cache in which anybody could put code, and say that it is trusted; groups and root may share one."""
+    for path in (Path(get_dir()), Path(get_dir(), "trusted_list"), repository.folder):
+        if path.exists() and (reason := doubt(path, path.stat(), root_too=True, writers=stat.S_IWOTH)):
+            raise HubError(
+                f"{reason}, so its code could be anybody's; set another folder, by TORCH_HOME or hub.set_dir"
+            )
 
 
 def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
