@@ -570,11 +570,11 @@ def test_what_a_killed_launcher_has_left_goes_with_the_next_one(script, tmp_path
     waiting = Node(*flags, "--rdzv-conf", "is_host=1", script(""), env=env)
     while "waiting for" not in waiting.error():
         pass
-    left = os.listdir(temporary)
+    left = [path.name for path in temporary.glob("weft-*/*")]
     waiting.process.kill()
     waiting.end()
     assert [name.startswith("torchelastic_agent_") for name in left] == [True]
-    assert os.listdir(temporary) == left
+    assert [path.name for path in temporary.glob("weft-*/*")] == left
     run("--standalone", script(""), **env)
     assert os.listdir(temporary) == []
 

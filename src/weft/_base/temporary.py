@@ -21,8 +21,10 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
+_USER_FOLDER = "weft-"
 _MOST_STALE = 1000  # names that are looked at in one go: another user can make any number of them
 _folders: dict[str, int] = {}  # of this process: descriptors that hold the locks
+_user_folders: set[str] = set()
 
 
 def temporary_folder(prefix: str, within: str | None = None) -> str:
@@ -30,11 +32,13 @@ def temporary_folder(prefix: str, within: str | None = None) -> str:
 
     If the process is killed first, the next process that uses this prefix there removes it.
     """
-    within = within or user_folder()
-    remove_stale(Path(within), rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
+    if within is not None:
+        os.stat(within)  # raises here if there is no such folder
     while True:
-        path = tempfile.mkdtemp(prefix=prefix, dir=within)
-        with suppress(FileNotFoundError):  # it was taken for stale
+        with suppress(FileNotFoundError):  # it was taken for stale, or another process has removed the user's folder
+            parent = within or user_folder()
+            remove_stale(Path(parent), rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
+            path = tempfile.mkdtemp(prefix=prefix, dir=parent)
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             if is_locked(folder):
                 _folders[path] = folder
@@ -43,10 +47,17 @@ def temporary_folder(prefix: str, within: str | None = None) -> str:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder made by `temporary_folder`, with its contents. Further calls do nothing."""
+    """Remove a folder made by `temporary_folder`, with its contents. Further calls do nothing.
+
+    The last one to be removed takes the user's folder with it.
+    """
     shutil.rmtree(path, ignore_errors=True)
     if (folder := _folders.pop(path, None)) is not None:
         os.close(folder)
+    parent = os.path.dirname(path)
+    if parent in _user_folders:
+        with suppress(OSError):  # others are in it
+            os.rmdir(parent)
 
 
 def user_folder() -> str:
@@ -55,20 +66,21 @@ def user_folder() -> str:
     In `$XDG_RUNTIME_DIR` folders would vanish with the user's last login, under jobs that go on. If another user has
     taken the name, a new folder serves this process alone: nothing that a killed process has left is found then.
     """
-    path = os.path.join(tempfile.gettempdir(), f"weft-{os.geteuid()}")
+    path = os.path.join(tempfile.gettempdir(), f"{_USER_FOLDER}{os.geteuid()}")
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
+        _user_folders.add(path)
         return path
-    own = tempfile.mkdtemp(prefix="weft-")
+    own = tempfile.mkdtemp(prefix=_USER_FOLDER)
     _log.warning(
-        "%s is not a folder that only user %s can enter, so temporary files are in %s, which stays after this process; "
-        "remove the former",
+        "%s is not a folder that only user %s can enter, so temporary files are in %s; remove the former",
         path,
         os.geteuid(),
         own,
     )
+    _user_folders.add(own)
     return own
 
 

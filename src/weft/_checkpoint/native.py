@@ -155,7 +155,7 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
 
 
 def _is_distributed(tensor: Tensor) -> bool:
-    return tensor._read().aval.mesh is not None
+    return not is_lazy(tensor) and tensor._read().aval.mesh is not None
 
 
 def _describe_array(array: np.ndarray[Any, Any], storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _from_tcp(
     try:
         port = parts.port
     except ValueError as error:  # its text says whether it is out of range or not a number
-        raise ValueRangeError(f"{url!r}: {error}") from None
+        raise ValueRangeError(f"{url.partition('?')[0]!r}: {error}") from None
     if port is None:
         raise ValueRangeError(
             f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; {url!r} must name a "
@@ -121,14 +121,13 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -
     for name, number in (("rank", rank), ("world_size", world_size)):
         if not isinstance(number, Integral):
             raise DistError(f"`{name}` must be an integer. {number}")
-    url = _with_arguments(url, rank, world_size)
     scheme = urlsplit(url).scheme
     handler = _handlers.get(scheme)
     if handler is None:
         schemes = ", ".join(f"{name}://" for name in sorted(_handlers))
         advice = "" if "://" in url else f"; write tcp://{url} for a host and a port"
         raise DistError(f"No rendezvous handler for {scheme}://, got the address {url!r}; known are {schemes}{advice}")
-    return handler(url, **options)
+    return handler(_with_arguments(url, rank, world_size), **options)
 
 
 def _with_arguments(url: str, rank: int, world_size: int) -> str:

@@ -174,14 +174,14 @@ def _extreme(
 _OTHER_EXTREME = "Expected the dtype for input and out to match, but got {0} for input's dtype and {1} for out's dtype."
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+@defop(arithmetic=Arithmetic.OWN, dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Largest element over `dim`; ties share the gradient evenly."""
     _require_elements("amax", input, dim)
     return _extreme(jax.lax.reduce_max, input, axes(dim, input.ndim), keepdim)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+@defop(arithmetic=Arithmetic.OWN, dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Smallest element over `dim`; ties share the gradient evenly."""
     _require_elements("amin", input, dim)
@@ -192,7 +192,7 @@ def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bo
     return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
+@defop(arithmetic=Arithmetic.OWN, dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
 def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element over one dim or all."""
     if dim is None:
@@ -240,7 +240,7 @@ def _extreme_dim_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = F
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    arithmetic=Arithmetic.OWN,
     dims=reduces_twice,
     outputs=("values", "indices"),
     vjp=_extreme_dim_vjp,
@@ -255,7 +255,7 @@ def max_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    arithmetic=Arithmetic.OWN,
     dims=reduces_twice,
     outputs=("values", "indices"),
     vjp=_extreme_dim_vjp,

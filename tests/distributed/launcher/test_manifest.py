@@ -119,7 +119,7 @@ def test_the_batch_script_runs_on_all_nodes(manifest, script, cluster, tmp_path,
 def test_a_single_node_needs_no_rendezvous(manifest, script, cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAX_PLATFORM_NAME", "it's")
-    text = manifest("slurm", "--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE $JAX_NOTE"')
+    text = manifest("slurm", "--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE $JAX_PLATFORM_NAME"')
     assert run_batch(text, cluster | {"SLURM_JOB_NUM_NODES": "1"}) == "1 it's\n"
     assert "rdzv" not in text
 

@@ -227,7 +227,7 @@ def lost():
             rpc.rpc_sync("w1", call_and_die)
     served, died = trace.events
     assert not any(map(math.isnan, _times(served)))
-    assert (died.function, died.error) == (_name(call_and_die), "RpcError")
+    assert (died.function, died.error) == (_name(call_and_die), "LostWorkerError")
     assert [math.isnan(time) for time in _times(died)] == [False, True, True, True, False]
     assert "call_and_die" in trace.table()
     _untraced("w0", "w3")

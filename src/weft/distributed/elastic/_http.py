@@ -87,10 +87,13 @@ class _Bounded(socketserver.ThreadingMixIn):
         with self._freed:
             while len(self._open) >= MOST_CONNECTIONS:
                 oldest, since = next(iter(self._open.items()))
-                if not self._freed.wait(max(0.0, since + _GRACE_SECONDS - monotonic())) and oldest in self._open:
-                    self._open.pop(oldest)
-                    with suppress(OSError):  # the client has closed it
-                        oldest.shutdown(socket.SHUT_RDWR)  # its thread, which owns the socket, closes it
+                if (grace := since + _GRACE_SECONDS - monotonic()) > 0:
+                    self._freed.wait(grace)
+                    continue
+                with suppress(OSError):  # the client has closed it
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread, which owns the socket, closes it
+                self._open[oldest] = self._open.pop(oldest) + _GRACE_SECONDS  # the next one, if that thread is busy
+                self._freed.wait(_GRACE_SECONDS)
             self._open[request] = monotonic()
         super().process_request(request, client_address)
 
