@@ -192,6 +192,7 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
+        assert value.tape is not None, "it has just entered the tape"
         value.tape.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:

@@ -165,21 +165,12 @@ class ProcessGroup(GroupCollectives):
 
     @ends_at_user
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
-        def pass_it(_: Sequence[Value] = ()) -> Sequence[Array]:
-            followed = self._followed(operation, (), wait)
-            with uninterrupted, waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
-                self._executor.run(followed)
-            if self._unwaited:
-                self._deliver()
-            return ()
-
-        if self._can_be_deferred():
-            self._defer(pass_it, (), ())
-            return
-        capture = ambient().capture
-        if capture is not None:
-            capture.needs_value(_OTHERS)
-        pass_it()
+        _end_capture()
+        wait = self._followed(operation, (), wait)
+        with uninterrupted, waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
+            self._executor.run(wait)
+        if self._unwaited:
+            self._deliver()
 
     def rank_in_group(self, rank: int) -> int:
         """The rank in the group of a rank of the job; `ValueError` if it is not a member."""
@@ -270,7 +261,10 @@ class ProcessGroup(GroupCollectives):
         return capture is not None and capture.defers and self._backend.on_host
 
     def _defer(
-        self, function: Callable[[Sequence[Value]], Sequence[Array]], inputs: Sequence[Tensor], results: Sequence[Tensor]
+        self,
+        function: Callable[[Sequence[Value]], Sequence[Array]],
+        inputs: Sequence[Tensor],
+        results: Sequence[Tensor],
     ) -> None:
         """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
         capture = ambient().capture
@@ -367,9 +361,7 @@ class ProcessGroup(GroupCollectives):
 
     def _arrays_of(self, values: Sequence[Value]) -> Sequence[Array]:
         """The arrays of values, computed by one program; the computation may still be running."""
-        capture = ambient().capture
-        if capture is not None:
-            capture.needs_value(_OTHERS)
+        _end_capture()
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
     def _message_work(
@@ -407,7 +399,13 @@ class ProcessGroup(GroupCollectives):
 
 
 _GRACE_SECONDS = 5.0
-_OTHERS = "other ranks, by a collective,"
+
+
+def _end_capture() -> None:
+    """Report to the active capture what is exchanged at once, and not by its replays."""
+    capture = ambient().capture
+    if capture is not None:
+        capture.needs_value("other ranks, by a collective,")
 
 
 def _have_no_data(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

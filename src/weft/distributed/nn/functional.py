@@ -163,9 +163,7 @@ class _AllToAll(_Collective):
 
 class _AllToAllSingle(_Collective):
     @staticmethod
-    def forward(
-        ctx: Any, group: ProcessGroup, kind: Any, output_sizes: Any, input_sizes: Any, tensor: Tensor
-    ) -> Any:
+    def forward(ctx: Any, group: ProcessGroup, kind: Any, output_sizes: Any, input_sizes: Any, tensor: Tensor) -> Any:
         ctx.group, ctx.kind, ctx.output_sizes, ctx.input_sizes = group, _kind_of(tensor), output_sizes, input_sizes
         shape, dtype, device = kind
         output = empty(shape, dtype=dtype, device=device)
