@@ -266,19 +266,22 @@ class Capture:
         self._counted = moved = 0
         try:
             for at, call in enumerate(calls):
+                before = call.position - moved
                 while moved < call.position:
                     pending.append(later.pop())
                     moved += 1
-                pending.moved(0)
+                pending.moved(before)
                 try:
                     call.make()
                 except BaseException as error:
                     for one in calls[at:]:
                         one.fail(error)
+                    later.clear()  # computed only for who reads them, as others would meet this error
                     raise
         finally:
             later.reverse()
             self.region.extend(later)
+            self.region.moved(len(later))
 
     def _make_calls_here(self) -> None:
         self.make_calls(self.region)
