@@ -8,6 +8,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+from weft._base.interrupts import uninterrupted
 from weft._base.site import user_site
 from weft._base.state import Pending, using
 from weft._dispatch import apply
@@ -272,7 +273,8 @@ class Capture:
                     moved += 1
                 pending.moved(before)
                 try:
-                    call.make()
+                    with uninterrupted:  # else the result of what others have taken part in would be lost
+                        call.make()
                 except BaseException as error:
                     for one in calls[at:]:
                         one.fail(error)
