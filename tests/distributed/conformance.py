@@ -16,6 +16,7 @@ import weft
 import weft.distributed as dist
 from tests.distributed.processes import Cases, serve
 from weft.distributed import ReduceOp
+from weft.distributed import _functional_collectives as fc
 from weft.distributed._reduce_op import PremulSum
 
 case = Cases()
@@ -291,6 +292,32 @@ def messages(rank, size):
             assert dist.recv(x, 0, tag=tag) == 0
             equal(x, [tag])
     dist.barrier()
+
+
+@case
+def a_captured_function_exchanges_what_it_exchanges_uncaptured(rank, size):
+    """Large and small, independent and not, with the derivatives, and between other collectives."""
+
+    def function(x, y):
+        whole = fc.all_gather_tensor_autograd(x * 2, 0, dist.group.WORLD)
+        most = fc.all_reduce(y + 1, "max", dist.group.WORLD)
+        total = fc.all_reduce(y * 2, "sum", dist.group.WORLD)
+        fc.broadcast(x, 0, dist.group.WORLD)
+        return whole.square().sum(), total + most
+
+    compiled = weft.compile(function)
+    for at in range(3):
+        x, y = weft.full((2,), rank + at, dtype=weft.float64, requires_grad=True), weft.full((200_000,), rank + 1.0)
+        loss, sums = compiled(x, y)
+        loss.backward()
+        ranks = np.arange(size) + at
+        equal(loss.detach(), 8 * (ranks**2).sum())
+        equal(x.grad, [8.0 * size * (rank + at)] * 2)
+        equal(sums, [size * (size + 1) + size + 1] * len(y))
+        meeting = weft.full((1,), float(rank))
+        dist.all_reduce(meeting)
+        equal(meeting, [sum(range(size))])
+    assert compiled._runs == 1
 
 
 def joined(backend, rank=-1, address=None, size=-1):

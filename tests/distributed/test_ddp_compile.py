@@ -1,4 +1,4 @@
-"""Replicas and `weft.compile`: the module is compiled, the collectives stay outside."""
+"""Replicas and `weft.compile`: the module is compiled, the averages stay outside."""
 
 from __future__ import annotations
 
@@ -106,13 +106,14 @@ def test_a_step_that_must_be_captured_whole_is_refused():
         trained(DistributedDataParallel, lambda step: weft.compile(step, fullgraph=True))
 
 
-def test_any_collective_ends_a_capture():
+def test_messages_end_a_capture():
     def body(rank):
         dist.init_process_group("threads", timeout=timedelta(seconds=60))
 
         def doubled(x):
             x = 2 * x
-            dist.all_reduce(x)
+            dist.isend(x, 1 - rank)
+            dist.recv(x, 1 - rank)
             return x
 
         with pytest.raises(CompileError, match=r"doubled: the function needs other ranks, by a collective, at "):

@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.distributed as dist
 from weft import nn
+from weft._tensor.compile import Compiled
 
 IMAGES = np.random.default_rng(0).standard_normal((6, 2, 3))
 PARTS = {1: [slice(6)], 3: [slice(4), slice(4, 4), slice(4, 6)]}  # of all ranks; one has nothing
@@ -63,3 +64,30 @@ def test_inputs_without_channels_are_refused():
         nn.SyncBatchNorm(2)(weft.ones(2))
     with pytest.raises(ValueError, match="SyncBatchNorm number of input channels should be non-zero"):
         nn.SyncBatchNorm(2)(weft.ones(2, 0))
+
+
+def test_statistics_are_on_no_graph_and_a_compiled_layer_trains_as_any_other(monkeypatch):
+    captures = []
+    run = Compiled._run
+    monkeypatch.setattr(Compiled, "_run", lambda *args: (captures.append(1), run(*args))[1])
+
+    def body(rank):
+        dist.init_process_group("threads", timeout=timedelta(seconds=60))
+
+        def states(whole):
+            weft.manual_seed(0)
+            model = nn.Sequential(nn.Linear(4, 3), nn.SyncBatchNorm(3))
+            optimizer = weft.optim.SGD(model.parameters(), 0.1)
+            call = whole(model)
+            for at in range(4):
+                optimizer.zero_grad()
+                call((weft.arange(8.0).view(2, 4) + rank + at).sin()).square().sum().backward()
+                assert not any(buffer.requires_grad for buffer in model.buffers())
+                optimizer.step()
+            return list(model.state_dict().values())
+
+        expected, found = states(lambda model: model), states(lambda model: weft.compile(model, fullgraph=True))
+        weft.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+    dist.run_threads(body)
+    assert len(captures) == 2  # once on each rank

@@ -105,6 +105,8 @@ class _Apart:
     What it would change is refused, since it may not run.
     """
 
+    defers = False
+
     def __init__(self, outer: Any, name: str, *, repeats: bool) -> None:
         self.outer = outer
         self.region = Pending(sys.maxsize, watched=False)

@@ -41,6 +41,8 @@ class TensorTrace:
 
     exports = False
     """Whether the trace is for a program that is exported."""
+    defers = False
+    """Whether calls of functions that are no operators can be a part of what is traced."""
 
     def __init__(self, name: str, key: Any) -> None:
         self.name = name

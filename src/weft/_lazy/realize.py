@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -235,16 +235,21 @@ def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
             raise
 
 
-def escaping(region: Pending) -> set[int]:
-    """Ids of the pending values of a region to which anything but the region and its checks refers."""
+def escaping(region: Pending, held: Iterable[Value] = ()) -> set[int]:
+    """Ids of the pending values of a region to which anything but the region, its checks and the caller refers.
+
+    The caller refers once to each of `held`, besides.
+    """
     uses: dict[int, int] = {}
     shared: set[int] = set()
     for value in region:
-        held = value.inputs if id(value.inputs) not in shared else ()
+        inputs = value.inputs if id(value.inputs) not in shared else ()
         shared.add(id(value.inputs))
-        for x in (*held, *(value.extras or ())):
+        for x in (*inputs, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
-    value = held = x = None  # references are counted from here on
+    for value in held:
+        uses[id(value)] = uses.get(id(value), 0) + 1
+    value = inputs = x = None  # references are counted from here on
     own = 1 + refcounts.IN_A_LOCAL  # the region
     codes = {id(check.code) for check in (*region.checks, *_checks_of(region))}
     return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes

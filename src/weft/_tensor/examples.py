@@ -64,7 +64,10 @@ class Examples:
     size        how many examples there are
     randomness  whether random numbers are refused ("error"), the "same" for all examples, or "different"
     region      what the function has recorded
+    defers      whether calls of functions that are no operators can be a part of it: no
     """
+
+    defers = False
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size

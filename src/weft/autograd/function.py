@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial, wraps
 from inspect import signature as signature_of
 from typing import Any, TypeVar, cast
@@ -46,6 +47,7 @@ class Function(metaclass=FunctionMeta):
 
     clear_saved_tensors_on_access = False
     generate_vmap_rule = False
+    _of_no_tensors = False  # whether `ctx` has nothing that depends on the tensors of a call but their types
     _backward_cls: type[BackwardCFunction]
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -183,16 +185,15 @@ def _linked(
         ).with_names(names)
     values = record(signature, operands, ambient())
     is_smooth = [any(r is s for s in smooth) for r in results]
-    derivative = _Derivative(ctx, _custom(cls, ctx, args, results, is_smooth), count)
+    kind = _RepeatableDerivative if cls._of_no_tensors else _Derivative
+    derivative = kind(ctx, _custom(cls, args, results, is_smooth), count)
     forward = None if cls.jvp is Function.jvp else partial(_pushed, cls, ctx, args, is_smooth)
+    derivative.enter(values)
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        value.tape = Tape(site=value.tape.site if value.tape is not None else "")
-        value.tape.custom = derivative
+        assert value.tape is not None, "it has just entered the tape"
         value.tape.forward = forward
-        value.tape.release = ctx._release
-        ctx.put(value)
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
                 raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
@@ -211,20 +212,45 @@ class _Derivative:
 
     __slots__ = ("_custom", "first", "node")
 
-    def __init__(self, node: BackwardCFunction, custom: Callable[..., list[Value | None]], first: int) -> None:
+    def __init__(
+        self,
+        node: BackwardCFunction,
+        custom: Callable[[BackwardCFunction, dict[int, Value]], list[Value | None]],
+        first: int,
+    ) -> None:
         self.node = node
         self.first = first
         self._custom = custom
+
+    def enter(self, values: Sequence[Value]) -> None:
+        """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
+        for value in values:
+            value.tape = Tape(site=value.tape.site if value.tape is not None else "")
+            value.tape.custom = self
+            value.tape.release = self.node._release
+            self.node.put(value)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Any]) -> list[Value | None]:
         """The gradients of the inputs; `members` are the results that take part."""
         for member in members:
             self.node.put(member)
-        gradients = self._custom(cotangents)
+        gradients = self._custom(self.node, cotangents)
         state = ambient()
         if state.anomaly and state.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
+
+
+class _RepeatableDerivative(_Derivative):
+    """The derivative of a function that saves no tensors, so that a captured call of it can be repeated."""
+
+    __slots__ = ()
+
+    def link(self, values: Sequence[Value]) -> None:
+        """Make it the derivative of the results of another call, which has a node of its own."""
+        node = copy(self.node)
+        node._references = {}
+        _RepeatableDerivative(node, self._custom, self.first).enter(values)
 
 
 def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
@@ -249,13 +275,13 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) ->
 
 
 def _custom(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
-) -> Callable[[dict[int, Value]], list[Value | None]]:
+    cls: type[Function], args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
+) -> Callable[[FunctionCtx, dict[int, Value]], list[Value | None]]:
     """The user's `backward` over values: cotangents by number of the result -> a gradient for each tensor argument."""
     is_tensor = [isinstance(a, Tensor) for a in args]
     avals = [r._read().aval if isinstance(r, Tensor) else None for r in results]
 
-    def custom(cotangents: dict[int, Value]) -> list[Value | None]:
+    def custom(ctx: FunctionCtx, cotangents: dict[int, Value]) -> list[Value | None]:
         grads: list[Any] = []
         at = 0
         for aval, smooth in zip(avals, is_smooth, strict=True):

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeVar
 
@@ -22,6 +23,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
+from weft._lazy.aval import Aval
 from weft._lazy.realize import array_of, raw_array
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
@@ -82,6 +84,7 @@ class ProcessGroup(GroupCollectives):
         self.ranks = tuple(ranks)
         self.store = store
         self._unwaited: deque[Work] = deque()
+        self._left = False
         self.requested_name: str | None = None  # the name under which the backend was requested, if it is another
         self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
         self._backend = backend
@@ -149,20 +152,20 @@ class ProcessGroup(GroupCollectives):
             lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
         )
 
-    def _followed(self, operation: str, tensors: Sequence[Tensor], call: Callable[..., R]) -> Callable[..., R]:
+    def _followed(self, operation: str, types: Sequence[Aval], call: Callable[..., R]) -> Callable[..., R]:
         """`call`, of which the flight recorder keeps when it was called, when it has run, and how it has ended.
 
         Profiles are told the same.
         """
         if Flight.recorder is not None:
-            types = [tensor._read().aval for tensor in tensors]
             call = Flight.recorder.collective(operation, self.group_name, self.ranks, types, user_site(), call)
         if Listeners.of_exchanges:
-            call = exchanging(f"{self.name()}:{operation}", [tensor.shape for tensor in tensors], call)
+            call = exchanging(f"{self.name()}:{operation}", [aval.size for aval in types], call)
         return call
 
     @ends_at_user
     def _barrier(self, operation: str, wait: Callable[[], None]) -> None:
+        _end_capture()
         wait = self._followed(operation, (), wait)
         with uninterrupted, waiting(COLLECTIVES, operation), span(Phase.COLLECTIVE, operation):
             self._executor.run(wait)
@@ -192,7 +195,8 @@ class ProcessGroup(GroupCollectives):
         """Call `call` with the arrays of `inputs`, and write the arrays that it returns into `results`.
 
         With `async_op` this returns at once: the group's own thread waits for the arrays and calls `call`. Of tensors
-        on the meta device, which have no elements, nothing is exchanged, as in PyTorch.
+        on the meta device, which have no elements, nothing is exchanged, as in PyTorch. In a function that is captured,
+        the call is deferred, and `call` must keep no tensors.
         """
         give_names(inputs, results)
         if _have_no_data(inputs, results):
@@ -205,23 +209,70 @@ class ProcessGroup(GroupCollectives):
         note_collective(operation, inputs)
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
-        call = self._followed(operation, inputs or results, call)
-        arrays = self._arrays_of(inputs)
+        types = [tensor._read().aval for tensor in inputs or results]
+        if self._can_be_deferred():
+            self._defer(partial(self._repeat, operation, call, types), inputs, results)
+            return completed(operation, list(results)) if async_op else None
+        values = [tensor._read() for tensor in inputs]
         if not async_op:
-            # A rank that leaves in the middle would break the group for all. So a signal waits until the results are
-            # there, unless other ranks keep this one waiting.
-            with uninterrupted:
-                outputs = self._waited(operation, lambda: call(*arrays), arrays)
-                if self._unwaited:
-                    self._deliver()
-                put(results, outputs)
+            self._exchange(operation, call, types, values, lambda outputs: put(results, outputs))
             return None
+        call = self._followed(operation, types, call)
+        arrays = self._arrays_of(values)
         work = Work(operation, lambda outputs: put(results, outputs))
         self._executor.submit(lambda: call(*arrays), work._arrived)
         self._unwaited.append(work)
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
         return work
+
+    def _exchange(
+        self,
+        operation: str,
+        call: Callable[..., Sequence[Array]],
+        types: Sequence[Aval],
+        values: Sequence[Value],
+        deliver: Callable[[Sequence[Array]], R],
+    ) -> R:
+        """Call `call` with the arrays of values, and `deliver` with what it returns; observers are told `types`.
+
+        A rank that leaves in the middle would break the group for all. So a signal waits until the results are there,
+        unless other ranks keep this one waiting.
+        """
+        call = self._followed(operation, types, call)
+        arrays = self._arrays_of(values)
+        with uninterrupted:
+            outputs = self._waited(operation, lambda: call(*arrays), arrays)
+            if self._unwaited:
+                self._deliver()
+            return deliver(outputs)
+
+    @ends_at_user
+    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
+    def _repeat(
+        self, operation: str, call: Callable[..., Sequence[Array]], types: Sequence[Aval], values: Sequence[Value]
+    ) -> Sequence[Array]:
+        """What `run` does, for a captured function: the arrays of the results."""
+        return self._exchange(operation, call, types, values, lambda outputs: outputs)
+
+    def _can_be_deferred(self) -> bool:
+        """Whether a function is captured whose replays can make the group's calls again."""
+        capture = ambient().capture
+        return capture is not None and capture.defers and self._backend.on_host
+
+    def _defer(
+        self,
+        function: Callable[[Sequence[Value]], Sequence[Array]],
+        inputs: Sequence[Tensor],
+        results: Sequence[Tensor],
+    ) -> None:
+        """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
+        capture = ambient().capture
+        capture.depends(self, "a process group", lambda: self._left)
+        avals = [tensor._read().aval for tensor in results]
+        outputs = capture.defer(function, [tensor._read() for tensor in inputs], avals)
+        for tensor, value in zip(results, outputs, strict=True):
+            replace_value(tensor, value)
 
     def _waited(self, operation: str, call: Callable[[], Sequence[Array]], arrays: Sequence[Array]) -> Sequence[Array]:
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
@@ -283,9 +334,11 @@ class ProcessGroup(GroupCollectives):
         inputs = [tensor for _, _, tensors, _ in calls for tensor in tensors]
         results = [tensor for _, _, _, tensors in calls for tensor in tensors]
 
+        parts = [(one, len(tensors)) for _, one, tensors, _ in calls]  # a captured call must keep no tensors
+
         def call(*arrays: Array) -> list[Array]:
             left = iter(arrays)
-            return [array for _, one, tensors, _ in calls for array in one(*islice(left, len(tensors)))]
+            return [array for one, count in parts for array in one(*islice(left, count))]
 
         operations = {operation for operation, *_ in calls}
         name = f"{operations.pop()}_coalesced" if len(operations) == 1 else "coalesced collectives"
@@ -295,23 +348,20 @@ class ProcessGroup(GroupCollectives):
         """Start to send to a rank of the group."""
         if tensor.is_meta:
             return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
-        message = self._backend.send(self._arrays_of([tensor])[0], peer, tag)
+        message = self._backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
         return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
         if tensor.is_meta:
             return MessageWork(NoMessage(peer or 0), lambda _: [tensor], self.ranks)
-        message = self._backend.receive(self._arrays_of([tensor])[0], peer, tag)
+        message = self._backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
         operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
         return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])
 
-    def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
-        """The arrays of tensors, computed by one program; the computation may still be running."""
-        capture = ambient().capture
-        if capture is not None:
-            capture.needs_value("other ranks, by a collective,")
-        values = [tensor._read() for tensor in tensors]
+    def _arrays_of(self, values: Sequence[Value]) -> Sequence[Array]:
+        """The arrays of values, computed by one program; the computation may still be running."""
+        _end_capture()
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
     def _message_work(
@@ -334,6 +384,7 @@ class ProcessGroup(GroupCollectives):
 
     def close(self) -> None:
         """Leave the group. Operations that wait for peers fail; those that have not started are cancelled."""
+        self._left = True
         before_leaving()
         for work in self._unwaited:
             work.log_unobserved()
@@ -348,6 +399,13 @@ class ProcessGroup(GroupCollectives):
 
 
 _GRACE_SECONDS = 5.0
+
+
+def _end_capture() -> None:
+    """Report to the active capture what is exchanged at once, and not by its replays."""
+    capture = ambient().capture
+    if capture is not None:
+        capture.needs_value("other ranks, by a collective,")
 
 
 def _have_no_data(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

@@ -56,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         mean, var, count = _statistics(input, group)
         if self.track_running_stats:
-            self._track(mean.detach(), var.detach() * (count / (count - 1)))
+            self._track(mean.detach(), (var * (count / (count - 1))).detach())
         scale = (var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+from weft._base.interrupts import uninterrupted
 from weft._base.site import user_site
-from weft._base.state import Pending
+from weft._base.state import Pending, using
+from weft._dispatch import apply
+from weft._lazy.aval import Aval
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
 from weft._lazy.tape import Tape
-from weft._lazy.value import Value, is_taped
+from weft._lazy.value import Absent, Value, is_taped
 from weft._tensor.base import TensorBase
 from weft._tensor.compile.kinds import kind_of
 from weft._tensor.compile.snapshot import Snapshot
+from weft._tensor.compile.stages import DeferredCall
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor
+from weft.ops._table import TABLE
 
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], TensorBase]
@@ -40,6 +47,7 @@ class Capture:
     drawn     generators, and the two numbers of each draw
     keys      by identity of an object of this package, a name for it, and a function whose result must stay equal
     repeated  what every replay calls
+    calls     the calls that it has deferred, and that every replay makes again
     exports   whether it is for a program that is exported: no
     prevented the reason why there can be no replay, or ""
     """
@@ -59,6 +67,8 @@ class Capture:
         self.left: dict[int, tuple[TapeLocator, Tape, TensorBase | None, bool]] = {}
         self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
         self.repeated: list[Callable[[], object]] = []
+        self.calls: list[DeferredCall] = []
+        self._waiting: list[DeferredCall] = []  # those that have not been made yet
         self.drawn: list[tuple[Generator, Value, Value]] = []
         self.prevented = ""
         self._kept: list[TensorBase] = list(arguments)  # alive, so that an identity stands for one tensor
@@ -218,6 +228,66 @@ class Capture:
         """Let every replay call `effect()`, for such state that the function changes."""
         self.repeated.append(effect)
 
+    @property
+    def defers(self) -> bool:
+        """Whether calls of functions that are no operators are deferred, as replays can make them again."""
+        return not self.prevented
+
+    def defer(
+        self, function: Callable[[Sequence[Value]], Sequence[Any]], inputs: Sequence[Value], avals: Sequence[Aval]
+    ) -> list[Value]:
+        """The results, of these types, of a function that gives arrays for the values `inputs`.
+
+        It is called once the captured function has ended, or needs a value, and again by each replay: so often as the
+        captured function would call it, and in this order, whether or not somebody reads the results. It must refer to
+        no tensors.
+        """
+        outputs = tuple([Value(aval, Absent(self._make_calls_here)) for aval in avals])
+        call = DeferredCall(len(self.region), function, tuple(inputs), outputs)
+        self.calls.append(call)
+        self._waiting.append(call)
+        for value in outputs:
+            self.creates_leaf(value)
+        with using(grad=False):
+            return [apply(call_of(TABLE["detach"], (ONE,)), (value,))[0] for value in outputs]
+
+    @property
+    def operands(self) -> Iterator[Value]:
+        """The arguments of all deferred calls, which refer to them."""
+        return (value for call in self.calls for value in call.inputs)
+
+    def make_calls(self, pending: Pending) -> None:
+        """Make the calls that have been deferred. What was recorded before each is moved to `pending` before it."""
+        calls, self._waiting = self._waiting, []
+        if not calls:
+            return
+        later = self.region[::-1]  # and dropped one by one, since what is referred to is kept
+        self.region.clear()
+        self.region.moved(-len(later))
+        self._counted = moved = 0
+        try:
+            for at, call in enumerate(calls):
+                before = call.position - moved
+                while moved < call.position:
+                    pending.append(later.pop())
+                    moved += 1
+                pending.moved(before)
+                try:
+                    with uninterrupted:  # else the result of what others have taken part in would be lost
+                        call.make()
+                except BaseException as error:
+                    for one in calls[at:]:
+                        one.fail(error)
+                    later.clear()  # computed only for who reads them, as others would meet this error
+                    raise
+        finally:
+            later.reverse()
+            self.region.extend(later)
+            self.region.moved(len(later))
+
+    def _make_calls_here(self) -> None:
+        self.make_calls(self.region)
+
     def _reach(self, thing: Any, label: str) -> None:
         """Add an object that the function uses to the snapshot; the function may have created it."""
         count = len(self.snapshot.tensors)
@@ -237,6 +307,7 @@ class Capture:
         """Called when the function reads a value, or communicates: later results may depend on it."""
         del advice  # none is needed to run uncaptured
         self.prevent(f"needs {what} at {user_site()}")
+        self._make_calls_here()  # which the function has made before
 
     def prevent(self, why: str) -> None:
         """Note the reason why there can be no replay."""

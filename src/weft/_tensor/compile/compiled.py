@@ -31,6 +31,7 @@ from weft._tensor.compile.capture import Capture
 from weft._tensor.compile.kinds import kind_of, places_of_first
 from weft._tensor.compile.replay import Replay
 from weft._tensor.compile.snapshot import Snapshot
+from weft._tensor.compile.stages import is_linked
 from weft._tensor.compile.stance import Stance
 from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
 from weft._tensor.compile.watch import CallWatch
@@ -171,7 +172,10 @@ class Compiled:
                 capture.prevent("changes the gradient mode or a default for what follows")
             self._keep(entry, call, capture, result, why)
         finally:
-            outer.absorb(capture.region)
+            try:
+                capture.make_calls(outer)
+            finally:
+                outer.absorb(capture.region)
         if after != before:
             set_field(**dict(zip(_MODES, after[: len(_MODES)], strict=True)))
         if capture.prevented:
@@ -192,7 +196,8 @@ class Compiled:
                 if is_renamed
                 else "makes a tensor from outside a view of another one"
             )
-        if capture.prevented or has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
+        others = [value for value in capture.region if not is_linked(value)]
+        if capture.prevented or has_user_derivatives(others) or capture.trains_what_it_wrote():
             return
         results: list[Tensor] = []
         others: list[Any] = []
@@ -370,8 +375,13 @@ def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     roots = {id(tensor): tensor for tensor in [*handles, *map(owner_of, handles)]}
     views = [ref() for root in roots.values() for ref in root._views or ()]
     expected = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
-    left = escaping(capture.region) - expected
+    left = _held_elsewhere(capture) - expected
     if left:  # unless only garbage holds them
         gc.collect()
-        left = escaping(capture.region) - expected
+        left = _held_elsewhere(capture) - expected
     return bool(left)
+
+
+def _held_elsewhere(capture: Capture) -> set[int]:
+    """Ids of the values of the region to which neither the region nor the deferred calls refer alone."""
+    return escaping(capture.region, capture.operands)

@@ -1,4 +1,4 @@
-"""A captured call: one operator, the origin of its inputs, and the destination of its outputs."""
+"""A captured call: its operators, the origin of their inputs, and the destination of their outputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
-from weft._lazy.interpreted import COMPILED_AT_ONCE
-from weft._lazy.outline import outline_later
 from weft._lazy.realize import flush
-from weft._lazy.record import record
-from weft._lazy.signature import Signature
-from weft._lazy.tape import FREED, Tape
+from weft._lazy.tape import Tape
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
 from weft._tensor.compile.capture import Arguments, Capture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
+from weft._tensor.compile.stages import Stages
 from weft._tensor.compile.structure import rebuild
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
@@ -125,7 +122,7 @@ class _Outputs:
 
 
 class Replay:
-    """One captured call: the operator, the origin of its inputs, and the destination of its outputs."""
+    """One captured call: what computes it, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
         self, capture: Capture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
@@ -137,11 +134,8 @@ class Replay:
         grads = capture.new_grads()
         self._grads = [(holder, None if tape.grad is None else left.refer(tape.grad)) for holder, tape in grads]
         self._locators, self._makers = left.locators, left.makers
-        self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
-        on_tape = ((n, value) for n, value in enumerate(left.values) if value.tape is not None and not value.tape.leaf)
-        self._freed = [n for n, value in on_tape if not is_taped(value)]
-        self._make, inputs = outline_later(left.values, capture.region, name)
-        self._signature: Signature | None = None
+        self._stages = Stages(left.values, capture.region, capture.calls, name)
+        inputs = self._stages.inputs
         if _loses_gradients(left, capture.region, inputs):
             capture.prevent("leaves gradients to leaves that it has made, which a replay cannot")
         self._generators = [generator for generator, _, _ in capture.drawn]
@@ -186,14 +180,8 @@ class Replay:
         changed = self._snapshot.difference()
         return changed and f"`{changed}`"
 
-    def _outlined(self) -> Signature:
-        """The operator, made when the call comes back: most calls of a function with changing shapes do not."""
-        signature = self._signature = self._make()
-        signature.costs = COMPILED_AT_ONCE
-        return signature
-
     def run(self, arguments: Arguments) -> Any:
-        """Record the operator with the current values, and distribute its outputs.
+        """Record the operators with the current values, and distribute their outputs.
 
         Either all tensors that the function writes get their new values, or none, whatever signals come.
         """
@@ -207,12 +195,7 @@ class Replay:
         for at, n in self._draws:
             inputs[at] = drawn[n]
         outside = [locator(arguments) for locator in self._locators]
-        outputs = record(self._signature or self._outlined(), tuple(inputs), state)
-        del inputs  # what only the operator refers to may be overwritten by its results
-        for at in self._untaped:
-            outputs[at].tape = None
-        for at in self._freed:
-            outputs[at].tape = FREED
+        outputs = self._stages.run(inputs)
         for (_, n), at, leaf in self._written:
             if leaf:
                 outputs[at].tape = outside[n]._read().tape

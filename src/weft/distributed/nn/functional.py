@@ -45,7 +45,13 @@ def _shared(grad: Tensor, op: Reduction, group: ProcessGroup) -> Tensor:
     return grad / group.size() if op is ReduceOp.AVG else grad
 
 
-class _AllReduce(Function):
+class _Collective(Function):
+    """A function whose `ctx` has sizes and groups only."""
+
+    _of_no_tensors = True
+
+
+class _AllReduce(_Collective):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.op, ctx.group = op, group
@@ -60,7 +66,7 @@ class _AllReduce(Function):
         return None, None, _AllReduce.apply(ctx.op, ctx.group, grads[0])
 
 
-class _Broadcast(Function):
+class _Broadcast(_Collective):
     @staticmethod
     def forward(ctx: Any, src: int, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.src, ctx.group = src, group
@@ -74,7 +80,7 @@ class _Broadcast(Function):
         return None, None, reduced if ctx.group.rank() == ctx.src else zeros_like(reduced)
 
 
-class _Reduce(Function):
+class _Reduce(_Collective):
     @staticmethod
     def forward(ctx: Any, dst: int, op: Reduction, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.dst, ctx.op, ctx.group = dst, op, group
@@ -87,7 +93,7 @@ class _Reduce(Function):
         return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
-class _AllGather(Function):
+class _AllGather(_Collective):
     @staticmethod
     def forward(ctx: Any, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.group = group
@@ -100,7 +106,7 @@ class _AllGather(Function):
         return None, _sum_of_own_part(grads, ctx.group)
 
 
-class _Gather(Function):
+class _Gather(_Collective):
     @staticmethod
     def forward(ctx: Any, dst: int, group: ProcessGroup, tensor: Tensor) -> Any:
         ctx.dst, ctx.group = dst, group
@@ -113,7 +119,7 @@ class _Gather(Function):
         return None, None, _Scatter.apply(ctx.dst, ctx.group, *grads)
 
 
-class _Scatter(Function):
+class _Scatter(_Collective):
     @staticmethod
     def forward(ctx: Any, src: int, group: ProcessGroup, *tensors: Any) -> Any:
         ctx.src, ctx.group = src, group
@@ -127,7 +133,7 @@ class _Scatter(Function):
         return None, None, *_Gather.apply(ctx.src, ctx.group, grads[0])
 
 
-class _ReduceScatter(Function):
+class _ReduceScatter(_Collective):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor, *inputs: Any) -> Any:
         ctx.op, ctx.group = op, group
@@ -142,7 +148,7 @@ class _ReduceScatter(Function):
         return None, None, None, *_AllGather.apply(ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
-class _AllToAll(Function):
+class _AllToAll(_Collective):
     @staticmethod
     def forward(ctx: Any, group: ProcessGroup, shapes: Any, *inputs: Any) -> Any:
         ctx.group, ctx.shapes = group, [tuple(x.shape) for x in inputs]
@@ -155,21 +161,24 @@ class _AllToAll(Function):
         return None, None, *_AllToAll.apply(ctx.group, ctx.shapes, *grads)
 
 
-class _AllToAllSingle(Function):
+class _AllToAllSingle(_Collective):
     @staticmethod
-    def forward(
-        ctx: Any, group: ProcessGroup, like: Tensor, output_sizes: Any, input_sizes: Any, tensor: Tensor
-    ) -> Any:
-        ctx.group, ctx.like, ctx.output_sizes, ctx.input_sizes = group, empty_like(tensor), output_sizes, input_sizes
-        output = empty_like(like)
+    def forward(ctx: Any, group: ProcessGroup, kind: Any, output_sizes: Any, input_sizes: Any, tensor: Tensor) -> Any:
+        ctx.group, ctx.kind, ctx.output_sizes, ctx.input_sizes = group, _kind_of(tensor), output_sizes, input_sizes
+        shape, dtype, device = kind
+        output = empty(shape, dtype=dtype, device=device)
         if not tensor.is_meta:  # there is nothing to send
             plain.all_to_all_single(output, tensor.detach(), input_sizes, output_sizes, group)
         return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        back = _AllToAllSingle.apply(ctx.group, ctx.like, ctx.input_sizes, ctx.output_sizes, grads[0])
+        back = _AllToAllSingle.apply(ctx.group, ctx.kind, ctx.input_sizes, ctx.output_sizes, grads[0])
         return None, None, None, None, back
+
+
+def _kind_of(tensor: Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
@@ -237,4 +246,4 @@ def all_to_all_single(
     equal = not (output_split_sizes or input_split_sizes) and (output.shape, output.dtype) == (input.shape, input.dtype)
     if group.records and equal and input.ndim and not len(input) % group.size():
         return recorded.all_to_all(input, group.size())
-    return _AllToAllSingle.apply(group, output, input_split_sizes, output_split_sizes, input)
+    return _AllToAllSingle.apply(group, _kind_of(output), input_split_sizes, output_split_sizes, input)

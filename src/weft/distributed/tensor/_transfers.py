@@ -64,15 +64,27 @@ def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> 
         transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device, rounds=False
     )
     (linked,) = record(signature, (result, value), ambient())
-    linked.tape = Tape()
-
-    def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
-        del members
-        cotangent = cotangents[0]
-        return [None, cotangent if transfer.derivative is None else transferred(cotangent, transfer.derivative())]
-
-    linked.tape.custom = derivative
+    _Derivative(transfer).link([linked])
     return linked
+
+
+class _Derivative:
+    """The derivative of a transfer, as the tape of its result has it."""
+
+    def __init__(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+
+    def link(self, values: Sequence[Value]) -> None:
+        """Make it the derivative of a result of this transfer."""
+        for value in values:
+            value.tape = Tape()
+            value.tape.custom = self
+
+    def __call__(self, cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
+        """The gradients of the result's own elements and of what was transferred."""
+        del members
+        cotangent, derivative = cotangents[0], self._transfer.derivative
+        return [None, cotangent if derivative is None else transferred(cotangent, derivative())]
 
 
 def _announced(transfer: Transfer, value: Value) -> AbstractContextManager[None]:
