@@ -136,12 +136,14 @@ class ProcessContext:
         tell of a missing process.
         """
 
+        reports = [file.read() for file in self.error_files]  # once: a process may withdraw its own meanwhile
+
         def order(index: int) -> tuple[int, int]:
-            time, _, follows = self.error_files[index].read()
+            time, _, follows = reports[index]
             code = self.processes[index].exitcode or 0
             return (3 if follows else 1, time) if time else (0 if code < 0 else 2, failed.index(index))
 
-        reported = [index for index, file in enumerate(self.error_files) if file.read()[0]]
+        reported = [index for index, (time, _, _) in enumerate(reports) if time]
         return min({*failed, *reported}, key=order)
 
     def _end_all(self, grace_period: float | None) -> None:

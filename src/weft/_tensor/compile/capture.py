@@ -256,8 +256,8 @@ class Capture:
         """The arguments of all deferred calls, which refer to them."""
         return (value for call in self.calls for value in call.inputs)
 
-    def make_calls(self, pending: Pending) -> None:
-        """Make the calls that have been deferred. What was recorded before each is moved to `pending` before it."""
+    def make_calls(self, destination: Pending) -> None:
+        """Make the calls that have been deferred. What was recorded before each is moved to `destination` before it."""
         calls, self._waiting = self._waiting, []
         if not calls:
             return
@@ -269,9 +269,9 @@ class Capture:
             for at, call in enumerate(calls):
                 before = call.position - moved
                 while moved < call.position:
-                    pending.append(later.pop())
+                    destination.append(later.pop())
                     moved += 1
-                pending.moved(before)
+                destination.moved(before)
                 try:
                     with uninterrupted:  # else the result of what others have taken part in would be lost
                         call.make()
