@@ -97,18 +97,18 @@ def followed(path: Path) -> Path:
     raise OSError(ELOOP, os.strerror(ELOOP), str(path))
 
 
-def doubt(path: Path, status: os.stat_result, *, root_too: bool = False, writers: int = 0o022) -> str | None:
-    """Why somebody else could have written what is at a path, in words; None if nobody could.
+def doubt(status: os.stat_result, *, root_too: bool = False, writers: int = 0o022) -> str | None:
+    """Why somebody else could have written a file or folder, in words that follow its path; None if nobody could.
 
     root_too  whether root may be its owner
     writers   the bits of the mode by which others could write
     """
     if stat.S_ISLNK(status.st_mode):
-        return f"{path} is a link"
+        return "is a link"
     if status.st_uid != os.geteuid() and not (root_too and status.st_uid == 0):
-        return f"{path} belongs to user {status.st_uid}"
+        return f"belongs to user {status.st_uid}"
     if status.st_mode & writers:
-        return f"{path} may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+        return f"may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 

@@ -34,35 +34,46 @@ def prepare(folder: Path) -> bool:
     warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
     with suppress(OSError):
         os.makedirs(folder, 0o700, exist_ok=True)
-    if reason := _doubt(folder):
+    try:
+        reason, until = _doubt(folder), time.time() - _WRITING
+        if not reason:
+            reason = _look_through(folder, until)
+    except FileNotFoundError:
+        return True  # it could not be created, so nothing is there
+    if reason:
         _log.warning("%s, so no compiled programs are kept or found there; %s", reason, _REMEDY)
         return False
-    with suppress(OSError):  # the folder cannot be written, or could not be created
-        stamp = folder / _STAMP
-        last = stamp.stat().st_mtime if stamp.exists() else 0.0
-        until = time.time() - _WRITING
-        for entry in os.scandir(folder):
-            if entry.name.endswith(_SUFFIX) and last <= entry.stat().st_mtime < until:
-                _check(Path(entry.path))
-        stamp.touch()
-        os.utime(stamp, (until, until))
+    with suppress(OSError):  # the folder cannot be written
+        (folder / _STAMP).touch()
+        os.utime(folder / _STAMP, (until, until))
     return True
 
 
-def _doubt(folder: Path) -> str | None:
-    """Why what is in a folder cannot be trusted. The folders above its parent are the user's responsibility."""
-    with suppress(FileNotFoundError):  # the folder could not be created
-        above, own = folder.parent.stat(), folder.stat()
-        sticky = above.st_mode & stat.S_ISVTX  # so only its owner can rename our folder
-        reason = doubt(folder.parent, above, root_too=True, writers=0 if sticky else 0o022) or doubt(folder, own)
-        if reason is not None:
-            return reason
-        writers = 0o022 if own.st_mode & 0o077 else 0  # modes of files matter only where others can reach them
-        for entry in os.scandir(folder):
-            with suppress(FileNotFoundError):  # another process has replaced it
-                if reason := doubt(Path(entry.path), entry.stat(follow_symlinks=False), writers=writers):
-                    return reason
+def _look_through(folder: Path, until: float) -> str | None:
+    """Why one of the entries cannot be trusted. Those that are newer than the last check, and older than `until`, are
+    removed if they are damaged. One pass does both: a cache may have ten thousand entries.
+    """
+    stamp = folder / _STAMP
+    last = stamp.stat().st_mtime if stamp.exists() else 0.0
+    writers = 0o022 if folder.stat().st_mode & 0o077 else 0  # modes of files matter only where others can reach them
+    for entry in os.scandir(folder):
+        with suppress(FileNotFoundError):  # another process has replaced it
+            status = entry.stat(follow_symlinks=False)
+            if why := doubt(status, writers=writers):
+                return f"{entry.path} {why}"
+            if entry.name.endswith(_SUFFIX) and last <= status.st_mtime < until:
+                _check(Path(entry.path))
     return None
+
+
+def _doubt(folder: Path) -> str | None:
+    """Why the folder itself cannot be trusted. The folders above its parent are the user's responsibility."""
+    above = folder.parent.stat()
+    sticky = above.st_mode & stat.S_ISVTX  # so only its owner can rename our folder
+    if why := doubt(above, root_too=True, writers=0 if sticky else 0o022):
+        return f"{folder.parent} {why}"
+    why = doubt(folder.stat())
+    return why and f"{folder} {why}"
 
 
 def _check(entry: Path) -> None:

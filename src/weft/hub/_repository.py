@@ -157,9 +157,9 @@ def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
 def _require_own(repository: _Repository) -> None:
     """Refuse a cache in which anybody could put code, and say that it is trusted; groups and root may share one."""
     for path in (Path(get_dir()), Path(get_dir(), "trusted_list"), repository.folder):
-        if path.exists() and (reason := doubt(path, path.stat(), root_too=True, writers=stat.S_IWOTH)):
+        if path.exists() and (reason := doubt(path.stat(), root_too=True, writers=stat.S_IWOTH)):
             raise HubError(
-                f"{reason}, so its code could be anybody's; set another folder, by TORCH_HOME or hub.set_dir"
+                f"{path} {reason}, so its code could be anybody's; set another folder, by TORCH_HOME or hub.set_dir"
             )
 
 

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from weft._base.files import followed
+from weft._base.files import doubt, followed
 from weft._comm.deadline import Deadline
 from weft._comm.stores.store import Store, as_amount, as_key, as_keys, as_value, wait_error
 from weft._comm.stores.table import Table, key_text
@@ -408,16 +408,11 @@ def _opening_error(path: str, error: OSError) -> DistStoreError:
 
 def _check_owner(status: os.stat_result, path: str) -> None:
     """Refuse a file that another user can change."""
-    mine = status.st_uid == os.geteuid()
-    if mine and not status.st_mode & 0o022:
-        return
-    why = (
-        f"may be written by others (mode {status.st_mode & 0o777:04o})" if mine else f"belongs to user {status.st_uid}"
-    )
-    raise DistStoreError(
-        f"FileStore: {path!r} {why}, who could change what this job's processes tell each other; choose a path that is "
-        "free, in a folder of your own"
-    )
+    if why := doubt(status):
+        raise DistStoreError(
+            f"FileStore: {path!r} {why}, who could change what this job's processes tell each other; choose a path "
+            "that is free, in a folder of your own"
+        )
 
 
 def _header() -> bytes:

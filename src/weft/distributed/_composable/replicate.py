@@ -43,6 +43,8 @@ def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, *
     mesh = kwargs.pop("device_mesh", None)
     if mesh is not None:
         kwargs["process_group"] = mesh.get_group(0)
+    # The hooks refer to the state, and the state to the parameters alone: a module that nobody needs any more goes at
+    # once. The replica itself is made in the first pass, since parameters may still be on the meta device here.
     state = _State(dict(_replicated(module, set(ignored_modules or ()))), kwargs)
     setattr(module, _STATE, state)
     module.register_forward_pre_hook(state.before, with_kwargs=True)
