@@ -21,11 +21,15 @@ INPUTS = weft.linspace(-1, 1, 16 * 24).reshape(16, 24).tolist()
 
 
 def new_model(kind):
+    """A model, its optimizer and a step, in float64: AdamW makes steps of full size out of what rounding leaves of a
+    gradient that is zero, such as that of a bias before a batch norm, and interrupts cut programs elsewhere. In
+    float32, two runs without interrupts that are computed in other programs differ by .02 after 195 steps.
+    """
     weft.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(24, 24), nn.BatchNorm1d(24), nn.GELU()) for _ in range(3)]
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*layers).double()
     optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3)
-    inputs = weft.tensor(INPUTS)
+    inputs = weft.tensor(INPUTS, dtype=weft.float64)
 
     def step():
         optimizer.zero_grad()
