@@ -21,14 +21,16 @@ INPUTS = weft.linspace(-1, 1, 16 * 24).reshape(16, 24).tolist()
 
 
 def new_model(kind):
-    """A model, its optimizer and a step, in float64: AdamW makes steps of full size out of what rounding leaves of a
-    gradient that is zero, such as that of a bias before a batch norm, and interrupts cut programs elsewhere. In
-    float32, two runs without interrupts that are computed in other programs differ by .02 after 195 steps.
+    """A model, its optimizer and a step that do not amplify rounding, since interrupts cut programs elsewhere.
+
+    With the defaults of AdamW, two uninterrupted runs in different tiers differ by .02 after 195 steps in float32, and
+    by .02 after 660 in float64: AdamW makes full steps out of small gradients. With a large `eps` it makes small ones,
+    and the runs agree to 1e-6 after 3,000 steps.
     """
     weft.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(24, 24), nn.BatchNorm1d(24), nn.GELU()) for _ in range(3)]
     model = nn.Sequential(*layers).double()
-    optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = weft.optim.AdamW(model.parameters(), lr=0.1, eps=1.0)
     inputs = weft.tensor(INPUTS, dtype=weft.float64)
 
     def step():
@@ -41,12 +43,12 @@ def new_model(kind):
     return model, optimizer, weft.compile(step) if kind == "captured" else step
 
 
-def interrupted(kind, count):
+def interrupted(kind, count, seed):
     """A model, and the numbers of its steps, after a loop that `count` interrupts have left and that has gone on."""
     model, optimizer, step = new_model(kind)
     for _ in range(3):
         step().item()
-    with Interrupts(count, 0.02) as interrupts:
+    with Interrupts(seed, 0.02) as interrupts:
         caught = 0
         while caught < count:
             caught += interrupts.interrupts(lambda: step().item())
@@ -54,8 +56,8 @@ def interrupted(kind, count):
     return model, {int(state["step"]) for state in optimizer.state.values()}
 
 
-def check_is_that_of_an_uninterrupted_run(kind, count):
-    model, steps = interrupted(kind, count)
+def check_is_that_of_an_uninterrupted_run(kind, count, seed=0):
+    model, steps = interrupted(kind, count, seed)
     assert len(steps) == 1, "all parameters have had the same steps"
     other, _, step = new_model(kind)
     for _ in range(steps.pop()):
@@ -80,8 +82,10 @@ def test_a_compiled_loop_goes_on_as_if_nothing_had_happened(kind, monkeypatch):
 @pytest.mark.parametrize("tier", ["interpreted", "auto", "compiled"])
 @pytest.mark.parametrize("kind", ["recorded", "captured"])
 def test_a_thousand_interrupts(kind, tier, monkeypatch):
+    """In trainings of some 600 steps each: one that has converged would hide a step that is lost."""
     monkeypatch.setattr(config, "TIER", tier)
-    check_is_that_of_an_uninterrupted_run(kind, 1000)
+    for seed in range(25):
+        check_is_that_of_an_uninterrupted_run(kind, 40, seed)
 
 
 def test_an_endless_loop_without_reads_forgets_nothing_that_it_has_recorded(monkeypatch):
