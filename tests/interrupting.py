@@ -7,30 +7,41 @@ import sys
 from weft._base.interrupts import keep_ignored_interrupts
 
 
-class Interrupts:
-    """Interrupts after random stretches of the process's time, by the handler of a signal."""
+SIGNALS = {signal.ITIMER_VIRTUAL: signal.SIGVTALRM, signal.ITIMER_REAL: signal.SIGALRM}
 
-    def __init__(self, seed, longest):
-        self._armed = False
+
+class Interrupts:
+    """Interrupts after random stretches of time, by the handler of a signal.
+
+    The time is that in which the process computes, so that a busy machine does not make the interrupts denser; with
+    `ITIMER_REAL` it is real time, and interrupts come while the process waits for others, too.
+    """
+
+    def __init__(self, seed, longest, timer=signal.ITIMER_VIRTUAL):
+        self._armed = self._ended = False
+        self._timer = timer
         self._random = random.Random(seed)
         self._longest = longest
 
     def __enter__(self):
-        self._before = signal.signal(signal.SIGVTALRM, self._on_signal)
+        self._before = signal.signal(SIGNALS[self._timer], self._on_signal)
         self._hook = sys.unraisablehook  # pytest has set its own
         keep_ignored_interrupts()
         self._wait()
         return self
 
     def __exit__(self, *_):
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, self._before)
+        self._ended = True  # Python may call the handler for a signal that came before, after the timer is stopped
+        signal.setitimer(self._timer, 0)
+        signal.signal(SIGNALS[self._timer], self._before)
         sys.unraisablehook = self._hook
 
     def _wait(self):
-        signal.setitimer(signal.ITIMER_VIRTUAL, self._random.uniform(1e-4, self._longest))
+        signal.setitimer(self._timer, self._random.uniform(1e-4, self._longest))
 
     def _on_signal(self, number, frame):
+        if self._ended:
+            return
         self._wait()
         if self._armed:
             raise KeyboardInterrupt

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
-from weft._base.interrupts import uninterrupted
+from weft._base.interrupts import PATIENCE, uninterrupted
 
 
 class TimedOut(Exception):
@@ -90,6 +91,49 @@ def test_poll_handles_what_has_come():
     assert not reached
 
 
+def test_an_extension_is_not_ended_by_what_was_to_end_an_earlier_one():
+    """A training step is one extension, and the thread that is to end it wakes up some steps later."""
+    uninterrupted.extend()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        earlier = uninterrupted._extended
+        uninterrupted.end_extension()
+    uninterrupted.extend()
+    assert not uninterrupted.set_overdue(earlier)
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted.end_extension()
+
+
+def test_a_second_signal_ends_an_extension_that_is_overdue():
+    uninterrupted.extend()
+    signal.raise_signal(signal.SIGINT)
+    assert uninterrupted.set_overdue(uninterrupted._extended)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert not uninterrupted._extended
+
+
+@pytest.mark.slow  # it waits for PATIENCE
+def test_an_extension_of_a_program_that_only_waits_is_ended():
+    uninterrupted.extend()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        signal.sigtimedwait([], 60)
+
+
+def test_a_wait_is_not_cut_off_by_a_signal_that_came_long_before_it():
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), uninterrupted:
+        signal.raise_signal(signal.SIGINT)
+        uninterrupted.poll_waiting(started)
+        assert uninterrupted.received
+        uninterrupted.received[0] = (*uninterrupted.received[0][:2], started - PATIENCE)
+        uninterrupted.poll_waiting(started)
+        assert uninterrupted.received
+        uninterrupted.poll_waiting(started - PATIENCE)
+
+
 def test_a_suspended_section_is_interrupted_and_goes_on_afterwards():
     with uninterrupted:
         with pytest.raises(KeyboardInterrupt), uninterrupted.suspended():
@@ -123,7 +167,7 @@ def test_other_threads_have_no_sections():
 def test_the_child_of_a_thread_that_forks_while_another_is_in_a_section_can_be_interrupted():
     program = """
         import os, signal, threading
-        from weft._base.interrupts import uninterrupted
+        from weft._base.interrupts import PATIENCE, uninterrupted
         inside, forked, statuses = threading.Event(), threading.Event(), []
         def fork():
             inside.wait()

@@ -27,6 +27,7 @@ from typing import Any
 getsignal, set_handler = _signal.getsignal, _signal.signal
 _FIRST_REALTIME = 32
 PATIENCE = 1.0  # seconds for which a signal waits for what should not be cut off, and may wait for ever itself
+LONGEST = 10.0  # seconds for which it waits at most, while the program goes on computing
 _HANDLED = sorted(n for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} if n < _FIRST_REALTIME)
 # Ctrl-C's first: once it is replaced, hardly anything disturbs the replacement of the others.
 _NUMBERS = (int(signal.SIGINT), *[int(n) for n in _HANDLED if n != signal.SIGINT])
@@ -45,16 +46,32 @@ class Section:
 
     received  the signals that have come within, each with the frame in which it came, and when
 
+    changes   how often a block has begun or ended: another thread sees by it whether the program goes on
+
     Apart from that it knows how many blocks the main thread is in, whether what follows them belongs to the section
-    (`extend`), whether that has lasted too long, and the handlers to put back.
+    (`extend`: the number of this extension, or 0), which extension has lasted too long, and the handlers to put back.
     """
 
-    __slots__ = ("_depth", "_extended", "_functions", "_handlers", "_overdue", "_replaced", "received")
+    __slots__ = (
+        "_depth",
+        "_extended",
+        "_extensions",
+        "_functions",
+        "_handlers",
+        "_overdue",
+        "_replaced",
+        "_watched",
+        "changes",
+        "received",
+    )
 
     def __init__(self) -> None:
+        self.changes = 0
         self._depth = 0
-        self._extended = False
-        self._overdue = False
+        self._extended = 0
+        self._extensions = 0
+        self._overdue = 0  # the extension that a further signal ends
+        self._watched = 0  # the extension that a thread ends
         self.received: list[tuple[int, FrameType | None, float]] = []
         self._replaced: list[tuple[int, Handler]] = []
         self._handlers: tuple[Any, ...] = ()  # those of all `_NUMBERS`, at the last replacement
@@ -65,56 +82,76 @@ class Section:
             if not (self._depth or self._extended):
                 self._replace()
             self._depth += 1
+            self.changes += 1
 
     def __exit__(self, *_: object) -> None:
         if _thread.get_ident() == _Main.ident:
             self._depth -= 1
+            self.changes += 1
             if not (self._depth or self._extended):
                 self._restore()
             elif not self._depth and self.received:
-                _thread.start_new_thread(_end_extension_later, (self.received[0][0],))
+                self._end_extension_later(self.received[0][0])
 
-    def poll(self, age: float = 0.0) -> None:
-        """Handle the signals that have come, at a place within the section where ending it loses nothing.
-
-        Where it loses something, but may also wait for ever, only signals are handled that came `age` seconds ago.
-        """
-        if self.received and _thread.get_ident() == _Main.ident and time.monotonic() >= self.received[0][2] + age:
+    def poll(self) -> None:
+        """Handle the signals that have come, at a place within the section where ending it loses nothing."""
+        if self.received and _thread.get_ident() == _Main.ident:
             self._handle()
+
+    def poll_waiting(self, started: float) -> None:
+        """Handle the signals that have come, where that loses something, but waiting may never end.
+
+        It has to have waited for `PATIENCE` since it `started` (by `time.monotonic`), and since the signal came: what
+        came long before, in a step that takes seconds, must not cut off a wait that is about to end.
+        """
+        if self.received and _thread.get_ident() == _Main.ident:
+            if time.monotonic() >= max(started, self.received[0][2]) + PATIENCE:
+                self._handle()
 
     def extend(self) -> None:
         """Let no signal interrupt what follows until `end_extension`, in whatever function.
 
         It is for what a program does in several calls of which others must not be left out: between the exchange of
-        gradients and the step that they are for, ranks would part for ever. Who never ends it is interrupted a second
-        after a signal has come.
+        gradients and the step that they are for, ranks would part for ever. A program that never ends it is
+        interrupted all the same: by a second signal that comes `PATIENCE` after the first, or without one, once it
+        computes nothing for so long, or after `LONGEST`.
         """
         if _thread.get_ident() == _Main.ident and not self._extended:
             if not self._depth:
                 self._replace()
-            self._extended = True
+            self._extensions += 1
+            self._extended = self._extensions
 
     def end_extension(self) -> None:
         """Handle the signals that have come since `extend`."""
         if self._extended and _thread.get_ident() == _Main.ident:
-            self._extended = self._overdue = False
+            self._extended = 0
             if not self._depth:
                 self._restore()
 
     def on_signal(self, number: int, frame: FrameType | None = None) -> None:
         """What handlers are replaced by."""
-        if self._overdue and self._extended and not self._depth:
-            return self.end_extension()
-        if any(number == other for other, _, _ in self.received):
-            return None  # as the system does with signals that are blocked
-        self.received.append((number, frame, time.monotonic()))
+        new = all(number != other for other, _, _ in self.received)  # the system, too, keeps a blocked signal once
+        if new:
+            self.received.append((number, frame, time.monotonic()))
         if self._extended and not self._depth:
-            _thread.start_new_thread(_end_extension_later, (number,))
-        return None
+            if self._overdue == self._extended:
+                self.end_extension()
+            elif new:
+                self._end_extension_later(number)
 
-    def set_overdue(self) -> None:
-        """Let the next signal end an extension."""
-        self._overdue = self._extended
+    def set_overdue(self, extension: int) -> bool:
+        """Let the next signal end an extension; False if that has ended.
+
+        The number says which one: in a training, the next one has long begun when the thread that calls this wakes up.
+        """
+        self._overdue = extension
+        return self._extended == extension
+
+    def _end_extension_later(self, number: int) -> None:
+        if self._watched != self._extended:
+            self._watched = self._extended
+            _thread.start_new_thread(_end_extension, (number, self._extended))
 
     @contextmanager
     def suspended(self) -> Generator[None]:
@@ -123,7 +160,7 @@ class Section:
         if not (depth or self._extended) or _thread.get_ident() != _Main.ident:
             yield
             return
-        extended, self._extended = self._extended, False
+        extended, self._extended = self._extended, 0
         self._depth = 0
         try:
             self._restore()
@@ -185,12 +222,17 @@ received = uninterrupted.received
 _on_signal = uninterrupted.on_signal
 
 
-def _end_extension_later(number: int) -> None:
-    """Send the main thread a signal once more, after which it does not wait any longer for what it waits for."""
-    time.sleep(PATIENCE)
-    uninterrupted.set_overdue()
-    if received and _Main.ident is not None:
-        signal.pthread_kill(_Main.ident, number)
+def _end_extension(number: int, extension: int) -> None:
+    """Send the main thread a signal once more, which ends an extension that has not ended by itself."""
+    started = time.monotonic()
+    while True:
+        before = uninterrupted.changes
+        time.sleep(PATIENCE)
+        if not uninterrupted.set_overdue(extension):
+            return
+        if before == uninterrupted.changes or time.monotonic() > started + LONGEST:
+            assert _Main.ident is not None, "it runs"
+            signal.pthread_kill(_Main.ident, number)  # does nothing within a block
 
 
 def _after_fork() -> None:
@@ -198,7 +240,7 @@ def _after_fork() -> None:
     if _Main.ident != _thread.get_ident():
         _Main.ident = _thread.get_ident()
         uninterrupted.received.clear()
-        uninterrupted._depth, uninterrupted._extended = 0, False  # pyright: ignore[reportPrivateUsage]
+        uninterrupted._depth, uninterrupted._extended = 0, 0  # pyright: ignore[reportPrivateUsage]
         uninterrupted._restore()  # pyright: ignore[reportPrivateUsage]
 
 

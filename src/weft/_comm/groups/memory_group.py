@@ -20,12 +20,12 @@ import select
 from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
-from time import sleep
+from time import monotonic, sleep
 from typing import Protocol
 
 import numpy as np
 
-from weft._base.interrupts import PATIENCE, uninterrupted
+from weft._base.interrupts import uninterrupted
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.shared_memory.layout import RegionLayout
@@ -102,14 +102,14 @@ class MemoryGroup(AbortableGroup):
 
         `DistBackendError` if a missing rank has ended or left the group, a rank has failed, or the deadline has passed.
         """
-        idle = 0
+        idle, started = 0, monotonic()
         pause, longest = _PAUSES
         for attempt in count(1):
             if not missing():
                 return
             idle = 0 if self.progress() else idle + 1
             if idle > _YIELDS or attempt % _YIELDS == 0:
-                uninterrupted.poll(PATIENCE)
+                uninterrupted.poll_waiting(started)
                 self._check_peers(missing, what, deadline)
             if idle > _YIELDS:
                 sleep(pause)

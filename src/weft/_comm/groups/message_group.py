@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from weft._base.interrupts import PATIENCE, uninterrupted
+from weft._base.interrupts import uninterrupted
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
 from weft._comm.groups.messages import MessageRequest, Messages
@@ -155,7 +155,7 @@ class MessageGroup(AbortableGroup):
         while missing():
             if self.progress():
                 continue
-            uninterrupted.poll(PATIENCE)
+            uninterrupted.poll_waiting(started)
             self._check_peers(missing, what, deadline, absent or missing)
             if absent is not None and (monotonic() > started + _ANNOUNCE_AFTER or self._step in self._waiting_at):
                 self._announce_waiting()
@@ -164,7 +164,7 @@ class MessageGroup(AbortableGroup):
 
     def complete(self, done: Callable[[], bool], what: object, deadline: Deadline) -> None:
         """Return once `done()`, which needs all peers; errors are as for `wait`. Peers that are done may leave."""
-        pause = _PAUSES[0]
+        pause, started = _PAUSES[0], monotonic()
         for attempt in count(1):
             if done():
                 return
@@ -172,7 +172,7 @@ class MessageGroup(AbortableGroup):
             if attempt < _YIELDS:
                 os.sched_yield()
                 continue
-            uninterrupted.poll(PATIENCE)
+            uninterrupted.poll_waiting(started)
             self._check_peers(lambda: () if done() else self._peers, what, deadline, lambda: self._peers, True)
             sleep(pause)
             pause = min(2 * pause, _PAUSES[1])
