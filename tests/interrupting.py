@@ -6,7 +6,6 @@ import sys
 
 from weft._base.interrupts import keep_ignored_interrupts
 
-
 SIGNALS = {signal.ITIMER_VIRTUAL: signal.SIGVTALRM, signal.ITIMER_REAL: signal.SIGALRM}
 
 

@@ -104,9 +104,10 @@ class Section:
         It has to have waited for `PATIENCE` since it `started` (by `time.monotonic`), and since the signal came: what
         came long before, in a step that takes seconds, must not cut off a wait that is about to end.
         """
-        if self.received and _thread.get_ident() == _Main.ident:
-            if time.monotonic() >= max(started, self.received[0][2]) + PATIENCE:
-                self._handle()
+        if not self.received or _thread.get_ident() != _Main.ident:
+            return
+        if time.monotonic() >= max(started, self.received[0][2]) + PATIENCE:
+            self._handle()
 
     def extend(self) -> None:
         """Let no signal interrupt what follows until `end_extension`, in whatever function.
