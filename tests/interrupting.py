@@ -43,6 +43,7 @@ class Interrupts:
             return
         self._wait()
         if self._armed:
+            self._armed = False  # or a second one comes where the first is caught
             raise KeyboardInterrupt
 
     def interrupts(self, function):
@@ -52,6 +53,5 @@ class Interrupts:
             function()
             self._armed = False
         except KeyboardInterrupt:
-            self._armed = False
             return True
         return False

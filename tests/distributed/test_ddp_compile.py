@@ -1,4 +1,4 @@
-"""Replicas and `weft.compile`: the module is compiled, the averages stay outside."""
+"""Replicas and `weft.compile`: of the module, or of the whole step with its averages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Model(nn.Module):
         return self.outer(self.norm(self.inner(x).tanh()))
 
 
-def trained(make, whole=lambda step: step):
-    """By rank, the state of the replica after some steps."""
+def trained(make, whole=lambda step: step, accumulates=False):
+    """By rank, the state of the replica after some steps; with `accumulates`, a step has two backward passes."""
 
     def body(rank):
         dist.init_process_group("threads", timeout=timedelta(seconds=60))
@@ -37,6 +37,9 @@ def trained(make, whole=lambda step: step):
 
         def step(x):
             optimizer.zero_grad()
+            if accumulates:
+                with model.no_sync():
+                    model(x + 1).square().mean().backward()
             model(x).square().mean().backward()
             optimizer.step()
 
@@ -83,27 +86,62 @@ def runs(monkeypatch):
 
 @pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
 def test_a_compiled_module_trains_as_any_other(make, plain, runs):
-    states = trained(make)
+    check_are_alike(trained(make), plain)
     assert 2 <= len(runs) < 2 * STEPS  # captured, on each rank
-    for found, expected in zip(states, plain, strict=True):
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert weft.allclose(weft.tensor(found[name]), weft.tensor(value), rtol=1e-4, atol=1e-5), name
+
+
+def check_are_alike(states, expected):
+    for ours, theirs in zip(states, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert weft.allclose(weft.tensor(ours[name]), weft.tensor(value), rtol=1e-4, atol=1e-5), name
+
+
+def compiled_whole(step):
+    return weft.compile(step, fullgraph=True)
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_a_step_is_captured_with_its_averages(accumulates, runs):
+    plain = trained(DistributedDataParallel, accumulates=accumulates)
+    check_are_alike(trained(DistributedDataParallel, compiled_whole, accumulates), plain)
+    assert 2 <= len(runs) < 2 * STEPS
+
+
+def looking_for_unused(module):
+    return DistributedDataParallel(module, find_unused_parameters=True)
 
 
 TELLS = r"needs the ranks that a DistributedDataParallel averages over \(compile the module that it wraps, .*\) at "
 
 
-def test_a_compiled_step_runs_uncaptured_and_says_what_to_compile(plain):
+def test_a_step_that_needs_values_runs_uncaptured_and_says_what_to_compile():
+    plain = trained(looking_for_unused)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert trained(DistributedDataParallel, weft.compile) == plain
+        assert trained(looking_for_unused, weft.compile) == plain
     assert [str(w.message).startswith("weft.compile: step needs the ranks that") for w in caught] == [True, True]
 
 
-def test_a_step_that_must_be_captured_whole_is_refused():
+def test_a_step_that_needs_values_and_must_be_captured_whole_is_refused():
     with pytest.raises(CompileError, match=rf"step: the function {TELLS}.*test_ddp_compile\.py:\d+, so it cannot"):
-        trained(DistributedDataParallel, lambda step: weft.compile(step, fullgraph=True))
+        trained(looking_for_unused, compiled_whole)
+
+
+def test_a_captured_step_between_others_follows_their_order_of_buckets(plain):
+    """A step that is not captured lets the ranks agree on an order, which the captured one has to follow."""
+
+    def now_and_then(step):
+        compiled, count = compiled_whole(step), 0
+
+        def run(x):
+            nonlocal count
+            count += 1
+            return (step if count == 2 else compiled)(x)
+
+        return run
+
+    check_are_alike(trained(DistributedDataParallel, now_and_then), plain)
 
 
 def test_messages_end_a_capture():

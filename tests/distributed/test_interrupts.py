@@ -15,7 +15,7 @@ from weft.nn.parallel import DistributedDataParallel
 STEPS = 100
 
 
-def step_of(model):
+def step_of(model, reads=True):
     optimizer = weft.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = weft.linspace(-1, 1, 8 * 16).reshape(8, 16)
 
@@ -24,7 +24,7 @@ def step_of(model):
         loss = model(inputs).square().mean()
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss.item() if reads else loss
 
     return optimizer, step
 
@@ -61,8 +61,14 @@ def train(rank, size, folder, trainings, kind):
 
 def train_once(seed, kind):
     """Make the steps of a training; print how many interrupts came, and what each parameter adds up to."""
-    model = new_model() if kind == "captured" else DistributedDataParallel(new_model())
-    optimizer, step = captured_step_of(model) if kind == "captured" else step_of(model)
+    if kind == "captured":
+        model = new_model()
+        optimizer, step = captured_step_of(model)
+    else:
+        model = DistributedDataParallel(new_model())
+        optimizer, step = step_of(model, reads=kind == "averaged by DDP")
+        if kind == "averaged by DDP, captured":
+            step = weft.compile(step, fullgraph=True)
     for _ in range(3):  # until it is replayed, as whoever captures a function runs it
         step()
     caught = 0
@@ -72,13 +78,20 @@ def train_once(seed, kind):
     print(caught, *[parameter.sum().item() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("trainings", [1, pytest.param(100, marks=pytest.mark.soak)], ids=["short", "long"])
-@pytest.mark.parametrize("kind", ["averaged by DDP", "captured"])
-def test_ranks_go_on_together_however_often_each_is_interrupted(tmp_path, trainings, kind):
+@pytest.mark.parametrize(
+    ("trainings", "tier"),
+    [
+        (1, "interpreted"),
+        pytest.param(100, "interpreted", marks=pytest.mark.soak),
+        pytest.param(100, "auto", marks=pytest.mark.soak),
+    ],
+)
+@pytest.mark.parametrize("kind", ["averaged by DDP", "captured", "averaged by DDP, captured"])
+def test_ranks_go_on_together_however_often_each_is_interrupted(tmp_path, trainings, tier, kind):
     arguments = [
         [sys.executable, "-m", __spec__.name, *map(str, (rank, 2, tmp_path, trainings)), kind] for rank in (0, 1)
     ]
-    results = ended([start(command) for command in arguments])
+    results = ended([start(command, WEFT_TIER=tier) for command in arguments])
     assert [code for code, _, _ in results] == [0, 0], results
     model = new_model()
     _, step = step_of(model)
@@ -90,7 +103,8 @@ def test_ranks_go_on_together_however_often_each_is_interrupted(tmp_path, traini
         assert sum(caught for caught, *_ in ours) >= 3 * trainings
     for _, *parameters in [*lines[0], *lines[1]]:
         weft.testing.assert_close(parameters, undisturbed, rtol=1e-4, atol=1e-4)
-    assert [parameters for _, *parameters in lines[0]] == [parameters for _, *parameters in lines[1]]
+    if tier == "interpreted":  # a program rounds as it is fused, and interrupts cut those of each rank elsewhere
+        assert [parameters for _, *parameters in lines[0]] == [parameters for _, *parameters in lines[1]]
     assert len(lines[0]) == trainings
 
 

@@ -206,7 +206,7 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.uneven = self._join_config.enable
         capture = ambient().capture
         if capture is not None:
-            if not self.reducer.records:
+            if not self.reducer.is_captured:
                 capture.needs_value(_OUTSIDE)
             capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
         self.reducer.require_unchanged()
@@ -232,7 +232,7 @@ class DistributedDataParallel(Module, Joinable):
         return outputs
 
     def _what_a_capture_depends_on(self) -> tuple[bool, ...]:
-        return self.require_forward_param_sync, self.reducer.records, self._join_config.enable
+        return self.require_forward_param_sync, self.reducer.needs_no_value, self._join_config.enable
 
     def _follow(self, syncs: bool) -> None:
         """Remember whether the last forward pass was for an averaging step."""

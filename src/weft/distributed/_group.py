@@ -210,7 +210,7 @@ class ProcessGroup(GroupCollectives):
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
         types = [tensor._read().aval for tensor in inputs or results]
-        if self._can_be_deferred():
+        if self.is_captured:
             self._defer(partial(self._repeat, operation, call, types), inputs, results)
             return completed(operation, list(results)) if async_op else None
         values = [tensor._read() for tensor in inputs]
@@ -255,7 +255,8 @@ class ProcessGroup(GroupCollectives):
         """What `run` does, for a captured function: the arrays of the results."""
         return self._exchange(operation, call, types, values, lambda outputs: outputs)
 
-    def _can_be_deferred(self) -> bool:
+    @property
+    def is_captured(self) -> bool:
         """Whether a function is captured whose replays can make the group's calls again."""
         capture = ambient().capture
         return capture is not None and capture.defers and self._backend.on_host

@@ -108,8 +108,18 @@ class Reducer:
 
         They are not where a value is needed to know which gradients there are, or where a hook exchanges them.
         """
+        return self.group.records and self.needs_no_value
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether averages are a part of the function that is captured, as operators or as calls that replays make."""
+        return (self.group.records or self.group.is_captured) and self.needs_no_value
+
+    @property
+    def needs_no_value(self) -> bool:
+        """Whether it is known without reading a value which gradients there are, and Weft exchanges them."""
         knows_used = self._static_used is not None if self.static else not self.find_unused
-        return self.group.records and knows_used and self.hook is None and not self.uneven
+        return knows_used and self.hook is None and not self.uneven
 
     def become_static(self) -> None:
         """Assume that all backward passes are like the first; `RuntimeError` after the first forward pass."""
@@ -150,8 +160,8 @@ class Reducer:
         So the first pass has the same buckets as all later ones, and a run resumed from a checkpoint computes the same
         bits as one that was never stopped.
         """
-        if self._order_agreed or self.find_unused or self.records:
-            return
+        if self._order_agreed or self.find_unused or self.is_captured:
+            return  # a function that is captured on all ranks keeps the order that it has
         numbers = {p._read(): at for at, p in enumerate(self.parameters)}
         last: dict[int, tuple[int, int]] = {}  # the use of each parameter that the pass reaches last
         for output in outputs:
@@ -182,16 +192,16 @@ class Reducer:
         if capture is not None:
             if not sync:
                 capture.depends(self, _NAME, self._requests)
-            capture.depends(self, _NAME, lambda: self.records)
+            capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
             capture.repeats(partial(self.expect, sync=sync))
         self._running = False
         if sync or self._passes:
             self._syncs, self._passes = sync, 0
         self.iterations += sync
 
-    def _requests(self) -> tuple[bool, bool, bool]:
+    def _requests(self) -> tuple[bool, list[int], bool, bool]:
         """What a pass and a forward pass without `sync` depend on."""
-        return self.records, self._syncs, self._passes > 0
+        return self.needs_no_value, self._order, self._syncs, self._passes > 0
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is ready."""
@@ -244,6 +254,9 @@ class Reducer:
     def _start(self, number: int) -> None:
         # From here on the other ranks count on this one: until the averages are there, and the step has used them.
         uninterrupted.extend()
+        capture = ambient().capture
+        if capture is not None:
+            capture.repeats(uninterrupted.extend)
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
@@ -312,7 +325,7 @@ class Reducer:
     def _end(self) -> None:
         self._exchanges = []
         self._with_gradient.clear()
-        if not (self._rebuilt or self.records) and (self.static or not self.find_unused):
+        if not (self._rebuilt or self.records or self.is_captured) and (self.static or not self.find_unused):
             self._agree_on_order(self._ready_counts)  # in the order in which they were ready on the leader
             self._rebuilt = True
 
