@@ -111,11 +111,6 @@ def set_trusted_state(x: Any, state: Any) -> Any:
     return x
 
 
-def is_trusted(name: str) -> bool:
-    """Whether the program has allowed a global."""
-    return name in _Allowed.by_name
-
-
 # --- containers and numbers -----------------------------------------------------------------------------------
 
 

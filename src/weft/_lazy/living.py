@@ -70,11 +70,6 @@ def blocks(values: Iterable[Value]) -> list[Block]:
     return sorted(held.values(), key=lambda block: -block.nbytes)
 
 
-def bytes_on(target: device) -> int:
-    """The bytes of the arrays on a device."""
-    return sum([block.nbytes for block in blocks(living_values()) if block.values[0].aval.device == target])
-
-
 def largest_on(target: device) -> str:
     """What holds most of the memory of a device, as lines of text; "" if nothing does."""
     held = [block for block in blocks(living_values()) if block.values[0].aval.device == target]

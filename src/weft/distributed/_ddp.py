@@ -46,17 +46,21 @@ class DistributedDataParallel(Module, Joinable):
     in `bucket_cap_mb_list`. A bucket is exchanged once it is ready, while the backward pass continues. All ranks must
     have parameters of equal names, sizes and types; `RuntimeError` names the first that differs.
 
-    find_unused_parameters   for models whose loss does not depend on all parameters static_graph             for models
-    whose loss depends on the same parameters in every step, found in the first step gradient_as_bucket_view  with a
-    communication hook, gradients share the memory of their bucket, and cannot be read during a backward pass
-    forward_sync_buffers     whether buffers are copied from rank 0 before forward passes (`broadcast_buffers`, the
-    older name, also holds for the start)
+    find_unused_parameters
+        For models whose loss does not depend on all parameters.
+    static_graph
+        For models whose loss depends on the same parameters in every step, which the first step finds.
+    gradient_as_bucket_view
+        With a communication hook, gradients share memory with their bucket, and cannot be read during a backward pass.
+    forward_sync_buffers
+        Whether buffers are copied from rank 0 before forward passes. `broadcast_buffers`, the older name, also holds
+        for the start.
 
     `module` may be compiled. Delayed reduction, mixed precision and meshes are refused.
 
-    With the backend `xla` and all processes of the job, averages are recorded, as part of the program of a step: a
-    function under `weft.compile` may contain a whole step. That does not hold for hooks, `find_unused_parameters`,
-    `join`, and the first step of a static graph, whose averages are exchanged during the backward pass.
+    A function under `weft.compile` may contain a whole step: averages are operators of its program with the backend
+    `xla` and all processes of the job, and else calls between programs. A communication hook, `find_unused_parameters`,
+    `join` and the first step of a static graph need values during the backward pass, which no captured function has.
     """
 
     _read_by_calls = (*Module._read_by_calls, "require_backward_grad_sync", "forward_sync_buffers", "device_ids")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from weft.ops._neural import wide
+from weft.ops._reduce import wide
 from weft.ops._table import Array
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._reduce import wide
 from weft.ops._table import Array, Cast, Key, Real, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
@@ -38,11 +39,6 @@ def require_space(x: Array, n: int) -> None:
             f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero "
             f"dimensions for input, but got: {list(x.shape)}"
         )
-
-
-def wide(x: Array) -> Array:
-    """`x` in the type that PyTorch accumulates in: float32 for the half types, else its own."""
-    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
 def like(value: Any, x: Array) -> Array:

@@ -35,6 +35,11 @@ def wide(x: jax.Array) -> jax.Array:
     return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
 
 
+def real_type(dtype: Any) -> Any:
+    """The type of the parts of complex numbers; of real numbers, their own."""
+    return jnp.finfo(dtype).dtype  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+
+
 def to_dtype(x: jax.Array, dtype: Any) -> jax.Array:
     """The input in the type that a `dtype` argument names; complex to real takes the real part."""
     if dtype is None:

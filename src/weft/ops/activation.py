@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._draws import each_element
-from weft.ops._neural import like, require_float, size_of, wide
-from weft.ops._reduce import to_dtype
+from weft.ops._neural import like, require_float, size_of
+from weft.ops._reduce import to_dtype, wide
 from weft.ops._table import (
     ACCELERATOR_FLOAT32,
     Arithmetic,

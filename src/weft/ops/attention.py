@@ -13,7 +13,8 @@ from weft.ops._attention import Dropout, gradients, operands, scores, softmax
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
-from weft.ops._neural import attention_scale, dropout_mask, wide
+from weft.ops._neural import attention_scale, dropout_mask
+from weft.ops._reduce import wide
 from weft.ops._table import Arithmetic, Array, Cast, Key, defop
 from weft.ops._type_names import c_name
 

@@ -13,7 +13,8 @@ from weft.ops._dims import Factors, PartOf, Sizes, einsum, pointwise
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside, outside_dim
 from weft.ops._kernels.product import LINEAR
-from weft.ops._neural import vector_norms, wide
+from weft.ops._neural import vector_norms
+from weft.ops._reduce import wide
 from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, Whole, defop
 from weft.ops._type_names import c_name, scalar_name
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
-from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
+from weft.ops._reduce import axes, is_complex, is_inexact, real_type, to_dtype, wide
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, DimList, Dims, DTypeArg, Promote, Scalar, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
@@ -71,10 +71,6 @@ def _require_identity(input: jax.Array, p: float, dim: Any) -> None:
     )
 
 
-def _real_type(dtype: Any) -> Any:
-    return jnp.finfo(dtype).dtype
-
-
 @defop(grad_name="LinalgVectorNorm", dims=reduces, cast=ACCELERATOR_FLOAT32, module="linalg")
 def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """The `ord`-norm over `dim`, of all elements as one vector when None; real."""
@@ -82,7 +78,7 @@ def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = Fals
     _require_dtype("linalg.vector_norm", x, dtype)
     _require_identity(x, ord, dim)
     x = to_dtype(x, dtype)
-    return _power_norm(wide(x), ord, axes(dim, x.ndim), keepdim).astype(_real_type(x.dtype))
+    return _power_norm(wide(x), ord, axes(dim, x.ndim), keepdim).astype(real_type(x.dtype))
 
 
 def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
@@ -142,7 +138,7 @@ def matrix_norm(
         raise ShapeError(
             f"linalg.matrix_norm: Order {ord if isinstance(ord, str) else format(ord, 'g')} not supported."
         )
-    out = out.astype(_real_type(A.dtype if dtype is None else dtype.numpy))
+    out = out.astype(real_type(A.dtype if dtype is None else dtype.numpy))
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
 
@@ -161,7 +157,7 @@ def dist(input: Array, other: Array, p: float = 2) -> Array:
         text = "norm(): input dtype should be either floating point or complex."
         raise DTypeError(f"{text} Got {word} instead.")
     off = wide(input - other)
-    return _power_norm(off, p, axes(None, off.ndim), False).astype(_real_type(input.dtype))
+    return _power_norm(off, p, axes(None, off.ndim), False).astype(real_type(input.dtype))
 
 
 def _slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -12,7 +12,7 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import FirstOf, Flags, misses
 from weft.ops._index import outside
-from weft.ops._neural import wide
+from weft.ops._reduce import wide
 from weft.ops._table import Arithmetic, Array, Whole, defop
 from weft.ops._type_names import scalar_name
 

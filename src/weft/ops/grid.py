@@ -14,7 +14,8 @@ import numpy as np
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._memory import require_room
-from weft.ops._neural import require_float, wide
+from weft.ops._neural import require_float
+from weft.ops._reduce import wide
 from weft.ops._resize import keys
 from weft.ops._rows import alias
 from weft.ops._table import Array, Cast, PerDevice, Shape, defop

@@ -14,7 +14,8 @@ from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._kernels.rows import CROSS_ENTROPY
 from weft.ops._native import is_number
-from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float, wide
+from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float
+from weft.ops._reduce import wide
 from weft.ops._table import Arithmetic, Array, Cast, Real, Whole, defop
 from weft.ops._type_names import scalar_name
 

@@ -17,7 +17,8 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
-from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms, wide
+from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms
+from weft.ops._reduce import wide
 from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dims, Promote, Real, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 

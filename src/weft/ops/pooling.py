@@ -19,7 +19,8 @@ from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
 from weft.ops._memory import require_room
-from weft.ops._neural import as_ntuple, first_empty, require_float, wide
+from weft.ops._neural import as_ntuple, first_empty, require_float
+from weft.ops._reduce import wide
 from weft.ops._rows import without_slope
 from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, Shape, Whole, defop
 from weft.ops._type_names import scalar_name

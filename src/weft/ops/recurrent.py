@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
 from weft.ops._kernels.recurrent import GRU, LSTM, RNN
-from weft.ops._neural import delayed, has_step, states_before, wide
+from weft.ops._neural import delayed, has_step, states_before
+from weft.ops._reduce import wide
 from weft.ops._table import Array, Arrays, Cast, defop
 from weft.ops._type_names import scalar_name
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import FLOAT_MEAN, element_row, like, reduced, reduction_name, require_float, size_of, wide
+from weft.ops._neural import FLOAT_MEAN, element_row, like, reduced, reduction_name, require_float, size_of
+from weft.ops._reduce import wide
 from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, Real
 from weft.ops._type_names import scalar_name
 

@@ -12,7 +12,8 @@ import numpy as np
 from weft.errors import OutOfRangeError, ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes, require_sizes
 from weft.ops._memory import require_room
-from weft.ops._neural import like, require_space, wide
+from weft.ops._neural import like, require_space
+from weft.ops._reduce import wide
 from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
 from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Scalar, Shape, defop

@@ -14,7 +14,7 @@ from weft._base.dtype import FLOAT, INTEGER, DType
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, NameOf, Sizes, reduces
 from weft.ops._neural import like
-from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
+from weft.ops._reduce import axes, is_complex, is_inexact, real_type, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, Real, Whole, defop
 from weft.ops._type_names import scalar_name
 
@@ -24,7 +24,7 @@ def _freedom(input: jax.Array, dim: Any, correction: Real | None) -> Any:
     count = product(input.shape[d] for d in axes(dim, input.ndim))
     if correction is None:
         return max(count - 1, 0)
-    return jnp.maximum(count - jnp.asarray(correction), 0).astype(_real_type(wide(input).dtype))
+    return jnp.maximum(count - jnp.asarray(correction), 0).astype(real_type(wide(input).dtype))
 
 
 def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
@@ -110,23 +110,18 @@ def _std_mean_vjp(
     return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
 
 
-def _real_type(dtype: Any) -> Any:
-    """The type of a variance: for complex inputs, the type of their parts."""
-    return jnp.finfo(dtype).dtype
-
-
 @defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
 def var_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Variance over `dim`, with the number of elements minus `correction` (1 if None) as divisor; real."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
-    return var.astype(_real_type(input.dtype))
+    return var.astype(real_type(input.dtype))
 
 
 @defop(grad_name="Std", dims=reduces, vjp=_std_vjp, function=False, method=False)
 def std_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Standard deviation over `dim`: the root of `var_dims`."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
-    return jnp.sqrt(var).astype(_real_type(input.dtype))
+    return jnp.sqrt(var).astype(real_type(input.dtype))
 
 
 @defop(dims=reduces_twice, outputs=("var", "mean"), vjp=_var_mean_vjp, function=False, method=False)
@@ -135,7 +130,7 @@ def var_mean_dims(
 ) -> tuple[Array, Array]:
     """Variance and mean over `dim`."""
     var, mean = _moments("var_mean", input, dim, correction, keepdim)
-    return var.astype(_real_type(input.dtype)), mean.astype(input.dtype)
+    return var.astype(real_type(input.dtype)), mean.astype(input.dtype)
 
 
 @defop(dims=reduces_twice, outputs=("std", "mean"), vjp=_std_mean_vjp, function=False, method=False)
@@ -144,7 +139,7 @@ def std_mean_dims(
 ) -> tuple[Array, Array]:
     """Standard deviation and mean over `dim`."""
     var, mean = _moments("std_mean", input, dim, correction, keepdim)
-    return jnp.sqrt(var).astype(_real_type(input.dtype)), mean.astype(input.dtype)
+    return jnp.sqrt(var).astype(real_type(input.dtype)), mean.astype(input.dtype)
 
 
 def _require_matrix(name: str, input: jax.Array) -> None:

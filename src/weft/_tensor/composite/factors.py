@@ -16,10 +16,6 @@ _SVD = named_result("svd", ("U", "S", "V"))
 _Triangular = named_result("triangular_solve", ("solution", "cloned_coefficient"))
 
 
-def _adjoint(x: Tensor) -> Tensor:
-    return op.conj(op.transpose(x, -2, -1))
-
-
 @composite(over=True, out=OTHER_OUT)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """`linalg.cholesky`."""
@@ -37,7 +33,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
     if compute_uv:
         U, S, Vh = op.svd(input, not some)
-        return _SVD(U, S, _adjoint(Vh))
+        return _SVD(U, S, op.adjoint(Vh))
     S = op.svdvals(input)
     zeros = [op.zeros((*input.shape[:-2], n, n), dtype=input.dtype, device=input.device) for n in input.shape[-2:]]
     return _SVD(zeros[0], S, zeros[1])
@@ -81,7 +77,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     missing = op.zeros((*input.shape[:-2], rows, max(rows - columns, 0)), dtype=input.dtype, device=input.device)
     Q = op.householder_product(op.cat([input, missing], -1)[..., :rows], tau)
     if transpose:
-        Q = _adjoint(Q)
+        Q = op.adjoint(Q)
     return op.matmul(Q, other) if left else op.matmul(other, Q)
 
 
@@ -99,13 +95,13 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     count = min(6 if q is None else q, rows, columns)
     if count < 0:
         raise ValueRangeError(f"svd_lowrank: q must be a non-negative integer, got {q}")
-    tall = _adjoint(matrix) if rows < columns else matrix
+    tall = op.adjoint(matrix) if rows < columns else matrix
     start = op.randn((tall.shape[-1], count), dtype=tall.dtype, device=tall.device)
     basis = op.qr(op.matmul(tall, start)).Q
     for _ in range(2 if niter is None else niter):
-        basis = op.qr(op.matmul(tall, op.qr(op.matmul(_adjoint(tall), basis)).Q)).Q
-    U, S, Vh = op.svd(op.matmul(_adjoint(basis), tall), False)
-    left, right = op.matmul(basis, U), _adjoint(Vh)
+        basis = op.qr(op.matmul(tall, op.qr(op.matmul(op.adjoint(tall), basis)).Q)).Q
+    U, S, Vh = op.svd(op.matmul(op.adjoint(basis), tall), False)
+    left, right = op.matmul(basis, U), op.adjoint(Vh)
     return (right, S, left) if rows < columns else (left, S, right)
 
 

@@ -90,10 +90,6 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     )
 
 
-def _adjoint(x: Tensor) -> Tensor:
-    return op.conj(op.transpose(x, -2, -1))
-
-
 @composite("lu_solve", module=_LINALG, out=OTHER_OUT, cast=CPU_FLOAT32)
 def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The X with `A X = B`, or with `X A = B` if not `left`, from packed factors of A or (`adjoint`) of its adjoint."""
@@ -102,14 +98,14 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
     if B.ndim < 2:
         raise ShapeError("linalg.lu_solve: The input tensor B must have at least 2 dimensions.")
     if not left:
-        return _adjoint(solve_packed(LU, pivots, _adjoint(B), adjoint=not adjoint))
+        return op.adjoint(solve_packed(LU, pivots, op.adjoint(B), adjoint=not adjoint))
     if LU.shape[-1] != B.shape[-2]:
         shapes = f"{LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]}"
         raise ShapeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation AX = B ({shapes})")
     P, L, U = op.lu_parts(LU, pivots, BAD_PIVOTS_TO_SOLVE)
     if adjoint:
-        half = op.solve_triangular(_adjoint(U), B, upper=False)
-        return op.matmul(P, op.solve_triangular(_adjoint(L), half, upper=True, unitriangular=True))
+        half = op.solve_triangular(op.adjoint(U), B, upper=False)
+        return op.matmul(P, op.solve_triangular(op.adjoint(L), half, upper=True, unitriangular=True))
     half = op.solve_triangular(L, op.matmul(op.transpose(P, -2, -1), B), upper=False, unitriangular=True)
     return op.solve_triangular(U, half, upper=True)
 
