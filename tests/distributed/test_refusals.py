@@ -9,7 +9,12 @@ import pytest
 import weft as torch
 import weft.distributed as dist
 from tests.distributed.refusals import raises
+from weft import nn
 from weft.distributed import HashStore, ReduceOp, distributed_c10d
+from weft.distributed._composable import replicate
+from weft.distributed.algorithms.join import Join
+from weft.distributed.device_mesh import init_device_mesh
+from weft.distributed.fsdp import fully_shard
 
 
 @pytest.fixture
@@ -144,6 +149,70 @@ WRONG = [
 
 @pytest.mark.parametrize(("kind", "text", "call"), WRONG)
 def test_wrong_arguments(kind, text, call, rank_0_of_2):
+    raises(call, kind, text)
+
+
+def replica(module=None, **options):
+    return nn.parallel.DistributedDataParallel(module or nn.Linear(2, 2), **options)
+
+
+def mesh(*shape):
+    return init_device_mesh("cpu", shape)
+
+
+def untyped(state, bucket):
+    return bucket
+
+
+def of_integers(state, bucket):
+    return bucket
+
+
+def to_integers(state, bucket):
+    return bucket
+
+
+of_integers.__annotations__ = {"bucket": int}  # not as texts, which are not looked into
+to_integers.__annotations__ = {"return": int}
+
+
+def hooked(*hooks):
+    module = replica()
+    for hook in hooks:
+        module.register_comm_hook(None, hook)
+
+
+def joins_nothing():
+    with Join([]):
+        pass
+
+
+REPLICAS = [
+    (RuntimeError, "any parameter that requires a gradient", lambda: replica(nn.ReLU())),
+    (RuntimeError, "any parameter that requires a gradient", lambda: replica(nn.Linear(2, 2).requires_grad_(False))),
+    (RuntimeError, "uninitialized parameters", lambda: replica(nn.LazyLinear(2))),
+    (ValueError, "contain a single element", lambda: replica(device_ids=[0, 1])),
+    (ValueError, "device_ids and output_device", lambda: replica(device_ids=[0])),
+    (
+        ValueError,
+        r"same type of devices.*\['cpu', 'meta'\]",
+        lambda: replica(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))),
+    ),
+    (RuntimeError, "both process_group and", lambda: replica(process_group=dist.group.WORLD, device_mesh=mesh(2))),
+    (RuntimeError, "Only 1D device mesh", lambda: replica(device_mesh=mesh(1, 2))),
+    (TypeError, "must be callable", lambda: hooked({})),
+    (ValueError, "bucket annotation", lambda: hooked(of_integers)),
+    (ValueError, "return annotation", lambda: hooked(to_integers)),
+    (RuntimeError, "once", lambda: hooked(untyped, untyped)),
+    (TypeError, "BuiltinCommHookType", lambda: replica()._register_builtin_comm_hook("x")),
+    (ValueError, "equal or greater than 1", lambda: replica()._set_ddp_runtime_logging_sample_rate(0)),
+    (RuntimeError, "already managed by `fully_shard`", lambda: replicate(fully_shard(nn.Linear(2, 2)))),
+    (ValueError, "at least one joinable", joins_nothing),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "call"), REPLICAS)
+def test_replicas(kind, text, call, rank_0_of_2):
     raises(call, kind, text)
 
 
