@@ -11,10 +11,12 @@ import weft.distributed as dist
 from tests.distributed.refusals import raises
 from weft import nn
 from weft.distributed import HashStore, ReduceOp, distributed_c10d
+from weft.distributed import _functional_collectives as functional_collectives
 from weft.distributed._composable import replicate
 from weft.distributed.algorithms.join import Join
 from weft.distributed.device_mesh import init_device_mesh
 from weft.distributed.fsdp import fully_shard
+from weft.distributed.nn import functional
 
 
 @pytest.fixture
@@ -118,6 +120,12 @@ WRONG = [
     (TypeError, "must be integers", lambda: dist.all_to_all_single(x(2), x(2), "a", "b")),
     (IndexError, "has no dims", lambda: dist.all_to_all_single(x(()), x(()), [1, 0], [1, 0])),
     (TypeError, "timedelta", lambda: dist.monitored_barrier(timeout=1)),
+    # functions that return new tensors
+    (RuntimeError, "root rank", lambda: functional.broadcast(x(), 9)),
+    (RuntimeError, "root rank", lambda: functional.gather(x(), 9)),
+    (RuntimeError, "root rank", lambda: functional.reduce(x(), 9)),
+    (RuntimeError, "root rank", lambda: functional_collectives.broadcast(x(), 9, dist.group.WORLD)),
+    (RuntimeError, "bogus", lambda: functional_collectives.all_reduce(x(), "bogus", dist.group.WORLD)),
     # objects
     (IndexError, "2 ranks", lambda: dist.all_gather_object([None], 1)),
     (TypeError, "must be a list", lambda: dist.all_gather_object(3, 1)),
