@@ -134,14 +134,6 @@ class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
 
 
-class ShardDimError(DimError, RuntimeError, AssertionError):
-    """A placement names a dim that the tensor does not have. PyTorch's functions differ in what they raise there."""
-
-
-class PlacementCountError(ValueRangeError, AssertionError):
-    """There are more or fewer placements than dims of the mesh. PyTorch's functions differ in what they raise there."""
-
-
 class DimNameError(WeftError, RuntimeError):
     """Names of dims do not fit together, or are no names, or no dim has this name."""
 

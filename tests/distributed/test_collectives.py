@@ -201,7 +201,11 @@ def test_without_a_group_the_error_names_what_to_call():
         ({"init_method": "http://x"}, RuntimeError, "No rendezvous handler for http://"),
         ({"init_method": "tcp://x"}, ValueError, "must name a host and a port"),
         ({"init_method": "file:///tmp/x"}, ValueError, "needs the rank"),
-        ({"rank": 2, "world_size": 2, "store": dist.HashStore()}, ValueError, "rank must be from 0 to world_size - 1"),
+        (
+            {"rank": 2, "world_size": 2, "store": dist.HashStore()},
+            RuntimeError,
+            "rank must be from 0 to world_size - 1",
+        ),
         ({}, ValueError, "environment variable RANK expected, but not set"),
     ],
 )
@@ -270,3 +274,29 @@ def test_results_have_the_names_of_what_this_rank_has_given():
 
     two = ("row", "column")
     assert dist.run_threads(body) == [[two, two, two, (None, *two), two, two, ("a", "b")]] * 2
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_sparse_tensors_are_summed(async_op):
+    def rank(me):
+        dist.init_process_group("threads")
+        x = weft.sparse_coo_tensor([[me, 2, 2]], [[1.0 + me, 0], [2, 1], [2, 0]], (4, 2))
+        work = dist.all_reduce(x, async_op=async_op)
+        if async_op:
+            work.wait()
+        other = weft.sparse_coo_tensor([[0]], [1.0], (4 + me,))
+        with pytest.raises(RuntimeError, match="Sparse dimensions do not match"):
+            dist.all_reduce(other)
+        return x.is_coalesced(), x._nnz(), x.to_dense().tolist()
+
+    assert dist.run_threads(rank, nprocs=2) == [(True, 3, [[1, 0], [2, 0], [8, 2], [0, 0]])] * 2
+
+
+def test_the_only_rank_exchanges_a_tensor_without_dims_with_itself():
+    def rank(me):
+        dist.init_process_group("threads")
+        x = weft.tensor(0.0)
+        dist.all_to_all_single(x, weft.tensor(5.0))
+        return x.item()
+
+    assert dist.run_threads(rank, nprocs=1) == [5]

@@ -13,6 +13,7 @@ import pytest
 import weft
 import weft.distributed as dist
 from weft import nn
+from weft.distributed.device_mesh import init_device_mesh
 from weft.nn.modules.module import register_module_forward_pre_hook, register_module_full_backward_hook
 from weft.nn.parallel import DistributedDataParallel
 
@@ -223,3 +224,16 @@ def test_copies_and_files_of_a_replica_are_replicas():
         return [(one.module.weight.tolist(), one.module.weight.grad.tolist()) for one in copies]
 
     assert dist.run_threads(program) == [[([[1, 1]], [[0.5, 0.5]])] * 3] * 2
+
+
+def test_a_mesh_gives_the_group():
+    def body(rank):
+        join()
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))["dp"]
+        module = DistributedDataParallel(nn.Linear(1, 1, bias=False), device_mesh=mesh)
+        module(weft.full((1, 1), 1.0 + rank)).sum().backward()
+        assert module.device_mesh is mesh
+        assert module.process_group is mesh.get_group()
+        return module.module.weight.grad.item()
+
+    assert dist.run_threads(body) == [1.5, 1.5]

@@ -363,7 +363,7 @@ def test_options_that_are_not_supported_say_what_to_do():
         module = linear()
         for options, text in (
             ({"mixed_precision": object()}, "does not support mixed_precision; cast the module before it is wrapped"),
-            ({"device_mesh": object()}, "does not support device_mesh; give the group of its dim as process_group"),
+            ({"device_mesh": object()}, "device_mesh must be a DeviceMesh"),
         ):
             with pytest.raises(RuntimeError, match=text):
                 DistributedDataParallel(module, **options)

@@ -80,22 +80,14 @@ class BackendConfig:
     """Backends by device, parsed from names such as `cpu:gloo,cuda:nccl`, or from a single name for CPUs and GPUs."""
 
     def __init__(self, backend: str) -> None:
+        self.device_backend_map: dict[str, Backend]
         name_list = Backend(backend)
         if ":" not in name_list:
             devices = ("cuda",) if name_list == Backend.NCCL else ("cpu", "cuda")
             self.device_backend_map = dict.fromkeys(devices, name_list)
             return
-        self.device_backend_map: dict[str, Backend] = {}
-        for pair in name_list.split(","):
-            kind, colon, name = pair.partition(":")
-            if not (kind and colon and name) or ":" in name:
-                raise ValueRangeError(
-                    f"Invalid device:backend pairing: {pair!r} in {name_list!r}; give "
-                    "DEVICE:BACKEND,DEVICE:BACKEND..., such as cpu:gloo,cuda:nccl"
-                )
-            if kind in self.device_backend_map:
-                raise ValueRangeError(f"Duplicate device type {kind} in backend string: {name_list}")
-            self.device_backend_map[kind] = Backend(name)
+        by_device = _backends.backends_by_device(name_list)
+        self.device_backend_map = {kind: Backend(name) for kind, name in by_device.items()}
 
     def __repr__(self) -> str:
         return ",".join(f"{kind}:{backend}" for kind, backend in self.device_backend_map.items())

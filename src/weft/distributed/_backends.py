@@ -47,17 +47,39 @@ def canonical_name(name: str | None) -> str:
         return "auto"
     if not isinstance(name, str):
         raise ValueRangeError(f"Backend name must be a string, but got: {name!r}")
-    parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # for instance cpu:gloo,cuda:nccl
-    known_name = _OTHER_NAMES.get(parts[0], parts[0])
+    chosen = name.lower()
+    if ":" in chosen:
+        by_device = backends_by_device(chosen)
+        chosen = next(iter(by_device.values()))
+        if chosen == "nccl" and "cpu" in by_device and not is_nccl_available():
+            chosen = by_device["cpu"]
+    known_name = _OTHER_NAMES.get(chosen, chosen)
     if known_name != "auto" and known_name not in _JOIN and known_name not in _registered:
         names = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
         raise PreconditionError(f"Unknown backend type {name!r}; known are {names}")
     return known_name
 
 
-def is_other_name(name: str | None) -> bool:
-    """Whether this is a backend's name in PyTorch that stands for another backend here."""
-    return name is not None and name.lower() in _OTHER_NAMES
+def backends_by_device(names: str) -> dict[str, str]:
+    """What a text such as `cpu:gloo,cuda:nccl` says; `ValueError` if it is none."""
+    by_device: dict[str, str] = {}
+    for pair in names.split(","):
+        kind, colon, name = pair.partition(":")
+        if not (kind and colon and name) or ":" in name:
+            raise ValueRangeError(
+                f"Invalid device:backend pairing: {pair!r} in {names!r}; give DEVICE:BACKEND,DEVICE:BACKEND..., such "
+                "as cpu:gloo,cuda:nccl"
+            )
+        if kind in by_device:
+            raise ValueRangeError(f"Duplicate device type {kind} in backend string: {names}")
+        by_device[kind] = name
+    return by_device
+
+
+def requested_name(name: str | None) -> str | None:
+    """The name that a program gives a backend, if it stands for another one here, or names those of several devices."""
+    stands_for_others = name is not None and (":" in name or name.lower() in _OTHER_NAMES)
+    return name.lower() if name is not None and stands_for_others else None
 
 
 def register_backend(name: str, func: Join) -> None:

@@ -11,108 +11,40 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._tensor.kind_names import advice, kind_of
+from weft._tensor.kind_names import kind_of
+from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
+from weft.distributed._arguments import (
+    are_uneven,
+    of_all_ranks,
+    one_tensor,
+    or_first,
+    rank_of,
+    reduction_of,
+    require_list_at_root,
+    require_one_each,
+    require_rank,
+    require_type,
+    root_of,
+    tensors_of,
+)
 from weft.distributed._group import ProcessGroup, give_names
-from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
+from weft.distributed._reduce_op import ReduceOp, Reduction
+from weft.distributed._sparse_sum import all_reduce_sparse
 from weft.distributed._work import Work
-from weft.distributed._world import is_default, member_of, require_timedelta
-from weft.errors import ArgumentError, DistError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError, WeftError
+from weft.distributed._world import member_of, require_timedelta
+from weft.errors import ArgumentError, DimError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.futures import Future
-
-# --- arguments --------------------------------------------------------------------------------------------------
-
-
-def one_tensor(x: Any, name: str, operation: str) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise ArgumentError(
-            f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
-            f"but got {kind_of(x)} instead{advice(x)}."
-        )
-    return x
-
-
-def _first_refused(xs: Any) -> str:
-    """What is wrong with an argument that should be a list of tensors: an element, or the whole."""
-    if not isinstance(xs, (list, tuple)):
-        return kind_of(xs)
-    at, x = next((at, x) for at, x in enumerate(xs) if not isinstance(x, Tensor))
-    return f"{kind_of(x)} at {at}{advice(x)}"
-
-
-def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
-    if not isinstance(xs, (list, tuple)) or not all(isinstance(x, Tensor) for x in xs):
-        raise ArgumentError(
-            f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
-            f"List[torch.Tensor] with elements of type torch.Tensor, but got {_first_refused(xs)}."
-        )
-    return list(xs)
-
-
-def _of_all_ranks(
-    xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
-) -> list[Tensor]:
-    """One tensor for each rank, checked for the type and shape of `like`; if `uneven`, other ranks' may differ."""
-    tensors = _tensors(xs, name, operation)
-    _require_one_each(tensors, group, name, operation)
-    others_differ = uneven and _are_uneven(tensors)
-    for rank, x in enumerate(tensors):
-        _same_type(x, like, f"{name}[{rank}]", operation)
-        if x.shape != like.shape and not (others_differ and rank != group.rank()):
-            raise ShapeError(
-                f"{operation}: {name}[{rank}] has shape {list(x.shape)}, and this rank's tensor {list(like.shape)}"
-            )
-    return tensors
-
-
-def _are_uneven(tensors: Sequence[Tensor]) -> bool:
-    return any(x.shape != tensors[0].shape for x in tensors)
-
-
-def _require_one_each(tensors: Sequence[Tensor], group: ProcessGroup, name: str, operation: str) -> None:
-    if len(tensors) != group.size():
-        raise OutOfRangeError(
-            f"{operation}: `{name}` has {len(tensors)} tensors, but the group has {group.size()} ranks"
-        )
-
-
-def _same_type(x: Tensor, like: Tensor, name: str, operation: str, error: type[WeftError] = ValueRangeError) -> None:
-    if x.dtype is not like.dtype:
-        raise error(
-            f"Invalid usage of tensors with different dtypes: in {operation}, {name} has {x.dtype}, and the other "
-            f"tensor {like.dtype}"
-        )
-
-
-def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: type[WeftError] = DTypeError) -> Reduction:
-    """The reduction; raises `error` if it does not support complex numbers and tensors are complex."""
-    reduction = as_reduction(op)
-    for x in tensors:
-        if x.dtype.is_complex and not supports_complex(reduction):
-            assert isinstance(reduction, ReduceOp), "sums of products with a factor are"
-            raise error(f"{operation} does not support {reduction.name} on complex tensors")
-    return reduction
-
-
-def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
-    """A rank in the group, from either a rank in the job or a rank in the group."""
-    if (rank is None) == (group_rank is None):
-        raise ValueRangeError(f"give one of `{name}`, a rank in the job, and `group_{name}`, a rank in the group")
-    if group_rank is None:
-        assert rank is not None
-        group_rank = rank if is_default(group) else group.rank_in_group(rank)
-    if not 0 <= group_rank < group.size():
-        raise DistError(f"invalid root rank: {name} must be from 0 to {group.size() - 1}, but got {group_rank}")
-    return group_rank
-
 
 # --- all ranks get the same result ------------------------------------------------------------------------------
 
 
 def all_reduce(tensor: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Reduce the tensors of all ranks, which have one shape and type; all of them get the result."""
+    if isinstance(tensor, SparseTensor):
+        return all_reduce_sparse(tensor, op, member_of(group, "all_reduce"), async_op=async_op)
     target = one_tensor(tensor, "tensor", "all_reduce")
-    reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
+    reduction = reduction_of(op, [target], "all_reduce", ValueRangeError)
     process_group = member_of(group, "all_reduce")
     if process_group is None:
         return None
@@ -134,8 +66,8 @@ def _all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
 ) -> Work | None:
     """`all_reduce_coalesced`, but returns a work."""
-    targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
-    reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
+    targets = tensors_of(tensors, "tensors", "all_reduce_coalesced")
+    reduction = reduction_of(op, targets, "all_reduce", ValueRangeError)
     process_group = member_of(group, "all_reduce_coalesced")
     if process_group is None:
         return None
@@ -153,7 +85,7 @@ def broadcast(
     process_group = member_of(group, "broadcast", src)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, src, group_src, "src")
+    backend, root = process_group._backend, root_of(process_group, src, group_src, "src")
     return process_group.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
 
 
@@ -203,8 +135,8 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
     process_group = member_of(group, "all_gather")
     if process_group is None:
         return None
-    results = _of_all_ranks(tensor_list, source, process_group, "tensor_list", "all_gather", uneven=True)
-    if _are_uneven(results):
+    results = of_all_ranks(tensor_list, source, process_group, "tensor_list", "all_gather", uneven=True)
+    if are_uneven(results):
         backend, shapes = process_group._backend, [tuple(x.shape) for x in results]
         return process_group.run(
             "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [source], results, async_op=async_op
@@ -228,16 +160,17 @@ def _all_gather_coalesced(
 ) -> Work | None:
     """`all_gather_coalesced`, but returns a work."""
     name = "all_gather_coalesced"
-    sources = _tensors(input_tensor_list, "input_tensor_list", name)
+    sources = tensors_of(input_tensor_list, "input_tensor_list", name)
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != process_group.size():
-        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {process_group.size()} ranks")
-    by_rank = [_tensors(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]
+    if not isinstance(output_tensor_lists, (list, tuple)):
+        raise ArgumentError(f"{name}: `output_tensor_lists` must be a list, but got {kind_of(output_tensor_lists)}")
+    require_one_each(output_tensor_lists, process_group, "output_tensor_lists", name)
+    by_rank = [tensors_of(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]
     for rank, outputs in enumerate(by_rank):
         if len(outputs) != len(sources):
-            raise ArgumentError(
+            raise OutOfRangeError(
                 f"{name}: `output_tensor_lists[{rank}]` has {len(outputs)} tensors, but `input_tensor_list` "
                 f"{len(sources)}"
             )
@@ -265,7 +198,7 @@ def all_gather_into_tensor(
 
 def _is_joined(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> bool:
     """Whether the parts of all ranks are concatenated in a tensor, or stacked; an error if they are neither."""
-    _same_type(whole, part, name, operation, DTypeError)
+    require_type(whole, part, name, operation, DTypeError)
     size, shape = group.size(), tuple(part.shape)
     if tuple(whole.shape) == (size, *shape):
         return False
@@ -290,11 +223,11 @@ def reduce(
 ) -> Work | None:
     """Reduce the tensors of all ranks; that of rank `dst` gets the result."""
     target = one_tensor(tensor, "tensor", "reduce")
-    reduction = _reduction(op, [target], "reduce")
+    reduction = reduction_of(op, [target], "reduce")
     process_group = member_of(group, "reduce", dst)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, dst, group_dst, "dst")
+    backend, root = process_group._backend, root_of(process_group, dst, group_dst, "dst")
     results = [target] if backend.rank == root else []
 
     def call(x: Any) -> list[Any]:
@@ -317,14 +250,12 @@ def gather(
     process_group = member_of(group, "gather", dst)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, *_or_first(dst, group_dst, process_group), "dst")
+    backend, root = process_group._backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
+    require_list_at_root(gather_list, "gather_list", "destination", is_root=backend.rank == root)
+    require_rank(root, process_group, "dst")
     results: list[Tensor] = []
-    if backend.rank == root:
-        if gather_list is None:
-            raise ValueRangeError("Argument ``gather_list`` must be specified on destination rank.")
-        results = _of_all_ranks(gather_list, source, process_group, "gather_list", "gather")
-    elif gather_list:
-        raise ValueRangeError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    if gather_list:
+        results = of_all_ranks(gather_list, source, process_group, "gather_list", "gather")
     return process_group.run("gather", lambda x: backend.gather(x, root) or [], [source], results, async_op=async_op)
 
 
@@ -341,23 +272,17 @@ def scatter(
     process_group = member_of(group, "scatter", src)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, *_or_first(src, group_src, process_group), "src")
+    backend, root = process_group._backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
+    require_list_at_root(scatter_list, "scatter_list", "source", is_root=backend.rank == root)
+    require_rank(root, process_group, "src")
     sources = [target]
-    if backend.rank == root:
-        if not scatter_list:
-            raise ValueRangeError("Argument ``scatter_list`` must be specified on source rank.")
-        sources += _of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
-    elif scatter_list:
-        raise ValueRangeError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    if scatter_list:
+        sources += of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
 
     def call(like: Any, *xs: Any) -> list[Any]:
         return [backend.scatter(xs or None, like, root)]
 
     return process_group.run("scatter", call, sources, [target], async_op=async_op)
-
-
-def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> tuple[int | None, int | None]:
-    return (group.ranks[0], None) if rank is None and group_rank is None else (rank, group_rank)
 
 
 # --- all ranks send to all ranks --------------------------------------------------------------------------------
@@ -372,13 +297,13 @@ def reduce_scatter(
 ) -> Work | None:
     """Reduce the tensors `input_list[rank]` of all ranks for this rank into `output`; shapes may differ by rank."""
     target = one_tensor(output, "output", "reduce_scatter")
-    reduction = _reduction(op, [target], "reduce_scatter")
+    reduction = reduction_of(op, [target], "reduce_scatter")
     process_group = member_of(group, "reduce_scatter")
     if process_group is None:
         return None
     backend = process_group._backend
-    sources = _of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
-    uneven = _are_uneven(sources)
+    sources = of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
+    uneven = are_uneven(sources)
 
     def call(*xs: Any) -> list[Any]:
         if not uneven:
@@ -394,7 +319,7 @@ def reduce_scatter_tensor(
     """`reduce_scatter` of one tensor: (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
-    reduction = _reduction(op, [target], name)
+    reduction = reduction_of(op, [target], name)
     process_group = member_of(group, name)
     if process_group is None:
         return None
@@ -414,15 +339,15 @@ def all_to_all(
 ) -> Work | None:
     """Send `input_tensor_list[i]` to rank i, and put what it sends into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
-    results = _tensors(output_tensor_list, "output_tensor_list", name)
-    sources = _tensors(input_tensor_list, "input_tensor_list", name)
+    results = tensors_of(output_tensor_list, "output_tensor_list", name)
+    sources = tensors_of(input_tensor_list, "input_tensor_list", name)
     process_group = member_of(group, name)
     if process_group is None:
         return None
     for tensors, what in ((results, "output_tensor_list"), (sources, "input_tensor_list")):
-        _require_one_each(tensors, process_group, what, name)
+        require_one_each(tensors, process_group, what, name)
         for rank, x in enumerate(tensors):
-            _same_type(x, sources[0], f"{what}[{rank}]", name)
+            require_type(x, sources[0], f"{what}[{rank}]", name)
     return _exchange(process_group, name, sources, results, async_op=async_op)
 
 
@@ -443,7 +368,7 @@ def all_to_all_single(
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    _same_type(target, source, "output", name)
+    require_type(target, source, "output", name)
     give_names([source], [target])
     return _exchange(
         process_group,
@@ -462,9 +387,13 @@ def _exchange(
 
 
 def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> list[Tensor]:
-    length = x.shape[0] if x.ndim else 0
+    if sizes and not all(hasattr(size, "__index__") for size in sizes):
+        raise ArgumentError(f"all_to_all_single: {name}_split_sizes must be integers, but got {sizes!r}")
     if not x.ndim:
-        raise ShapeError(f"all_to_all_single: `{name}` must have at least one dim")
+        if sizes:
+            raise DimError(f"all_to_all_single: `{name}` has no dims, so {name}_split_sizes cannot divide it")
+        x = x.reshape(1)  # what it is when it leaves a group of one rank
+    length = x.shape[0]
     if not sizes:
         if length % count:
             raise ShapeError(

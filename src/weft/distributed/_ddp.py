@@ -18,14 +18,14 @@ from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._ddp_log import logging_data
-from weft.distributed._ddp_options import bucket_limits, require_module, require_options
+from weft.distributed._ddp_options import bucket_limits, group_of, require_module, require_options
 from weft.distributed._grad_bucket import GradBucket, Hook
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._reducer import Reducer, hint_at_join
 from weft.distributed._structures import moved
-from weft.distributed._world import is_default, is_initialized, require_default, require_group
+from weft.distributed._world import is_default, is_initialized, require_default
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.errors import ArgumentError, DistBackendError, OptionError, ValueRangeError
@@ -94,7 +94,6 @@ class DistributedDataParallel(Module, Joinable):
         del skip_all_reduce_unused_params, batched_grad_copy  # optimizations of PyTorch's that are not needed here
         require_options(
             mixed_precision,
-            device_mesh,
             delay_all_reduce_named_params,
             param_to_hook_all_reduce,
             check_reduction,
@@ -114,7 +113,9 @@ class DistributedDataParallel(Module, Joinable):
         self.static_graph = False
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        self.process_group: ProcessGroup = require_group(process_group)
+        self.process_group: ProcessGroup = group_of(process_group, device_mesh)
+        if device_mesh is not None:
+            self.device_mesh = device_mesh
         self._divide_by_initial_world_size = True
         if init_sync:
             self._verify(trained)

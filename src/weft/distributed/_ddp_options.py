@@ -7,7 +7,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from weft._tensor.kind_names import kind_and_advice
+from weft.distributed._group import ProcessGroup
 from weft.distributed._reducer import MEGABYTE
+from weft.distributed._world import require_group
+from weft.distributed.device_mesh import DeviceMesh
 from weft.errors import OptionError, ValueRangeError
 from weft.nn import Module, UninitializedParameter
 
@@ -26,7 +29,6 @@ def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list
 
 def require_options(
     mixed_precision: Any,
-    device_mesh: Any,
     delayed: Any,
     delayed_to: Any,
     check_reduction: bool,
@@ -43,7 +45,6 @@ def require_options(
             mixed_precision,
             "cast the module before it is wrapped, or compress what is exchanged with bf16_compress_hook",
         ),
-        "device_mesh": (device_mesh, "give the group of its dim as process_group"),
         "delay_all_reduce_named_params": (
             delayed,
             "list the names in module._ddp_params_and_buffers_to_ignore and "
@@ -61,6 +62,19 @@ def require_options(
         )
     if broadcast_buffers is not None:
         warnings.warn(_about_buffers(forward_sync_buffers is not None), FutureWarning, stacklevel=3)
+
+
+def group_of(process_group: Any, device_mesh: Any) -> ProcessGroup:
+    """The group of the replicas: as given, that of a mesh, or by default that of the job."""
+    if device_mesh is None:
+        return require_group(process_group)
+    if process_group is not None:
+        raise OptionError("Cannot specify both process_group and device_mesh arguments.")
+    if not isinstance(device_mesh, DeviceMesh):
+        raise OptionError(f"device_mesh must be a DeviceMesh, but got {device_mesh!r}")
+    if device_mesh.ndim != 1:
+        raise OptionError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+    return device_mesh.get_group()
 
 
 def _about_buffers(both: bool) -> str:
@@ -95,6 +109,11 @@ def require_module(
     if device_ids is not None and len(device_ids) > 1:
         raise ValueRangeError("device_ids can only be None or contain a single element.")
     devices = {parameter.device for _, parameter in named}
+    if len(kinds := {device.type for device in devices}) > 1:
+        raise ValueRangeError(
+            "DistributedDataParallel's input module must be on the same type of devices, but input module parameters "
+            f"locate in {sorted(kinds)}."
+        )
     if (device_ids or output_device) and (len(devices) > 1 or next(iter(devices)).type == "cpu"):
         raise ValueRangeError(
             "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-"

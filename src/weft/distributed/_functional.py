@@ -19,6 +19,7 @@ from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives as collectives
 from weft.distributed import _recorded as recorded
+from weft.distributed._arguments import require_rank
 from weft.distributed._async_tensor import AsyncCollectiveTensor as AsyncCollectiveTensor
 from weft.distributed._async_tensor import waitable
 from weft.distributed._coalescing import _coalescing_manager
@@ -77,7 +78,11 @@ def all_reduce(self: Tensor, reduceOp: str, group: Group, tag: str = "") -> Tens
 def broadcast(self: Tensor, src: int, group: Group, tag: str = "") -> Tensor:
     """The tensor of the group's rank `src`, on all ranks."""
     group = resolved(group)
-    return self.clone() if self.is_meta else functional.broadcast(self, group.ranks[src], group)
+    return (
+        self.clone()
+        if self.is_meta
+        else functional.broadcast(self, group.ranks[require_rank(src, group, "src")], group)
+    )
 
 
 @_waitable

@@ -38,7 +38,7 @@ from weft.distributed._messages import Array, FollowedMessage, Message, NoMessag
 from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._work import MessageWork, OrderedExecutor, Work, completed
-from weft.errors import OptionError, ValueRangeError
+from weft.errors import ValueRangeError
 
 R = TypeVar("R")
 
@@ -85,7 +85,9 @@ class ProcessGroup(GroupCollectives):
         self.store = store
         self._unwaited: deque[Work] = deque()
         self._left = False
-        self.requested_name: str | None = None  # the name under which the backend was requested, if it is another
+        self.requested_name: str | None = (
+            None  # what the backend was called when it was requested, if that is not its name
+        )
         self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
         self._backend = backend
         self._shared = before._executor if before is not None and backend.one_order else None
@@ -110,7 +112,8 @@ class ProcessGroup(GroupCollectives):
 
     def name(self) -> str:
         """The name under which the backend was requested: `gloo` even if that stands for another one."""
-        return self.requested_name or self._backend.name
+        requested = self.requested_name
+        return self._backend.name if requested is None or ":" in requested else requested
 
     def get_group_store(self) -> Any:
         """The store by which the group was created."""
@@ -319,9 +322,9 @@ class ProcessGroup(GroupCollectives):
 
     @contextmanager
     def coalescing(self) -> Iterator[list[_Call]]:
-        """Collect this thread's calls of `run` within the block, for `run_all`; `RuntimeError` if blocks are nested."""
+        """Collect this thread's calls of `run` within the block, for `run_all`; `ValueError` if blocks are nested."""
         if self._block.calls is not None:
-            raise OptionError(
+            raise ValueRangeError(
                 "collectives of this group are being coalesced already; blocks cannot stand in each other"
             )
         calls = self._block.calls = []

@@ -40,7 +40,7 @@ from weft.distributed._group_backend import GroupBackend
 from weft.distributed._group_host import over_streams
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
-from weft.errors import ArgumentError, CollectiveArgumentsError, DistBackendError
+from weft.errors import CollectiveArgumentsError, DistBackendError, DistError
 from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
 Body = Callable[..., jax.Array]
@@ -326,6 +326,6 @@ def join_accelerators(store: Store, rank: int, ranks: Sequence[int], timeout: ti
     backend = join(store, rank, ranks, timeout)
     if jax.default_backend() == "cpu":
         backend.close()
-        raise ArgumentError("backend nccl is for accelerators, and this process has none; use 'xla', or 'gloo' on CPUs")
+        raise DistError("backend nccl is for accelerators, and this process has none; use 'xla', or 'gloo' on CPUs")
     backend.name = "nccl"
     return backend

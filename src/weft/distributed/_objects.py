@@ -15,11 +15,13 @@ from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives, _p2p
+from weft.distributed._arguments import or_first, rank_of, require_list_at_root, require_rank, root_of
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import member_of
-from weft.errors import IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
+from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 
 def _packed(obj: Any, name: str) -> Tensor:
@@ -59,7 +61,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     process_group = member_of(group, "all_gather_object")
     if process_group is None:
         return
-    _require_length(object_list, process_group.size(), "object_list", more=True, error=IndexRangeError)
+    _require_length(object_list, process_group.size(), "object_list", IndexRangeError, more=True)
     sizes, data = _sizes_and_data(obj, process_group, "all_gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
     _collectives.all_gather(parts, data, process_group)
@@ -80,13 +82,15 @@ def gather_object(
     process_group = member_of(group, "gather_object", dst)
     if process_group is None:
         return
-    root = _root(process_group, dst, group_dst, "dst")
-    if process_group.rank() == root:
-        _require_length(object_gather_list, process_group.size(), "object_gather_list", more=True)
+    root = rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
+    is_root = process_group.rank() == root
+    require_list_at_root(object_gather_list, "object_gather_list", "destination", is_root=is_root)
+    require_rank(root, process_group, "dst")
     sizes, data = _sizes_and_data(obj, process_group, "gather_object")
-    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if process_group.rank() == root else None
+    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if is_root else None
     _collectives.gather(data, parts, group=process_group, group_dst=root)
     if parts is not None and object_gather_list is not None:
+        _require_length(object_gather_list, len(sizes), "object_gather_list", IndexRangeError, more=True)
         object_gather_list[: len(sizes)] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
 
 
@@ -102,6 +106,8 @@ def broadcast_object_list(
     process_group = member_of(group, "broadcast_object_list", src)
     if process_group is None:
         return
+    if not hasattr(object_list, "__len__"):
+        raise ArgumentError(f"broadcast_object_list: object_list must be a list, but got {kind_of(object_list)}")
     root = _root(process_group, src, group_src, "src")
     mine = process_group.rank() == root
     packed = _all_packed(object_list, "broadcast_object_list: object_list") if mine else []
@@ -132,10 +138,12 @@ def scatter_object_list(
     root = _root(process_group, src, group_src, "src")
     packed: list[Tensor] = []
     if process_group.rank() == root:
+        if scatter_object_input_list is None:
+            raise ValueRangeError("source rank must provide non-None scatter_object_input_list")
         _require_length(
-            scatter_object_input_list, process_group.size(), "scatter_object_input_list", error=OutOfRangeError
+            scatter_object_input_list, process_group.size(), "scatter_object_input_list", OutOfRangeError, more=False
         )
-        packed = _all_packed(scatter_object_input_list or (), "scatter_object_list: scatter_object_input_list")
+        packed = _all_packed(scatter_object_input_list, "scatter_object_list: scatter_object_input_list")
     process_group.await_ranks("scatter_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * process_group.size(), dtype=int64)
     _collectives.broadcast(sizes, group=process_group, group_src=root)
@@ -175,6 +183,11 @@ def recv_object_list(
 ) -> int:
     """Put the objects sent by rank `src`, or by any rank, into the list; returns the rank that has sent them."""
     del device, use_batch
+    process_group = member_of(group, "recv_object_list", src)
+    if process_group is None:
+        return -1
+    if src is not None or group_src is not None:
+        _p2p.require_other(process_group, rank_of(process_group, src, group_src, "src"), "src")
     sizes = zeros(len(object_list), dtype=int64)
     source = _p2p.recv(sizes, src, group, group_src=group_src)
     counts = sizes.tolist()
@@ -186,14 +199,12 @@ def recv_object_list(
 
 
 def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
-    first = rank is None and group_rank is None
-    return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
+    return root_of(group, *or_first(rank, group_rank, group), name)
 
 
-def _require_length(
-    entries: Any, count: int, name: str, *, more: bool = False, error: type[WeftError] = ValueRangeError
-) -> None:
+def _require_length(entries: Any, count: int, name: str, error: type[WeftError], *, more: bool) -> None:
     """Raise `error` unless a list has one entry for each rank; with `more`, it may be longer."""
-    if not isinstance(entries, list) or len(entries) < count or (len(entries) > count and not more):
-        number = "none" if entries is None else str(len(entries))
-        raise error(f"`{name}` must be a list with a place for each of the {count} ranks, but it has {number}")
+    if not isinstance(entries, list):
+        raise ArgumentError(f"`{name}` must be a list, but got {kind_of(entries)}")
+    if len(entries) < count or (len(entries) > count and not more):
+        raise error(f"`{name}` must be a list with a place for each of the {count} ranks, but got {entries!r}")

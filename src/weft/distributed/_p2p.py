@@ -5,34 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
-from weft.distributed._collectives import one_tensor, rank_of
+from weft.distributed._arguments import one_tensor, rank_of, require_rank
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
 from weft.distributed._world import member_of, require_group
-from weft.errors import IndexRangeError, ValueRangeError
+from weft.errors import ArgumentError, DistError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
+
+_ROLES = {"dst": "destination", "src": "source"}
 
 
-def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
-    peer = rank_of(group, rank, group_rank, name)
+def require_other(group: ProcessGroup, peer: int, name: str, error: type[WeftError] = ValueRangeError) -> None:
+    """Raise `error` if a rank of the group is this one. PyTorch's functions differ in what they raise there."""
     if peer == group.rank():
-        raise ValueRangeError(
-            "Invalid destination rank: destination rank should not be the same as the rank of the current process."
-        )
-    return peer
+        role = _ROLES[name]
+        raise error(f"Invalid {role} rank: {role} rank should not be the same as the rank of the current process.")
+
+
+def _require_tag(tag: Any) -> None:
+    if not hasattr(tag, "__index__"):
+        raise ArgumentError(f"the tag of a message must be an integer, but got {kind_of(tag)} {tag!r}")
+    if tag < 0:
+        raise OutOfRangeError(f"Tag must be nonnegative, but got {tag}")
 
 
 def isend(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
-    source = one_tensor(tensor, "tensor", "isend")
-    process_group = member_of(group, "isend", dst)
-    return (
-        None
-        if process_group is None
-        else process_group.start_send(source, _peer(process_group, dst, group_dst, "dst"), tag)
-    )
+    return _start_send(tensor, dst, group, tag, group_dst, "isend", DistError)
+
+
+def _start_send(
+    tensor: Tensor, dst: int | None, group: Any, tag: int, group_dst: int | None, operation: str, own: type[WeftError]
+) -> Work | None:
+    """`isend`, which raises `own` if this rank is told to send to itself."""
+    source = one_tensor(tensor, "tensor", operation)
+    process_group = member_of(group, operation, dst)
+    if process_group is None:
+        return None
+    peer = rank_of(process_group, dst, group_dst, "dst")
+    require_other(process_group, peer, "dst", own)
+    _require_tag(tag)
+    return process_group.start_send(source, require_rank(peer, process_group, "dst"), tag)
 
 
 def irecv(
@@ -43,8 +59,12 @@ def irecv(
     process_group = member_of(group, "irecv", src)
     if process_group is None:
         return None
-    anyone = src is None and group_src is None
-    return process_group.start_receive(target, None if anyone else _peer(process_group, src, group_src, "src"), tag)
+    _require_tag(tag)
+    if src is None and group_src is None:
+        return process_group.start_receive(target, None, tag)
+    peer = rank_of(process_group, src, group_src, "src")
+    require_other(process_group, peer, "src", DistError)
+    return process_group.start_receive(target, require_rank(peer, process_group, "src"), tag)
 
 
 def send(
@@ -55,7 +75,7 @@ def send(
     group_dst: int | None = None,
 ) -> None:
     """Send a tensor to rank `dst`; returns when the tensor may be changed."""
-    work = isend(tensor, dst, group, tag, group_dst)
+    work = _start_send(tensor, dst, group, tag, group_dst, "send", ValueRangeError)
     if work is not None:
         work.wait()
 
@@ -95,7 +115,7 @@ class P2POp:
         self.op = op
         self.tensor = one_tensor(tensor, "tensor", "P2POp")
         self.group = require_group(group)
-        self.group_peer = rank_of(self.group, peer, group_peer, "peer")
+        self.group_peer = require_rank(rank_of(self.group, peer, group_peer, "peer"), self.group, "peer")
         self.peer = self.group.ranks[self.group_peer]
         self.tag = tag
 

@@ -12,7 +12,7 @@ import numpy as np
 from weft._comm.groups.reductions import check_reduction
 from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor
-from weft.distributed import _collectives
+from weft.distributed._arguments import reduction_of
 from weft.distributed._reduce_op import PremulSum, ReduceOp, Reduction, word_of
 from weft.errors import DTypeError, ValueRangeError, WeftError
 
@@ -60,7 +60,7 @@ def broadcast(x: Tensor, root: int) -> Tensor:
 
 def _operands(x: Tensor, op: Reduction, name: str, error: type[WeftError] = DTypeError) -> tuple[Tensor, str]:
     """The tensor that is reduced, and the row's word for how."""
-    op = _collectives._reduction(op, [x], name, error)
+    op = reduction_of(op, [x], name, error)
     check_reduction(word_of(op), np.dtype(x.dtype.numpy))
     if isinstance(op, PremulSum):
         return (x * op.factor).to(x.dtype), "sum"

@@ -16,6 +16,7 @@ from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (
     abridged,
     destroy_process_group,
+    get_backend,
     get_rank,
     is_default,
     new_group,
@@ -119,7 +120,7 @@ def split_group(
     if mine is None:
         return None
     members = [parent.ranks[rank] for rank in mine]
-    chosen = parent.name() if backend is None else backend
+    chosen = get_backend(parent) if backend is None else backend
     return new_group(members, timeout or parent.timeout, chosen, pg_options, True, group_desc, sort_ranks=False)
 
 

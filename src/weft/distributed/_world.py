@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from weft import accelerator
+from weft._base.device import device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
@@ -23,7 +25,14 @@ from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed.constants import default_pg_timeout
 from weft.distributed.rendezvous import rendezvous
-from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import (
+    ArgumentError,
+    DistBackendError,
+    OptionError,
+    OutOfRangeError,
+    PreconditionError,
+    ValueRangeError,
+)
 from weft.utils.data.distributed import ask_for_group
 
 _LONGEST_LIST = 60  # characters of a list of ranks in the texts that ranks compare
@@ -136,7 +145,9 @@ def init_process_group(
     another number of ranks.
     """
     log_api_usage_once("c10d.process_group")
-    del pg_options, device_id
+    del pg_options
+    if device_id is not None:
+        _require_accelerator(device_id)
     world = _world()
     if world.default is not None:
         raise ValueRangeError(
@@ -145,7 +156,7 @@ def init_process_group(
     if store is not None and init_method is not None:
         raise PreconditionError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
-    requested_name, backend = backend, _backends.canonical_name(backend)
+    requested_name, backend = _backends.requested_name(backend), _backends.canonical_name(backend)
     goes_on()
     place = _backends.job_rendezvous(backend) if store is None and init_method is None else None
     if place is not None:
@@ -153,7 +164,7 @@ def init_process_group(
     else:
         store, rank, world_size = _rendezvous(init_method, store, rank, world_size, timeout)
     if not 0 <= rank < world_size:
-        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
+        raise OutOfRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
     if _backends.meets(backend):
         groups = PrefixStore(keys.default_groups(group_name), store)
         with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
@@ -163,9 +174,22 @@ def init_process_group(
     else:
         own_backend = _backends.join_group(backend, store, rank, range(world_size), timeout)
     default = register_group(ProcessGroup.over("default", own_backend, range(world_size), store), default=True)
-    default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
+    default.requested_name = requested_name
     if world is _process:
         leave_at_exit(_leave)
+
+
+def _require_accelerator(device_id: Any) -> None:
+    """`ValueError` unless the argument `device_id` names an accelerator; which one does not matter here."""
+    if isinstance(device_id, int):
+        if not accelerator.is_available():
+            raise ValueRangeError(
+                f"device_id is {device_id}, but this process has no accelerator; leave it out on CPUs"
+            )
+    elif device(device_id).type == "cpu":
+        raise ValueRangeError(
+            f"init_process_group device_id parameter must be an accelerator with an index, but got {device_id}"
+        )
 
 
 def require_timedelta(timeout: timedelta) -> None:
@@ -258,6 +282,8 @@ def new_group(
         if rank not in default.ranks:
             raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
     chosen = _backends.canonical_name(backend)
+    if chosen == "mpi" and use_local_synchronization:
+        raise ValueRangeError("MPI backend doesn't support use_local_synchronization=True")
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
     members = [*map(int, members)]
     if not use_local_synchronization:
@@ -275,9 +301,7 @@ def new_group(
         name = f"group {world.groups_created}"
     own_backend = _backends.subgroup(chosen, default, own, members, timeout)
     group = register_group(ProcessGroup.over(name, own_backend, members, own, default), desc=group_desc)
-    group.requested_name = (
-        backend if _backends.is_other_name(backend) else default.requested_name if backend is None else None
-    )
+    group.requested_name = default.requested_name if backend is None else _backends.requested_name(backend)
     return group
 
 
@@ -411,8 +435,9 @@ def get_pg_count() -> int:
 
 
 def get_backend(group: Any = None) -> str:
-    """The name of a group's backend."""
-    return require_group(group).name()
+    """The name of a group's backend, or of those for several devices, as `cpu:gloo,cuda:nccl`: as it was requested."""
+    process_group = require_group(group)
+    return process_group.requested_name or process_group.name()
 
 
 def get_process_group_ranks(group: Any = None) -> list[int]:
@@ -421,12 +446,20 @@ def get_process_group_ranks(group: Any = None) -> list[int]:
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """The rank in a group of a rank of the job; `ValueError` if it is not a member."""
-    return require_group(group).rank_in_group(global_rank)
+    """The rank in a group of a rank of the job; `ValueError` if it is not a member.
+
+    In the default group both are the same, so any number is returned as it is.
+    """
+    return global_rank if group is GroupMember.WORLD else require_group(group).rank_in_group(global_rank)
 
 
 def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The rank in the job of a rank of a group; `ValueError` if there is no such rank."""
+    """The rank in the job of a rank of a group; `ValueError` if there is no such rank.
+
+    In the default group both are the same, so any number is returned as it is.
+    """
+    if group is GroupMember.WORLD:
+        return group_rank
     ranks = require_group(group).ranks
     if not 0 <= group_rank < len(ranks):
         raise ValueRangeError(f"Group rank {group_rank} is not part of group {group!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -25,7 +25,15 @@ from weft.distributed._world import (
     new_group,
     require_default,
 )
-from weft.errors import ArgumentError, DimError, DistError, NameKeyError, ValueRangeError
+from weft.errors import (
+    ArgumentError,
+    DimError,
+    DistError,
+    NameKeyError,
+    OutOfRangeError,
+    PreconditionError,
+    ValueRangeError,
+)
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -47,17 +55,35 @@ class DeviceMesh:
     no coordinate and no groups. `with mesh:` makes it the default of functions that take a mesh.
     """
 
-    def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        device_type: str,
+        mesh: Any,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+        backend_override: Sequence[tuple[str | None, Any]] | None = None,
+    ) -> None:
         log_api_usage_once("torch.distributed.device_mesh.DeviceMesh.__init__")
         ranks = mesh.numpy() if isinstance(mesh, Tensor) else np.asarray(mesh)
+        if ranks.dtype.kind in "OU":
+            raise ArgumentError(f"a mesh is an array of ranks, but got {mesh!r}")
+        if not ranks.size:
+            raise PreconditionError("a mesh has one rank at least, but got none")
         if ranks.dtype.kind not in "iu" or not ranks.ndim:
             raise ValueRangeError(f"a mesh is an array of ranks with at least one dim, but got {mesh!r}")
         require_default()
         _require_ranks(ranks)
         names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         _require_names(names, ranks.ndim)
+        if backend_override is not None and len(backend_override) != ranks.ndim:
+            raise ValueRangeError(
+                "backend_override should have the same length as the number of mesh dimensions, but got "
+                f"{len(backend_override)} and {ranks.ndim}."
+            )
         dims = dims_of(ranks.shape)
-        self._init(device_type, tuple(ranks.ravel().tolist()), dims, names, [_group_along(ranks, dim) for dim in dims])
+        backends = [name for name, _ in backend_override or [(None, None)] * ranks.ndim]
+        groups = [_group_along(ranks, dim, backend) for dim, backend in zip(dims, backends, strict=True)]
+        self._init(device_type, tuple(ranks.ravel().tolist()), dims, names, groups)
 
     def _init(
         self,
@@ -202,6 +228,8 @@ class DeviceMesh:
                 f"Found the DeviceMesh have {self.ndim} dimensions: {call}() needs `mesh_dim` to be one of "
                 f"{self._dims_text()}"
             )
+        if not isinstance(mesh_dim, (int, str, type(None))):
+            raise PreconditionError(f"{call}: mesh_dim must be an int or a name, but got {mesh_dim!r}")
         return self.dim_of(0 if mesh_dim is None else mesh_dim)
 
     def _dims_text(self) -> str:
@@ -377,26 +405,34 @@ def _step(dims: Sequence[Dim], index: Sequence[int]) -> int:
     return sum(dim[at] for dim, at in zip(dims, index, strict=True))
 
 
-def _group_along(ranks: np.ndarray[Any, Any], dim: Dim) -> Any:
+def _group_along(ranks: np.ndarray[Any, Any], dim: Dim, backend: str | None = None) -> Any:
     """This rank's group of those along a dim. All ranks of the job make all of them, in one order."""
     default, places = require_default(), ranks.ravel().tolist()
     own: Any = None
     for row in rows(dim, len(places)):
         members = [places[place] for place in row]
-        group = default if members == list(default.ranks) else new_group(members, sort_ranks=False)
+        is_job = backend is None and members == list(default.ranks)
+        group = default if is_job else new_group(members, backend=backend, sort_ranks=False)
         if get_rank() in members:
             own = group
     return own
 
 
 def init_device_mesh(
-    device_type: str, mesh_shape: Sequence[int], *, mesh_dim_names: Sequence[str] | None = None
+    device_type: str,
+    mesh_shape: Sequence[int],
+    *,
+    mesh_dim_names: Sequence[str] | None = None,
+    backend_override: Mapping[int | str, Any] | None = None,
 ) -> DeviceMesh:
     """A mesh of this shape over the first ranks of the job, in order.
 
+    `backend_override` gives, by the number or name of a dim, the backend of its groups: a name, options, or both.
     `RuntimeError` if there are fewer ranks. Without a process group, joins one as `init_process_group()` does.
     """
-    shape = tuple(mesh_shape)
+    shape = _shape_of(mesh_shape)
+    if not isinstance(device_type, str):
+        raise ArgumentError(f"device_type must be a string, such as 'cpu', but got {device_type!r}")
     _require_names(None if mesh_dim_names is None else tuple(mesh_dim_names), len(shape))
     if not device_type.isalpha():
         raise DistError(
@@ -413,7 +449,40 @@ def init_device_mesh(
         raise DistError(
             f"Mesh should not be bigger than default world size {get_world_size()}, but found {count} ranks!"
         )
-    return DeviceMesh(device_type, np.arange(count).reshape(shape), mesh_dim_names=mesh_dim_names)
+    overrides = None if backend_override is None else _overrides(backend_override, len(shape), mesh_dim_names or ())
+    ranks = np.arange(count).reshape(shape)
+    return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names, backend_override=overrides)
+
+
+def _overrides(by_dim: Mapping[int | str, Any], ndim: int, names: Sequence[str]) -> list[tuple[str | None, Any]]:
+    """The name and the options of the backend of each dim's groups."""
+    left = dict(by_dim)
+    overrides: list[tuple[str | None, Any]] = []
+    for dim in range(ndim):
+        entries = [left.pop(key) for key in (dim, *names[dim : dim + 1]) if key in left]
+        if len(entries) > 1:
+            raise DistError(f"Found redundant dim index {dim} and name {names[dim]} in backend_override")
+        entry = entries[0] if entries else None
+        overrides.append(
+            entry if isinstance(entry, tuple) else (entry, None) if isinstance(entry, str) else (None, entry)
+        )
+    if left:
+        raise DistError(
+            f"Found invalid keys in backend_override: got {[*left]}, expected integers in range [0, {ndim}) or one of "
+            f"{tuple(names)}"
+        )
+    return overrides
+
+
+def _shape_of(mesh_shape: Any) -> tuple[int, ...]:
+    shape = tuple(mesh_shape)
+    if not all(hasattr(size, "__index__") for size in shape):
+        raise ValueRangeError(f"mesh_shape must have the sizes of the mesh's dims, but got {mesh_shape!r}")
+    if any(size < 0 for size in shape):
+        raise OutOfRangeError(f"mesh_shape must have positive sizes, but got {shape}")
+    if 0 in shape:
+        raise PreconditionError(f"a mesh has one rank at least, but mesh_shape is {shape}")
+    return shape
 
 
 def active_mesh(mesh: DeviceMesh | None) -> DeviceMesh:

@@ -239,8 +239,8 @@ def test_wrapping_by_annotation():
             lambda: FullyShardedDataParallel(
                 nn.Sequential(FullyShardedDataParallel(nn.Linear(1, 1))), auto_wrap_policy=BLOCKS
             ),
-            AssertionError,
-            "is already wrapped by",
+            ValueError,
+            "already have FSDP applied but found",
         ),
         (
             lambda: FullyShardedDataParallel.summon_full_params(nn.Tanh(), rank0_only=True).__enter__(),

@@ -16,7 +16,7 @@ from weft.distributed import tensor as dt
 from weft.distributed.device_mesh import DeviceMesh, init_device_mesh
 from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from weft.distributed.tensor.debug import CommDebugMode
-from weft.errors import DimError, DistError
+from weft.errors import DistError
 from weft.serialization import save_file
 from weft.utils.checkpoint import checkpoint
 
@@ -272,15 +272,15 @@ def test_bad_placements():
         )
         with pytest.raises(ValueError, match=text):
             distribute_tensor(x, mesh, [Shard(0), Shard(1)])
-        with pytest.raises(DimError, match=r"^Shard\(dim=2\): the tensor has 2 dims$"):
+        with pytest.raises(AssertionError, match=r"^Shard\(dim=2\): the tensor has 2 dims$"):
             distribute_tensor(x, mesh, [Shard(2)])
-        with pytest.raises(RuntimeError, match=r"^Unrecognized reduce_op: foo$"):
+        with pytest.raises(ValueError, match=r"^Unrecognized reduce_op: foo; it is one of sum, "):
             DTensor.from_local(x, mesh, [Partial("foo")])
         with pytest.raises(TypeError, match="Shard takes the number of a dim, but got 'batch'; names go in a dict"):
             distribute_tensor(x, mesh, [Shard("batch")])
         with pytest.raises(ValueError, match="mesh dim 0 is given twice"):
             distribute_tensor(torch.ones(4, 2, names=("a", "b")), mesh, {"a": 0, "b": 0})
-        with pytest.raises(TypeError, match="a placement is"):
+        with pytest.raises(RuntimeError, match="a placement is Shard"):
             distribute_tensor(x, mesh, ["Shard"])
         with pytest.raises(RuntimeError, match=r"^No device mesh is currently active!$"):
             distribute_tensor(x)

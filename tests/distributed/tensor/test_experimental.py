@@ -8,7 +8,7 @@ import weft as torch
 import weft.distributed._functional_collectives as functional
 from tests.distributed.tensor.threads import on_mesh
 from weft.distributed.device_mesh import init_device_mesh
-from weft.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from weft.distributed.tensor._register import _stated
 from weft.distributed.tensor.experimental import implicit_replication, local_map, register_sharding
 
@@ -22,17 +22,38 @@ def test_a_function_on_parts():
         def product(group, a, b):
             return functional.all_reduce(torch.mm(a, b), "sum", group)
 
-        mapped = local_map(product, [Replicate()], (None, [Shard(1)], [Shard(0)]), mesh)
+        mapped = local_map(product, [Replicate()], (None, [Shard(1)], [Shard(0)]), device_mesh=mesh)
         y = mapped(mesh.get_group(), ws, xs)
         assert y.placements == (Replicate(),)
         assert torch.allclose(y.to_local(), w @ x, atol=1e-5)
         with pytest.raises(ValueError, match="in local_map has a mismatched placements"):
             mapped(mesh.get_group(), xs.t(), xs.redistribute(placements=[Replicate()]))
-        moving = local_map(product, [Replicate()], (None, [Shard(1)], [Shard(0)]), mesh, redistribute_inputs=True)
+        moving = local_map(
+            product, [Replicate()], (None, [Shard(1)], [Shard(0)]), device_mesh=mesh, redistribute_inputs=True
+        )
         whole = moving(mesh.get_group(), ws.redistribute(placements=[Replicate()]), xs)
         assert torch.allclose(whole.to_local(), w @ x, atol=1e-5)
 
     on_mesh((2,), program)
+
+
+def test_gradients_of_parts_form_those_of_the_whole_as_stated():
+    def program(mesh):
+        x = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]).requires_grad_()
+        w = distribute_tensor(torch.ones(2, 3), mesh).requires_grad_()
+
+        @local_map(
+            out_placements=[Shard(0)],
+            in_placements=([Shard(0)], [Replicate()]),
+            in_grad_placements=([Shard(0)], [Partial()]),
+        )
+        def product(a, b):
+            return a @ b
+
+        product(x, w).to_local().sum().backward()
+        return x.grad.full_tensor().tolist(), w.grad.full_tensor().tolist()
+
+    assert on_mesh((2,), program) == [([[3, 3]] * 4, [[4] * 3] * 2)] * 2
 
 
 def test_bad_functions_on_parts():
@@ -44,8 +65,14 @@ def test_bad_functions_on_parts():
             local_map(torch.neg, [Shard(0)], ([Shard(0)], None))(x)
         with pytest.raises(AssertionError, match=r"^Non-tensor output 3 expects None placements but received "):
             local_map(lambda part: 3, [Replicate()])(x)
-        with pytest.raises(AssertionError, match=r"and another on"):
-            local_map(torch.add, [Shard(0)])(x, distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1, 2))))
+        with pytest.raises(AssertionError, match="expects placements but received None"):
+            local_map(torch.neg, [Shard(0)], (None,))(x)
+        with pytest.raises(AssertionError, match="Non-Tensor input 2 expects None placements but received"):
+            local_map(torch.mul, [Shard(0)], ([Shard(0)], [Replicate()]))(x, 2)
+        with pytest.raises(AssertionError, match="expects in grad placements but received None"):
+            local_map(torch.neg, [Shard(0)], ([Shard(0)],), (None,))(x)
+        other = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1, 2)), [Replicate(), Shard(0)])
+        assert local_map(torch.add, [Shard(0)])(x, other).device_mesh == mesh
         both = local_map(lambda part: (part * 2, part.shape[0]), ([Shard(0)], None))(x)
         assert isinstance(both[0], DTensor)
         assert both[1] == 2

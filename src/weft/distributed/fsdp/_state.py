@@ -91,6 +91,11 @@ class ShardState:
             module.register_forward_pre_hook(self.before_forward, prepend=True, with_kwargs=True)
             module.register_forward_hook(self.after_forward, always_call=True)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a call of its modules has not returned."""
+        return bool(self._running)
+
     def begin(self) -> None:
         """Before the first forward pass: this is the root of all modules below it."""
         if self.is_root is not None:
@@ -100,6 +105,7 @@ class ShardState:
         states = _states_below(self.modules[0])
         for group in [group for state in states for group in state.groups]:
             group.require_one_dtype()
+        _require_elements(self.modules[0], states)
         if self.keeps_as_root:
             for group in self.groups:
                 group.reshards_after_forward = False
@@ -215,6 +221,23 @@ def _states_below(root: Module) -> list[ShardState]:
             )
         states.append(state)
     return states
+
+
+def _require_elements(root: Module, states: Sequence[ShardState]) -> None:
+    """`RuntimeError` if sharded parameters are still on the meta device."""
+    owners = {owner for state in states for group in state.groups for p in group.parameters for owner in p.owners}
+    names = [
+        f"{path}.{name}" if path else name
+        for path, module in root.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.is_meta and (module, name) in owners
+    ]
+    if names:
+        raise DistError(
+            "FSDP parameters should be materialized from meta device before training, but the following were still on "
+            f"meta device: {names}\nFor example, call module.to_empty(device=...) to materialize to device and call "
+            "module.reset_parameters() on each module to initialize values."
+        )
 
 
 def _cast(structure: Any, dtype: DType) -> Any:

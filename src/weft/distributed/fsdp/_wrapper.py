@@ -34,7 +34,7 @@ from weft.distributed.fsdp._shard import shard
 from weft.distributed.fsdp._state import ShardState, require_state, state_of
 from weft.distributed.fsdp.wrap import wrap_submodules
 from weft.distributed.tensor._dtensor import DTensor
-from weft.errors import ArgumentError, DistError, UnsupportedCallError, ValueRangeError
+from weft.errors import ArgumentError, DistError, PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import Module, Parameter
 from weft.nn.utils import clip_grad_norm_
 
@@ -82,11 +82,19 @@ class FullyShardedDataParallel(ModuleWrapper):
         ranks = _ranks(process_group, device_mesh, strategy)
         modules, parameters = _ignored(ignored_modules, ignored_states)
         if param_init_fn is not None:
+            if not callable(param_init_fn):
+                raise ValueRangeError(f"Expected {param_init_fn} to be callable but got {type(param_init_fn)}")
             for inner in module.modules():
                 param_init_fn(inner)
         if sync_module_states:
             _synchronise(module, ranks)
         if auto_wrap_policy is not None:
+            for name, inner in module.named_modules():
+                if state_of(inner) is not None:
+                    raise ValueRangeError(
+                        f"FSDP auto wrapping requires modules to not already have FSDP applied but found {name} in\n"
+                        f"{module}"
+                    )
             options = {
                 "sharding_strategy": strategy,
                 "mixed_precision": precision,
@@ -175,6 +183,8 @@ class FullyShardedDataParallel(ModuleWrapper):
                 "across ranks, and writing to them can lead to inconsistencies across ranks when the context is exited."
             )
         states = _states(module) if recurse else [state for m in [module] if (state := state_of(m)) is not None]
+        if any(state.is_running for state in states):
+            raise PreconditionError("Cannot manually unshard parameters during forward/backward")
         for state in states:
             state.reshard()
         held = [p for state in states for group in state.groups for p in group.parameters]
@@ -210,9 +220,14 @@ class FullyShardedDataParallel(ModuleWrapper):
 
     @staticmethod
     def get_state_dict_type(module: Module) -> StateDictSettings:
-        """What the state dicts of the wrappers in `module` have."""
-        wrappers = FullyShardedDataParallel.fsdp_modules(module)
-        return wrappers[0]._settings if wrappers else StateDictSettings()
+        """What the state dicts of the wrappers in `module` have; `AssertionError` if they differ."""
+        every = [wrapper._settings for wrapper in FullyShardedDataParallel.fsdp_modules(module)]
+        for settings in every:
+            if settings != every[0]:
+                raise PreconditionError(
+                    f"All FSDP modules must have the same state dict settings. Got {settings} and {every[0]}."
+                )
+        return every[0] if every else StateDictSettings()
 
     @staticmethod
     @contextmanager
@@ -262,6 +277,10 @@ def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
     """The ranks that shard, and those that have copies. All ranks of the job must call it alike."""
     if not isinstance(strategy, ShardingStrategy):
         raise ValueRangeError(f"sharding_strategy must be a ShardingStrategy, but got {strategy!r}")
+    if mesh is not None and group is not None:
+        raise ValueRangeError(
+            "Cannot pass both process_group and device_mesh at the same time. Please just pass only one of them."
+        )
     if mesh is None and isinstance(group, tuple):
         shards, copies = group
         raise ValueRangeError(
@@ -285,7 +304,21 @@ def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
 
 def _ignored(modules: Iterable[Module] | None, states: Iterable[Any] | None) -> tuple[set[Module], set[Parameter]]:
     """The modules, with those below them, and the parameters that stay as they are."""
-    entries: Sequence[Any] = [*(modules or ()), *(states or ())]
+    if modules is not None and states is not None:
+        raise ValueRangeError(
+            "Cannot pass both ignored_modules and ignored_states at the same time. Please just pass ignored_states."
+        )
+    name, argument = ("ignored_modules", modules) if states is None else ("ignored_states", states)
+    if argument is not None and not isinstance(argument, Iterable):
+        raise ArgumentError(f"`{name}` should be an iterable of modules, but got {type(argument)}")
+    entries: Sequence[Any] = list(argument or ())
+    kinds = (Module,) if states is None else (Module, Parameter)
+    if not any(all(isinstance(one, kind) for one in entries) for kind in kinds):
+        types = sorted({type(one) for one in entries}, key=repr)
+        wanted = " or all ".join(f"nn.{kind.__name__}" for kind in kinds)
+        raise ValueRangeError(f"{name} expects all {wanted} list elements but got types {types}")
+    if any(state_of(one) is not None for one in entries if isinstance(one, Module)):
+        raise ValueRangeError(f"`{name}` should not include FSDP modules")
     ignored = {inner for one in entries if isinstance(one, Module) for inner in one.modules()}
     parameters = {parameter for module in ignored for parameter in module.parameters(recurse=False)}
     return ignored, parameters | {one for one in entries if isinstance(one, Parameter)}

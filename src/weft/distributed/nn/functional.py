@@ -16,6 +16,7 @@ from weft._tensor.tensor import Tensor
 from weft.autograd.function import Function
 from weft.distributed import _collectives as plain
 from weft.distributed import _recorded as recorded
+from weft.distributed._arguments import root_of
 from weft.distributed._reduce_op import ReduceOp, Reduction
 from weft.distributed._world import require_group
 
@@ -185,8 +186,8 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks."""
     group = require_group(group)
     if group.records:
-        return recorded.broadcast(tensor, group.rank_in_group(src))
-    return _Broadcast.apply(group.rank_in_group(src), group, tensor)
+        return recorded.broadcast(tensor, root_of(group, src, None, "src"))
+    return _Broadcast.apply(root_of(group, src, None, "src"), group, tensor)
 
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
@@ -200,7 +201,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
 def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The reduction of the tensors of all ranks on rank `dst`; the rank's own tensor on the others."""
     group = require_group(group)
-    return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
+    return _Reduce.apply(root_of(group, dst, None, "dst"), op, group, tensor)
 
 
 def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
@@ -212,13 +213,13 @@ def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
 def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
-    return _Gather.apply(group.rank_in_group(dst), group, tensor)
+    return _Gather.apply(root_of(group, dst, None, "dst"), group, tensor)
 
 
 def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
     """This rank's entry of the tensors of rank `src`; other ranks give tensors of the same shapes."""
     group = require_group(group)
-    return _Scatter.apply(group.rank_in_group(src), group, *tensors)
+    return _Scatter.apply(root_of(group, src, None, "src"), group, *tensors)
 
 
 def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import labelled, sharding_of
 from weft.distributed.tensor._wanted import placements_for
-from weft.errors import ArgumentError, DistError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, DimError, DistError, PreconditionError, ValueRangeError
 from weft.nn import Module, Parameter
 
 
@@ -46,7 +47,7 @@ def distribute_tensor(
         if src_data_rank is not None and mesh.coordinate is not None and not tensor.is_meta:
             for dim in range(mesh.ndim):
                 group = mesh.get_group(dim)
-                broadcast(whole, group.ranks[src_data_rank], group)
+                broadcast(whole, group=group, group_src=src_data_rank)
         replicated = sharding_of(mesh, placements_for(None, mesh, whole.ndim), whole.shape)
         value = redistributed(labelled(operand(whole), replicated), replicated.with_placements(wanted))
     result = wrap(value)
@@ -85,19 +86,33 @@ def distribute_module(
         raise DistError(
             "distribute_module should only be called once on a module, but it has already been called on this module!"
         )
-    for name, function in (("input_fn", input_fn), ("output_fn", output_fn)):
-        if function is not None and (count := len(inspect.signature(function).parameters)) != 3:
-            raise ValueRangeError(f"{name} should take in 3 arguments, but got {count} arguments!")
+    before, after = _with_module(input_fn, "input_fn", "inputs"), _with_module(output_fn, "output_fn", "outputs")
     for name, submodule in module.named_modules():
         if partition_fn is not None:
             partition_fn(name, submodule, mesh)
         _replicate(submodule, mesh)
-    if input_fn is not None:
-        module.register_forward_pre_hook(lambda own, inputs: input_fn(own, inputs, mesh))
-    if output_fn is not None:
-        module.register_forward_hook(lambda own, inputs, outputs: output_fn(own, outputs, mesh))
+    if before is not None:
+        module.register_forward_pre_hook(lambda own, inputs: before(own, inputs, mesh))
+    if after is not None:
+        module.register_forward_hook(lambda own, inputs, outputs: after(own, outputs, mesh))
     module._distribute_module_applied = True  # PyTorch's name of the mark
     return module
+
+
+def _with_module(function: Callable[..., Any] | None, name: str, values: str) -> Callable[..., Any] | None:
+    """A function of (module, values, mesh); one of (values, mesh) is deprecated."""
+    count = 3 if function is None else len(inspect.signature(function).parameters)
+    if function is not None and count == 2:
+        warnings.warn(
+            f"Deprecating {name} that takes two arguments ({values}, device_mesh), please use {name} that takes in "
+            f"(module, {values}, device_mesh) instead!",
+            FutureWarning,
+            stacklevel=3,
+        )
+        return lambda _, entries, mesh: function(entries, mesh)
+    if count != 3:
+        raise ValueRangeError(f"{name} should take in 3 arguments, but got {count} arguments!")
+    return function
 
 
 def _replicate(module: Module, mesh: DeviceMesh) -> None:
@@ -133,7 +148,7 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
             options = {"generator": PartOfDraws(None, first, shape)} if drawn else {}
             return function(own, dtype=dtype, **options)
 
-        return _created(part, shape, requires_grad, device_mesh, placements)
+        return _created(part, shape, requires_grad, device_mesh, placements, drawn=drawn)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
@@ -146,10 +161,15 @@ def _created(
     requires_grad: bool,
     device_mesh: DeviceMesh | None,
     placements: Any,
+    *,
+    drawn: bool = False,
 ) -> DTensor:
     """A new tensor, of which only this process's part is made: by its size and the position of its first element."""
     mesh = active_mesh(device_mesh)
-    sharding = sharding_of(mesh, placements_for(placements, mesh, len(shape)), shape)
+    wanted = placements_for(placements, mesh, len(shape), miscounted=PreconditionError, no_such_dim=DimError)
+    if drawn and any(placement.is_partial() for placement in wanted):
+        raise PreconditionError(f"numbers are drawn whole or in parts, not as what is to be reduced: {placements}")
+    sharding = sharding_of(mesh, wanted, shape)
     result = wrap(sharding.created(shape, function))
     return result.requires_grad_(requires_grad)  # pyright: ignore[reportReturnType]  its value is sharded
 

@@ -20,7 +20,7 @@ from weft.distributed.tensor._redistribute import redistributed, with_gradient
 from weft.distributed.tensor._sharding import Sharding, own_part, sharding_from, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
-from weft.errors import ArgumentError, DistError
+from weft.errors import ArgumentError, DistError, OutOfRangeError
 
 
 class DTensor(Tensor):
@@ -106,7 +106,9 @@ class DTensor(Tensor):
                 "the local_tensor argument only accepts torch.Tensor but got a "
                 f"{type(local_tensor).__name__}; from_local takes a plain tensor"
             )
-        wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor)
+        if stride is not None and shape is None:
+            raise DistError(f"Found shape:None, stride:{stride}. Please pass both shape and stride at the same time.")
+        wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor, no_such_dim=OutOfRangeError)
         size = size_of_parts(local_tensor, mesh, wanted, shape)
         sharding = sharding_of(mesh, wanted, size)
         if run_check and not sharding.is_outside:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -16,9 +16,10 @@ from weft.errors import PreconditionError, ValueRangeError
 
 
 def local_map(
-    func: Callable[..., Any],
-    out_placements: Any,
+    func: Callable[..., Any] | None = None,
+    out_placements: Any = None,
     in_placements: Sequence[Any] | None = None,
+    in_grad_placements: Sequence[Any] | None = None,
     device_mesh: DeviceMesh | None = None,
     *,
     redistribute_inputs: bool = False,
@@ -26,39 +27,60 @@ def local_map(
     """A function that calls `func` with this process's parts of distributed tensors, and distributes its results.
 
     `out_placements` are the placements of the result; of several results, a tuple of theirs, None for what is no
-    tensor. `in_placements` has those that the flattened arguments must have, or None. Others raise `ValueError` or,
-    with `redistribute_inputs`, are moved. Without distributed arguments, `func` is called as it is.
+    tensor. `in_placements` has those that the flattened arguments must have, None for what is no distributed tensor.
+    Others raise `ValueError` or, with `redistribute_inputs`, are moved. `in_grad_placements` says how the processes'
+    gradients of each argument form the gradient of the whole. Without distributed arguments, `func` is called as it is.
+    Without `func`, the result is a decorator.
     """
+    if func is None:
+        return partial(
+            local_map,
+            out_placements=out_placements,
+            in_placements=in_placements,
+            in_grad_placements=in_grad_placements,
+            device_mesh=device_mesh,
+            redistribute_inputs=redistribute_inputs,
+        )
 
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = jax.tree_util.tree_flatten(args)
-        if in_placements is not None and len(in_placements) != len(leaves):
-            raise PreconditionError(
-                f"in_placements length {len(in_placements)} does not match the number of input args {len(leaves)}!"
-            )
+        leaves, structure = jax.tree_util.tree_flatten(args, is_leaf=lambda x: x is None)
+        for name, placements in (("in_placements", in_placements), ("in_grad_placements", in_grad_placements)):
+            if placements is not None and len(placements) != len(leaves):
+                raise PreconditionError(
+                    f"{name} length {len(placements)} does not match the number of input args {len(leaves)}!"
+                )
         mesh = device_mesh
         parts: list[Any] = []
         seen = False
         for at, leaf in enumerate(leaves):
+            wanted = None if in_placements is None else in_placements[at]
             if not isinstance(leaf, DTensor):
+                if wanted is not None and not isinstance(leaf, Tensor):
+                    raise PreconditionError(f"Non-Tensor input {leaf} expects None placements but received {wanted}!")
                 parts.append(leaf)
                 continue
             seen, mesh = True, mesh or leaf.device_mesh
-            if leaf.device_mesh != mesh:
-                raise PreconditionError(f"arg {leaf} in local_map is on {leaf.device_mesh}, and another on {mesh}")
-            wanted = None if in_placements is None else in_placements[at]
-            parts.append(_placed(leaf, wanted, redistribute_inputs).to_local())
+            placed = leaf if in_placements is None else _placed(leaf, wanted, redistribute_inputs)
+            parts.append(placed.to_local(grad_placements=_gradients_of(leaf, in_grad_placements, at)))
         results = func(*jax.tree_util.tree_unflatten(structure, parts), **kwargs)
         return results if not seen or mesh is None else _distributed(results, out_placements, mesh)
 
     return mapped
 
 
+def _gradients_of(leaf: DTensor, in_grad_placements: Sequence[Any] | None, at: int) -> Any:
+    if in_grad_placements is None:
+        return None
+    if in_grad_placements[at] is None:
+        raise PreconditionError(f"DTensor input {leaf} expects in grad placements but received None!")
+    return in_grad_placements[at]
+
+
 def _placed(leaf: DTensor, wanted: Any, moves: bool) -> DTensor:
     """An argument with the placements that it must have; gradients of a part are this process's own."""
     if wanted is None:
-        return leaf
+        raise PreconditionError(f"DTensor input {leaf} expects placements but received None!")
     placements = tuple([wanted] if isinstance(wanted, Placement) else wanted)
     if leaf.placements == placements:
         return leaf
@@ -81,8 +103,6 @@ def _distributed(results: Any, out_placements: Any, mesh: DeviceMesh) -> Any:
     wrapped: list[Any] = []
     for leaf, placements in zip(leaves, of_leaves, strict=True):
         if isinstance(leaf, Tensor):
-            if placements is None:
-                raise PreconditionError("local_map: a result that is a tensor needs placements, but they are None")
             wrapped.append(DTensor.from_local(leaf, mesh, placements))
         elif placements is not None:
             raise PreconditionError(f"Non-tensor output {leaf} expects None placements but received {placements}!")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError
 
 REDUCTIONS = ("sum", "avg", "product", "max", "min")
 
@@ -33,6 +33,10 @@ class Shard(Placement):
     """Each device has a part along a dim, as `torch.chunk` divides it: the last parts may be smaller, or empty."""
 
     dim: int
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.dim, "__index__"):
+            raise ArgumentError(f"Shard takes the number of a dim, but got {self.dim!r}; names go in a dict")
 
     def __str__(self) -> str:
         return f"S({self.dim})"
@@ -73,6 +77,10 @@ class Partial(Placement):
     """Each device has a tensor of the whole size; their sum, or another reduction of their elements, is the tensor."""
 
     reduce_op: str = "sum"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reduce_op, str):
+            raise ArgumentError(f"Partial takes the name of a reduction, such as 'sum', but got {self.reduce_op!r}")
 
     def __repr__(self) -> str:
         return f"Partial({self.reduce_op})"
@@ -139,6 +147,6 @@ def none_is_empty(size: int, count: int) -> bool:
 
 
 def require_reduction(reduce_op: str) -> None:
-    """Raise `RuntimeError` for an operation that does not reduce."""
+    """Raise `ValueError` for an operation that does not reduce."""
     if reduce_op not in REDUCTIONS:
-        raise ShapeError(f"Unrecognized reduce_op: {reduce_op}")
+        raise ValueRangeError(f"Unrecognized reduce_op: {reduce_op}; it is one of {', '.join(REDUCTIONS)}")

@@ -60,7 +60,14 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     assert isinstance(whole, BoundOp), "it is a call"
     static = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
     dim = static.get("dim", min(1, len(sharding.size) - 1))
-    if not any(p.is_shard(dim) for p in sharding.placements) or _wants_gradients_of_targets(inputs):
+    if not any(p.is_shard(dim) for p in sharding.placements):
+        if _thread.takes_plain and any(x.aval.sharding is None for x in inputs[1:]):
+            raise ValueRangeError(
+                f"loss_parallel() requires exactly one mesh dim to shard tensor dimension {dim}, but the placements of "
+                f"the input are {sharding.placements}; its target and weight must be distributed, too"
+            )
+        return None
+    if _wants_gradients_of_targets(inputs):
         return None
     tensors = [_distributed(x, sharding, dim, at) for at, x in enumerate(inputs)]
     if any(x.aval.sharding is None for x in tensors):

@@ -12,13 +12,22 @@ from weft.distributed import _objects
 from weft.distributed._collectives import broadcast
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, require_reduction
-from weft.errors import ArgumentError, DistError, PlacementCountError, ShardDimError, ValueRangeError
+from weft.errors import DistError, PreconditionError, ValueRangeError, WeftError
 
 
-def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor | None = None) -> Placements:
+def placements_for(
+    placements: Any,
+    mesh: DeviceMesh,
+    ndim: int,
+    named: Tensor | None = None,
+    *,
+    miscounted: type[WeftError] = ValueRangeError,
+    no_such_dim: type[WeftError] = PreconditionError,
+) -> Placements:
     """Placements for each dim of a mesh, as given for a tensor of `ndim` dims; None replicates.
 
     Dims of the tensor are made non-negative. A mapping gives, by the names of dims of `named`, a mesh dim or several.
+    PyTorch's functions differ in what they raise for a wrong number of placements, and for a dim that there is not.
     """
     if placements is None:
         return (Replicate(),) * mesh.ndim
@@ -26,24 +35,28 @@ def placements_for(placements: Any, mesh: DeviceMesh, ndim: int, named: Tensor |
         return _by_name(placements, mesh, named)
     entries = [placements] if isinstance(placements, Placement) else list(placements)
     if len(entries) != mesh.ndim:
-        raise PlacementCountError(
+        raise miscounted(
             "`placements` must have the same length as `device_mesh.ndim`! Found placements length: "
             f"{len(entries)}, and device_mesh.ndim: {mesh.ndim}."
         )
-    return tuple([_checked(placement, ndim) for placement in entries])
+    reductions = {placement.reduce_op for placement in entries if isinstance(placement, Partial)}
+    if len(reductions) > 1 and reductions != {"sum", "avg"}:
+        raise ValueRangeError(
+            "Mixed Partial reduce types are not supported in the same placement list, as their order would matter. "
+            f"Found reduce ops: {sorted(reductions)}"
+        )
+    return tuple([_checked(placement, ndim, no_such_dim) for placement in entries])
 
 
-def _checked(placement: Any, ndim: int) -> Placement:
+def _checked(placement: Any, ndim: int, no_such_dim: type[WeftError]) -> Placement:
     if isinstance(placement, Partial):
         require_reduction(placement.reduce_op)
     if not isinstance(placement, Shard):
         if not isinstance(placement, Placement):
-            raise ArgumentError(f"a placement is Shard(dim), Replicate() or Partial(), but got {placement!r}")
+            raise DistError(f"a placement is Shard(dim), Replicate() or Partial(), but got {placement!r}")
         return placement
-    if not isinstance(placement.dim, int):
-        raise ArgumentError(f"Shard takes the number of a dim, but got {placement.dim!r}; names go in a dict")
     if not -ndim <= placement.dim < ndim:
-        raise ShardDimError(f"{placement!r}: the tensor has {ndim} dims")
+        raise no_such_dim(f"{placement!r}: the tensor has {ndim} dims")
     return replace(placement, dim=placement.dim % ndim)
 
 
@@ -72,14 +85,17 @@ def size_of_parts(
 
 
 def require_common(local: Tensor, mesh: DeviceMesh, placements: Placements) -> Tensor:
-    """The tensor, which is that of the first rank where it is replicated; `RuntimeError` if types or sizes differ."""
+    """The tensor, which is that of the first rank where it is replicated; `ValueError` if types or sizes differ."""
     result = local
     for at, placement in enumerate(placements):
         group = mesh.get_group(at)
         facts: list[Any] = [None] * group.size()
-        _objects.all_gather_object(facts, (str(local.dtype), tuple(local.shape)), group)
+        own = str(local.dtype), tuple(local.shape), local.stride(), local.requires_grad
+        _objects.all_gather_object(facts, own, group)
         if len(set(facts)) > 1:
-            raise DistError(f"from_local: the parts along mesh dim {at} have different types or sizes: {facts}")
+            raise ValueRangeError(
+                f"from_local: the parts along mesh dim {at} differ in type, size, strides or requires_grad: {facts}"
+            )
         if isinstance(placement, Replicate):
             result = result.detach().clone()
             broadcast(result, group.ranks[0], group)

@@ -14,6 +14,7 @@ from weft.distributed.algorithms.ddp_comm_hooks import (
     quantization_hooks,
 )
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from weft.errors import ArgumentError
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -28,6 +29,8 @@ class BuiltinCommHookType(Enum):
 
 def hook_of_type(kind: BuiltinCommHookType) -> Hook:
     """The hook that an enum member stands for."""
+    if not isinstance(kind, BuiltinCommHookType):
+        raise ArgumentError(f"a built-in hook is a member of BuiltinCommHookType, but got {kind!r}")
     if kind is BuiltinCommHookType.ALLREDUCE:
         return default_hooks.allreduce_hook
     return default_hooks.fp16_compress_hook

@@ -139,9 +139,18 @@ class SequenceParallel(ParallelStyle):
         return distribute_module(
             module,
             mesh,
-            input_fn=lambda _, inputs, own: (_distributed(inputs[0], own, split, split), *inputs[1:]),
+            input_fn=lambda layer, inputs, own: (
+                _distributed(_tensor_of(inputs[0], layer), own, split, split),
+                *inputs[1:],
+            ),
             output_fn=lambda _, output, own: output.to_local() if self.use_local_output else output,
         )
+
+
+def _tensor_of(x: Any, module: Module) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise ValueRangeError(f"expecting input of {module} to be a torch.Tensor or DTensor, but got {x}")
+    return x
 
 
 Layouts = Sequence[Placement | None]
@@ -197,6 +206,11 @@ class PrepareModuleInput(ParallelStyle):
     def _one(self, x: Any, layout: Placement | None, desired: Placement | None, mesh: DeviceMesh) -> Any:
         if layout is None:
             return x
+        if not isinstance(x, Tensor):
+            raise PreconditionError(
+                f"expecting input to be a torch.Tensor! Its layout is {layout}, but got {x!r}; the layout of what is "
+                "no tensor is None"
+            )
         whole = _distributed(x, mesh, layout, desired or layout)
         return whole.to_local() if self.use_local_output and isinstance(whole, DTensor) else whole
 
