@@ -85,6 +85,7 @@ TENSORS = [
     (RuntimeError, "internal use only", lambda mesh: split(mesh).redistribute(placements=[Partial()])),
     (RuntimeError, "No device mesh", lambda mesh: distribute_tensor(x())),
     (RuntimeError, "got mixed", lambda mesh: split(mesh) + x(4, 4)),
+    (RuntimeError, "got mixed", lambda mesh: split(mesh).set_(x(4, 4))),
     (RuntimeError, "got mixed", lambda mesh: torch.mm(x(4, 4), split(mesh))),
     (RuntimeError, "got mixed", lambda mesh: torch.cat([split(mesh), x(4, 4)])),
 ]

@@ -146,6 +146,15 @@ class DTensor(Tensor):
         whole = self.redistribute(placements=[Replicate()] * self.device_mesh.ndim)
         return whole.to_local(grad_placements=grad_placements)
 
+    def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Make it a view of another distributed tensor's elements; `RuntimeError` for a plain one."""
+        if not isinstance(source, DTensor):
+            raise DistError(
+                "set_() got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
+                "distributed operators! distribute_tensor or DTensor.from_local makes one of the source"
+            )
+        return super().set_(source, *args, **kwargs)
+
     def redistribute(
         self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False
     ) -> DTensor:
