@@ -113,5 +113,5 @@ def test_other_types(operator, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("operator", ALL, ids=repr)
 def test_layouts(operator, layout):
-    for shape, dim in [((131, 67), 0), ((131, 67), 1), ((3, 4_099), 0), ((4_099, 70), 1)]:
+    for shape, dim in [((131, 67), 0), ((131, 67), 1), ((35, 4_099), 0), ((4_099, 70), 1)]:
         check(operator, shape, dim, layout=LAYOUTS[layout])
