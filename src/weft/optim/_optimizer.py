@@ -347,7 +347,6 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     if state.capture is not None:
         params = [group["params"] for group in self.param_groups]
         state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
-        state.capture.repeats(uninterrupted.end_extension)
     if self._opt_called is False:
         self._opt_called = True
     for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):

@@ -209,8 +209,10 @@ class Capture:
     def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
         """Called for an optimizer's step.
 
-        A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects.
+        A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects. It has made
+        the step in the end, so signals need not wait for it any longer.
         """
+        self.repeats(uninterrupted.end_extension)
         self.depends(things[0], "an optimizer", depends_on)
         for thing in things:
             self._reach(thing, "optimizer.state")
