@@ -14,7 +14,6 @@ from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSta
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from weft.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
-from weft.futures import Future
 from weft.nn.parallel import DistributedDataParallel
 from weft.utils.data.distributed import DistributedSampler
 
@@ -60,12 +59,6 @@ def raising(state, bucket):
     raise ValueError("mine")
 
 
-def failing(state, bucket):
-    future = Future()
-    future.set_exception(ValueError("mine"))
-    return future
-
-
 def levels(*pairs):
     return lambda: HierarchicalModelAverager(OrderedDict(pairs))
 
@@ -91,7 +84,6 @@ def levels(*pairs):
         ("returned annotation", lambda: hooked(annotated(**{"return": int})), ValueError, "Future"),
         ("no future", lambda: hooked(lambda state, bucket: 3), RuntimeError, "must return a torch.futures.Future"),
         ("hook", lambda: hooked(raising), ValueError, "^mine"),
-        ("hook's future", lambda: hooked(failing), ValueError, "^mine"),
         (
             "rank",
             lambda: DistributedSampler([1, 2], num_replicas=2, rank=2),

@@ -205,10 +205,6 @@ JOB = rows(
         for name in (
             "parameters",
             "state_dict",
-            "children",
-            "named_children",
-            "modules",
-            "named_modules",
             "to",
             "float",
         )
