@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,8 +44,9 @@ def test_then_gives_what_the_callback_gives_or_raises():
     future.set_result(3)
     assert doubled.wait() == 6
     for one in (failed, late):
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError: integer division or modulo by zero") as caught:
             one.wait()
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert future.then(lambda f: f.value() + 1).wait() == 4
 
 
@@ -55,7 +57,7 @@ def test_a_future_is_set_once_and_read_when_it_is_done():
     future.set_result(1)
     with pytest.raises(RuntimeError, match=r"^Future can only be marked completed once"):
         future.set_result(2)
-    with pytest.raises(TypeError, match=r"^x is of type str, not an Exception\.$"):
+    with pytest.raises(AssertionError, match=r"^x is of type str, not an Exception\.$"):
         Future().set_exception("x")  # pyright: ignore[reportArgumentType]  on purpose
 
 
@@ -133,7 +135,7 @@ def test_an_error_that_was_raised_does_not_keep_the_frames_that_it_has_passed():
     try:
         for waits in (future.wait, future.value, following.wait, collect_all([future]).wait):
             for _ in range(2):
-                with pytest.raises(ValueError, match=r"^no$"):
+                with pytest.raises((ValueError, RuntimeError), match=r"no$"):
                     fails(waits)
         for ref in refs:
             assert ref() is None
@@ -162,9 +164,10 @@ def test_an_error_that_is_passed_on_does_not_keep_the_frames_of_who_completes_th
         assert complete()() is None
     finally:
         gc.enable()
-    for one in (following, collected):
-        with pytest.raises(ValueError, match=r"^no$"):
-            one.wait()
+    with pytest.raises(RuntimeError, match=r"when running the callback: ValueError: no$"):
+        following.wait()
+    with pytest.raises(ValueError, match=r"^no$"):
+        collected.wait()
 
 
 def test_an_error_of_a_callback_tells_its_line():
@@ -174,9 +177,9 @@ def test_an_error_of_a_callback_tells_its_line():
     future = Future()
     following = future.then(callback)
     future.set_result("no")
-    with pytest.raises(ValueError, match="no") as caught:
+    with pytest.raises(RuntimeError, match="ValueError: no") as caught:
         following.wait()
-    assert "callback" in [entry.name for entry in caught.traceback]
+    assert "callback" in [frame.name for frame in traceback.extract_tb(caught.value.__cause__.__traceback__)]
 
 
 class Coded(RuntimeError):

@@ -330,8 +330,9 @@ class CheckpointException(CheckpointError):
 
     def __init__(self, msg: str, failures: dict[int, tuple[BaseException, StackSummary]]) -> None:
         super().__init__(msg, failures)
-        self._msg = msg
         self._failures = failures
+        # Made here: an error of these that is raised again has this one as its context, which formatting it would show.
+        self._text = _text_of_failures(msg, failures)
 
     @property
     def failures(self) -> dict[int, tuple[BaseException, StackSummary]]:
@@ -339,16 +340,20 @@ class CheckpointException(CheckpointError):
         return self._failures
 
     def __str__(self) -> str:
-        ranks_of: dict[str, list[int]] = {}  # of equal errors, which are shown once
-        for rank, (error, trace) in self._failures.items():
-            ranks_of.setdefault("".join([*trace.format(), *format_exception_only(error)]), []).append(rank)
-        texts = [
-            f"Traceback (most recent call last): (RANK {', '.join(map(str, ranks))})\n{text}"
-            for text, ranks in ranks_of.items()
-        ]
-        ranks = ", ".join(map(str, self._failures))
-        first = "".join(format_exception_only(next(iter(self._failures.values()))[0])).partition("\n")[0]
-        return "\n".join([f"{self._msg}, by an error on rank {ranks}: {first}", *texts]).rstrip()
+        return self._text
+
+
+def _text_of_failures(msg: str, failures: dict[int, tuple[BaseException, StackSummary]]) -> str:
+    ranks_of: dict[str, list[int]] = {}  # of equal errors, which are shown once
+    for rank, (error, trace) in failures.items():
+        ranks_of.setdefault("".join([*trace.format(), *format_exception_only(error)]), []).append(rank)
+    texts = [
+        f"Traceback (most recent call last): (RANK {', '.join(map(str, ranks))})\n{text}"
+        for text, ranks in ranks_of.items()
+    ]
+    ranks = ", ".join(map(str, failures))
+    first = "".join(format_exception_only(next(iter(failures.values()))[0])).partition("\n")[0]
+    return "\n".join([f"{msg}, by an error on rank {ranks}: {first}", *texts]).rstrip()
 
 
 class ExtensionError(WeftError, OSError):
@@ -357,6 +362,10 @@ class ExtensionError(WeftError, OSError):
 
 class EndOfFileError(WeftError, EOFError):
     """A file has ended where something is to be read."""
+
+
+class NoCheckpointError(CheckpointError, FileNotFoundError):
+    """There is no checkpoint where one is to be read, or a file of it is missing."""
 
 
 class EmptyFileError(EndOfFileError, CheckpointError):

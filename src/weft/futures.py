@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from weft._base.activity import CALLS, process, waiting
-from weft.errors import ArgumentError, FutureError
+from weft.errors import ArgumentError, FutureError, PreconditionError
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -105,18 +105,18 @@ class Future(Generic[T]):
     def set_exception(self, result: BaseException) -> None:
         """Set an error, which is raised by waiting for the future."""
         if not isinstance(result, BaseException):
-            raise ArgumentError(f"{result} is of type {type(result).__name__}, not an Exception.")
+            raise PreconditionError(f"{result} is of type {type(result).__name__}, not an Exception.")
         self._finish(None, result)
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """A future of the result of `callback(self)`, which is called when this one is done.
 
-        An exception of the callback is kept; PyTorch's future would raise a `RuntimeError` with its text.
+        If the callback raises anything else than a `RuntimeError`, the future raises one with its text and cause.
         """
         _require_callable(callback)
         following: Future[S] = Future()
         following._is_remote = self._is_remote
-        self.add_done_callback(lambda done: following._settle(lambda: callback(done)))
+        self.add_done_callback(lambda done: following._settle(lambda: callback(done), _of_callback))
         return following
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
@@ -142,8 +142,10 @@ class Future(Generic[T]):
             for callback in callbacks:
                 self._call(callback)
 
-    def _settle(self, function: Callable[[], T]) -> None:
-        """Complete the future with the result or the exception of `function`."""
+    def _settle(
+        self, function: Callable[[], T], failure_of: Callable[[BaseException], BaseException] = lambda error: error
+    ) -> None:
+        """Complete the future with the result of `function`, or with what its exception is by `failure_of`."""
         try:
             result = function()
         except BaseException as error:
@@ -152,7 +154,7 @@ class Future(Generic[T]):
             self.set_result(result)
             return
         try:  # not above, where what callbacks raise would get the failure as its context
-            self.set_exception(_alone(failure))
+            self.set_exception(failure_of(_alone(failure)))
         finally:
             del self, failure  # the error's traceback keeps this frame, and the future keeps the error
 
@@ -162,6 +164,15 @@ class Future(Generic[T]):
             callback(self)
         except Exception:
             _log.exception("the callback %r of a future failed", callback)
+
+
+def _of_callback(error: BaseException) -> BaseException:
+    """What a callback's exception is to those who wait for its result: it is a `RuntimeError`."""
+    if isinstance(error, RuntimeError) or not isinstance(error, Exception):
+        return error
+    failure = FutureError(f"Got the following error when running the callback: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _alone(error: BaseException) -> BaseException:

@@ -138,7 +138,7 @@ def test_numbers_of_nodes_and_workers(monkeypatch):
     assert [parse_min_max_nnodes(text) for text in ("2", "1:4")] == [(2, 2), (1, 4)]
     with pytest.raises(RuntimeError, match=r'^nnodes=1:2:3 is not in "MIN:MAX" format$'):
         parse_min_max_nnodes("1:2:3")
-    with pytest.raises(ValueError, match=r"^--nnodes must be at least 1, and MIN at most MAX, got 3:2$"):
+    with pytest.raises(AssertionError, match=r"^--nnodes must be at least 1, and MIN at most MAX, got 3:2$"):
         parse_min_max_nnodes("3:2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     assert [determine_local_world_size(text) for text in ("4", "gpu", "auto")] == [4, 2, 2]

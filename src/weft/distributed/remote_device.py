@@ -27,7 +27,7 @@ class _remote_device:
             self._parse(remote_device)
 
     def _parse(self, text: str) -> None:
-        worker, _, device = text.removesuffix("/").partition("/")
+        worker, slash, device = text.partition("/")
         number = worker.removeprefix(_RANK)
         if not worker or "/" in device or (number != worker and not number.isdecimal()):
             raise ValueRangeError(
@@ -38,7 +38,7 @@ class _remote_device:
             self._rank = int(number)
         else:
             self._worker_name = worker
-        self._device = Device(device or "cpu")
+        self._device = Device(device if slash else "cpu")
 
     def worker_name(self) -> str | None:
         """The worker's name; None if its number or nothing was given."""

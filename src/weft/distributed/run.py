@@ -33,7 +33,7 @@ from weft.distributed.launcher._kubernetes import kubernetes
 from weft.distributed.launcher._manifest import job_of
 from weft.distributed.launcher._slurm import slurm
 from weft.distributed.launcher.api import SIGNALS, LaunchConfig, elastic_launch
-from weft.errors import ArgumentError, DistError, ValueRangeError, WeftError
+from weft.errors import ArgumentError, DistError, PreconditionError, ValueRangeError, WeftError
 
 _log = logging.getLogger(__name__)
 
@@ -49,11 +49,13 @@ def parse_args(args: Sequence[str] | None = None) -> Namespace:
 def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     """The smallest and largest number of nodes, from `N` or `MIN:MAX`."""
     parts = nnodes.split(":")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+    if len(parts) > 2:
         raise DistError(f'nnodes={nnodes} is not in "MIN:MAX" format')
+    if not all(part.isdecimal() for part in parts):
+        raise ValueRangeError(f'nnodes={nnodes} is not in "MIN:MAX" format: both are numbers')
     least, most = int(parts[0]), int(parts[-1])
     if not 0 < least <= most:
-        raise ValueRangeError(f"--nnodes must be at least 1, and MIN at most MAX, got {nnodes}")
+        raise PreconditionError(f"--nnodes must be at least 1, and MIN at most MAX, got {nnodes}")
     return least, most
 
 
@@ -130,7 +132,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
 def _check(args: Namespace) -> None:
     """Refuse errors that would otherwise be noticed late, or never."""
     if args.max_restarts < 0:
-        raise ValueRangeError(f"--max-restarts must be at least 0, got {args.max_restarts}")
+        raise PreconditionError(f"--max-restarts must be at least 0, got {args.max_restarts}")
     if not args.monitor_interval > 0:
         raise ValueRangeError(f"--monitor-interval must be more than 0 seconds, got {args.monitor_interval:g}")
     for name in args.signals_to_handle.split(","):

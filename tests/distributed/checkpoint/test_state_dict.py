@@ -183,11 +183,31 @@ def test_what_is_left_out_of_state_dicts():
     keys = get_model_state_dict(model, options=StateDictOptions(ignore_frozen_params=True))
     assert "0.weight" not in keys
     assert "0.bias" in keys
-    assert list(get_model_state_dict(model, submodules={model[2]})) == ["2.weight", "2.bias"]
-    short = StateDictOptions(keep_submodule_prefixes=False)
-    assert list(get_model_state_dict(model, submodules={model[2]}, options=short)) == ["weight", "bias"]
+
+
+def test_parts_of_models_are_deprecated():
+    model, short = plain_model(), StateDictOptions(keep_submodule_prefixes=False)
     optimizer = torch.optim.AdamW(model.parameters())
-    assert list(get_optimizer_state_dict(model, optimizer, submodules={model[2]})["state"]) == ["2.weight", "2.bias"]
+    with pytest.warns(FutureWarning, match="Getting submodules only model/optim state_dict is deprecated"):
+        assert list(get_model_state_dict(model, submodules={model[2]})) == ["2.weight", "2.bias"]
+    with pytest.warns(FutureWarning, match="Getting submodules only"):
+        part = get_model_state_dict(model, submodules={model[2]}, options=short)
+    assert list(part) == ["weight", "bias"]
+    with pytest.warns(FutureWarning, match="Getting submodules only"):
+        state = get_optimizer_state_dict(model, optimizer, submodules={model[2]})["state"]
+    assert list(state) == ["2.weight", "2.bias"]
+    part["bias"] = torch.ones_like(part["bias"])
+    with pytest.warns(FutureWarning, match="Passing model_state_dict as a "):
+        missing, _ = set_model_state_dict(model, {model[2]: part}, options=StateDictOptions(strict=False))
+    assert "0.weight" in missing
+    assert torch.equal(model[2].bias, torch.ones_like(model[2].bias))
+
+
+def test_there_may_be_no_optimizer():
+    model = plain_model()
+    state, optimizer_state = get_state_dict(model, [])
+    assert optimizer_state == {"state": {}, "param_groups": []}
+    assert not any(set_state_dict(model, [], model_state_dict=state, optim_state_dict={}))
 
 
 def test_tied_parameters_have_one_state():

@@ -48,7 +48,7 @@ from weft.distributed.checkpoint.planner import (
     WriteItem,
 )
 from weft.distributed.checkpoint.storage import CheckpointId, StorageReader, StorageWriter, WriteResult
-from weft.errors import CheckpointError
+from weft.errors import CheckpointError, NoCheckpointError
 from weft.futures import Future
 from weft.serialization import load
 
@@ -214,10 +214,10 @@ def _result(item: WriteItem, name: str, content: TensorFile, file: str) -> Write
 
 
 def _read(folder: Path) -> Metadata:
-    """The metadata of the checkpoint in a folder, by Weft or by PyTorch; `CheckpointError` if there is none."""
+    """The metadata of the checkpoint in a folder, by Weft or by PyTorch; `FileNotFoundError` if there is none."""
     path = folder / NAME
     if not path.is_file():
-        raise CheckpointError(f"cannot load {folder}: {_absence(folder)}")
+        raise NoCheckpointError(f"cannot load {folder}: {_absence(folder)}")
     with path.open("rb") as file:
         is_pickle = file.read(1) == PICKLE
     return read_torch_metadata(path) if is_pickle else read_metadata(path)
@@ -293,7 +293,8 @@ class FileSystemReader(StorageReader):
                 raise ValueError("it is a link out of the folder")
             return mapped_file(path)
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"cannot load {path}, which has {item.storage_index.fqn!r}: {error}") from error
+            kind = NoCheckpointError if isinstance(error, FileNotFoundError) else CheckpointError
+            raise kind(f"cannot load {path}, which has {item.storage_index.fqn!r}: {error}") from error
 
     def _read_item(self, item: ReadItem, mapped: Bytes, planner: LoadPlanner) -> None:
         place = self._places[item.storage_index]

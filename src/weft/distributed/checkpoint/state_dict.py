@@ -7,10 +7,11 @@ processes, and with other parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft._base.site import warn_user
 from weft._base.state import using
 from weft.distributed.checkpoint._full_state import broadcast_state, collected
 from weft.distributed.checkpoint._names import ParameterNames
@@ -52,8 +53,8 @@ class StateDictOptions:
 def get_model_state_dict(
     model: Module, *, submodules: set[Module] | None = None, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """The parameters and buffers of a model, by name; with `submodules`, those of some of its modules."""
-    options = _checked(options)
+    """The parameters and buffers of a model, by name; with `submodules`, which is deprecated, those of some modules."""
+    options = _checked(options, submodules)
     names = ParameterNames(model)
     state = {names.canonical(key): value for key, value in model.state_dict().items()}
     if submodules:
@@ -76,10 +77,16 @@ def get_optimizer_state_dict(
     An optimizer that has not made a step gives the state with which it would begin, and is not changed. With
     `submodules`, only the states of their parameters are in it.
     """
-    options = _checked(options)
+    return _optimizer_state_dict(model, _some(optimizers), submodules, options)
+
+
+def _optimizer_state_dict(
+    model: Module, optimizers: list[Optimizer], submodules: set[Module] | None, options: StateDictOptions | None
+) -> dict[str, Any]:
+    options = _checked(options, submodules)
     names = ParameterNames(model)
     state: dict[str, Any] = {"state": {}, "param_groups": []}
-    for optimizer in _as_list(optimizers):
+    for optimizer in optimizers:
         own = named_state(optimizer, names)
         state["state"].update(own["state"])
         state["param_groups"] += own["param_groups"]
@@ -97,10 +104,10 @@ def get_state_dict(
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The state dicts of a model and of its optimizers."""
+    """The state dicts of a model and of its optimizers, of which there may be none."""
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
-        get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options),
+        _optimizer_state_dict(model, _as_list(optimizers), submodules, options),
     )
 
 
@@ -117,15 +124,18 @@ def _within(state: dict[str, Any], prefixes: list[str], *, keep: bool) -> dict[s
 
 
 def set_model_state_dict(
-    model: Module, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None
+    model: Module, model_state_dict: Mapping[Any, Any], *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
     """Load what `get_model_state_dict` has collected: whole plain tensors, or distributed ones, into either kind.
+
+    Keys may be modules of the model, with their state dicts as values; this is deprecated.
 
     Returns the missing and the unexpected keys. `RuntimeError` if there are such and `strict` is set, or for another
     shape; nothing has been loaded then.
     """
     options = _checked(options)
     names = ParameterNames(model)
+    model_state_dict = _by_name(model_state_dict or {}, names)
     if options.broadcast_from_rank0:
         own = {names.canonical(key): value for key, value in model.state_dict().items()}
         model_state_dict = broadcast_state(model_state_dict, own)
@@ -149,11 +159,17 @@ def set_optimizer_state_dict(
     Call it before a backward pass or after a step, as gradients are cleared. `RuntimeError` if a parameter's state is
     missing and `strict` is set.
     """
+    _load_optimizers(model, _some(optimizers), optim_state_dict, options)
+
+
+def _load_optimizers(
+    model: Module, optimizers: list[Optimizer], optim_state_dict: dict[str, Any], options: StateDictOptions | None
+) -> None:
     options = _checked(options)
     names = ParameterNames(model)
-    for optimizer in _as_list(optimizers):
+    for optimizer in optimizers:
         current = named_state(optimizer, names)
-        state = optim_state_dict
+        state = optim_state_dict or {}
         if options.broadcast_from_rank0:
             state = broadcast_state(state, flattened(current) if options.flatten_optimizer_state_dict else current)
         if "state" not in state and "param_groups" not in state:
@@ -166,19 +182,42 @@ def set_state_dict(
     model: Module,
     optimizers: Optimizers,
     *,
-    model_state_dict: dict[str, Any],
+    model_state_dict: Mapping[Any, Any],
     optim_state_dict: dict[str, Any],
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
-    """Load the state dicts of a model, unless it is empty, and of its optimizers."""
-    set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
+    """Load the state dicts of a model, unless it is empty, and of its optimizers, of which there may be none."""
+    _load_optimizers(model, _as_list(optimizers), optim_state_dict, options)
     options = _checked(options)
     if not model_state_dict:
         options = replace(options, strict=False)
     return set_model_state_dict(model, model_state_dict, options=options)
 
 
-def _checked(options: StateDictOptions | None) -> StateDictOptions:
+def _by_name(state: Mapping[Any, Any], names: ParameterNames) -> dict[str, Any]:
+    """A model's state dict by names, also if it is by modules."""
+    if not any(isinstance(key, Module) for key in state):
+        return dict(state)
+    warn_user(
+        "Passing model_state_dict as a dict from modules to their state dicts is deprecated: begin each key with the "
+        "module's name in the model",
+        FutureWarning,
+    )
+    return {
+        prefix + key: value
+        for module, part in state.items()
+        for prefix in names.prefixes_of({module})
+        for key, value in part.items()
+    }
+
+
+def _checked(options: StateDictOptions | None, submodules: set[Module] | None = None) -> StateDictOptions:
+    if submodules:
+        warn_user(
+            "Getting submodules only model/optim state_dict is deprecated: choose the keys that begin with the names "
+            "of the submodules",
+            FutureWarning,
+        )
     options = options or StateDictOptions()
     if options.broadcast_from_rank0 and not options.full_state_dict:
         raise ValueRangeError("full_state_dict must be True when broadcast_from_rank0 is True.")
@@ -186,7 +225,11 @@ def _checked(options: StateDictOptions | None) -> StateDictOptions:
 
 
 def _as_list(optimizers: Optimizers) -> list[Optimizer]:
-    result = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+    return [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+
+
+def _some(optimizers: Optimizers) -> list[Optimizer]:
+    result = _as_list(optimizers)
     if not result:
         raise OptionError("Optimizers are not passed in: give one, or several")
     return result

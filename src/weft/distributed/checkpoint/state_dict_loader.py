@@ -88,6 +88,7 @@ def load_state_dict(
         "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",
         FutureWarning,
     )
+    storage_reader.reset()
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 

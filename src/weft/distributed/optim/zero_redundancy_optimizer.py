@@ -73,8 +73,12 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with the options that differ from the defaults; on all ranks."""
+        if self.optim is None and isinstance(param_group, Mapping) and "params" not in param_group:
+            raise ValueRangeError(f"each parameter group needs the key 'params', but one has {sorted(param_group)}")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        if any(param.is_sparse for param in group["params"]):
+            raise ValueRangeError("ZeroRedundancyOptimizer takes dense parameters only, but one is sparse")
         for param in sorted(group["params"], key=lambda param: -param.numel()):
             least = self._elements.index(min(self._elements))
             self._rank_of[param] = least

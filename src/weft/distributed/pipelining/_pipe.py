@@ -14,7 +14,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, State, recorded
 from weft.distributed.pipelining._transfers import map_tensors
 from weft.distributed.pipelining.stage import PipelineStage
-from weft.errors import ArgumentError, ProgramError, ValueRangeError
+from weft.errors import LacksAttributeError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
 
 L = TypeVar("L")
@@ -178,10 +178,10 @@ def pipeline(
     spec = dict(split_spec or {})
     modules = dict(module.named_modules())
     for name, point in spec.items():
-        if not name or name not in modules or not isinstance(point, SplitPoint):
-            raise ArgumentError(
-                f"split_spec has a SplitPoint for each of some submodules by name, but got {name!r}: {point!r}"
-            )
+        if not name or name not in modules:
+            raise LacksAttributeError(f"split_spec: {type(module).__name__} has no submodule {name!r}")
+        if not isinstance(point, SplitPoint):
+            raise ValueRangeError(f"Unknown split point type: split_spec has {point!r} for {name!r}, not a SplitPoint")
     recording = recorded(module, tuple(mb_args), dict(mb_kwargs or {}), spec)
     if empty := [at for at, calls in enumerate(recording.stages) if not calls]:
         raise ProgramError(

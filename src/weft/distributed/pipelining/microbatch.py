@@ -9,7 +9,7 @@ import jax
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, PreconditionError, ValueRangeError
+from weft.errors import PreconditionError, ValueRangeError
 
 __all__ = ["TensorChunkSpec", "merge_chunks", "split_args_kwargs_into_chunks"]
 
@@ -93,6 +93,13 @@ def _require_specs(values: tuple[Any, dict[str, Any]], specs: tuple[Any, dict[st
             f"kwargs_chunk_spec must have the keys of the keyword arguments, {sorted(values[1])}, but has "
             f"{sorted(specs[1])}"
         )
+    _require_kind(specs)
+
+
+def _require_kind(specs: Any) -> None:
+    for spec in jax.tree.leaves(specs, is_leaf=_is_spec):
+        if not _is_spec(spec):
+            raise PreconditionError(f"a spec is a TensorChunkSpec or None, but one is {spec!r}")
 
 
 def _sizes(spec: TensorChunkSpec | None, value: Any) -> list[int]:
@@ -118,6 +125,9 @@ def merge_chunks(chunks: list[Any], chunk_spec: Any) -> Any:
     structures differ.
     """
     spec = _FIRST_DIM if chunk_spec is None else chunk_spec
+    _require_kind(spec)
+    if not chunks:
+        raise ValueRangeError("merge_chunks() needs the results of at least one microbatch")
     try:
         return jax.tree.map(lambda one, *values: _merged(one, values), spec, *chunks, is_leaf=_is_spec)
     except ValueError as error:
@@ -133,7 +143,7 @@ def _merged_leaf(spec: TensorChunkSpec | None, leaves: Sequence[Any]) -> Any:
     if spec is not None and isinstance(first, Tensor):
         return op.cat(list(leaves), spec.split_dim)
     if not all(first.equal(leaf) if isinstance(first, Tensor) else first == leaf for leaf in leaves):
-        raise ArgumentError(
+        raise PreconditionError(
             f"results without a dim along which to put them together must be equal, but got {leaves}; give "
             "output_merge_spec, or do not return them"
         )

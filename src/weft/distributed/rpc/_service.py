@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from weft._comm.transport.pipe import Bytes
+from weft._tensor.assemble import PUBLIC
 from weft.distributed.rpc._contexts import Context, Contexts, use_context
 from weft.distributed.rpc._errors import log_failure
 from weft.distributed.rpc._protocol import Answering, Reply
@@ -91,7 +92,17 @@ def call_function(
         return result, later
     except Exception as error:
         log_failure(function, error)
+        if isinstance(error, TypeError) and _is_operator(function):
+            raise RpcError(
+                f"Overloaded torch operator invoked from Python failed to match any schema: {error}"
+            ) from error
         raise
+
+
+def _is_operator(function: Any) -> bool:
+    """Whether it is a public function of the operator table."""
+    name = getattr(function, "__name__", "")
+    return any(functions.get(name) is function for functions in PUBLIC.values())
 
 
 def is_asynchronous(function: Any) -> bool:
