@@ -8,7 +8,7 @@ import pytest
 
 import weft as torch
 import weft.distributed as dist
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft import nn
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook

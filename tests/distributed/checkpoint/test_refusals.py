@@ -8,7 +8,7 @@ import pytest
 
 import weft as torch
 import weft.distributed.checkpoint as dcp
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft import nn
 from weft.distributed.checkpoint.state_dict import (
     StateDictOptions,

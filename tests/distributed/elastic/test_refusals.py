@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft._comm.stores.store import HashStore
 from weft.distributed.elastic.agent.server.api import WorkerSpec
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std, start_processes

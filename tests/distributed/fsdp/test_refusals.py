@@ -6,7 +6,7 @@ import pytest
 
 import weft as torch
 import weft.distributed as dist
-from tests.distributed.refusals import raises
+from tests.distributed.refusals import refuses
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
 from weft.distributed.device_mesh import init_device_mesh
@@ -111,7 +111,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "text", "call"), CASES)
 def test_exceptions_are_those_of_pytorch(kind, text, call):
-    on_mesh((1,), lambda mesh: raises(lambda: call(mesh), kind, text))
+    on_mesh((1,), lambda mesh: refuses(lambda: call(mesh), kind, text))
 
 
 def test_parameters_of_the_meta_device_are_sharded_and_then_made():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft.distributed import run
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import weft as torch
 import weft.distributed as dist
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft import nn
 from weft.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import (
     hook_with_zero_step,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import weft as torch
-from tests.distributed.refusing import refuses, rows
+from tests.distributed.refusals import refuses, rows
 from weft import nn
 from weft.distributed import autograd, rpc
 from weft.distributed.nn import RemoteModule

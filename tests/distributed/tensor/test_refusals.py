@@ -7,7 +7,7 @@ import pytest
 
 import weft as torch
 import weft.distributed as dist
-from tests.distributed.refusals import raises
+from tests.distributed.refusals import refuses
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
 from weft.distributed import tensor as dtensor
@@ -160,7 +160,7 @@ MESHES = [
 
 @pytest.mark.parametrize(("kind", "text", "call"), [*TENSORS, *MODULES, *MESHES])
 def test_exceptions_are_those_of_pytorch(kind, text, call):
-    on_mesh((2,), lambda mesh: raises(lambda: call(mesh), kind, text))
+    on_mesh((2,), lambda mesh: refuses(lambda: call(mesh), kind, text))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_exceptions_are_those_of_pytorch(kind, text, call):
 def test_parts_that_differ_are_refused_where_this_is_checked(own):
     def program(mesh):
         part = own(mesh.get_rank())
-        raises(lambda: DTensor.from_local(part, mesh, [Shard(0)], run_check=True), ValueError, "differ in type, size")
+        refuses(lambda: DTensor.from_local(part, mesh, [Shard(0)], run_check=True), ValueError, "differ in type, size")
 
     on_mesh((2,), program)
 
