@@ -25,6 +25,7 @@ from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._top import top
 from weft.distributed._top.client import EndWatch, ask, endpoints_of
+from weft.distributed.elastic._http import MOST_CONNECTIONS
 from weft.distributed.elastic.multiprocessing._forked import _PRELOADED
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.errors import DistError
@@ -412,3 +413,20 @@ def test_an_interval_that_is_none(capsys, wrong):
     code, text = told(capsys, "--interval", wrong)
     assert code == 2
     assert text.endswith(f"error: argument --interval: must be from 0.01 to 3600 seconds, got {wrong!r}\n")
+
+
+def test_those_who_wait_for_the_end_keep_nobody_else_from_asking(tmp_path):
+    """A connection is kept for ten seconds, or until the job ends, and there are 32 of them."""
+    with running(tmp_path, REPORTING, 0, nproc=1) as (_, job):
+        (endpoint,) = at_work(job)
+        waiting = [endpoint.connect() for _ in range(3 * MOST_CONNECTIONS)]
+        for connection in waiting:
+            connection.request("GET", "/end")
+        surplus = [one for one in waiting if select.select([one.sock], [], [], 0.1)[0]]
+        assert len(surplus) >= 2 * MOST_CONNECTIONS
+        assert {one.sock.recv(1 << 10).partition(b"\r\n")[0] for one in surplus} == {
+            b"HTTP/1.0 503 Service Unavailable"
+        }
+        assert endpoint.report(seconds=5).job == job
+        for connection in waiting:
+            connection.close()

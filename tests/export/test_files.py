@@ -129,8 +129,13 @@ def npy(array):
         ("state/weight.npy", npy(np.ones(3)), r"the tensor 'weight' is float64\[3\]|\(3,\)"),
         (
             "state/weight.npy",
+            npy(np.ones(3)).replace(b"(3,), }" + b" " * 12, b"(1000000000000,), }"),
+            r"the tensor 'weight' is float64\[1000000000000\]",
+        ),
+        (
+            "state/weight.npy",
             npy(np.array([{}], object)),
-            r"it is damaged \(ValueError: Object arrays cannot be loaded",
+            r"the tensor 'weight' is object\[1\] instead of",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import weft
+import weft.distributed.checkpoint as dcp
 from weft import hub
 from weft._base.files import atomic_write, followed
 from weft._base.flight import RECORDING, start_flight_recorder
@@ -17,6 +18,7 @@ from weft._base.temporary import temporary_folder
 from weft._comm.stores.file_store import FileStore
 from weft._comm.transport.key import job_key
 from weft.errors import DistNetworkError, DistStoreError, HubError
+from weft.utils.tensorboard import SummaryWriter
 
 STRANGER = 65534
 
@@ -101,11 +103,9 @@ def test_links_of_strangers_are_not_followed(common, mode):
         owned = Path(home, "model.weft")
         owned.write_text("precious")
         strangers_do(f"ln -s {owned} model.weft; ln -s {home}/new store", common)
-        with pytest.raises(PermissionError, match="a link that user 65534 has put there is not followed: "):
+        with pytest.raises(PermissionError, match="a link that user 65534 has put there is not used; choose another"):
             weft.save(weft.ones(2), common / "model.weft")
-        with pytest.raises(
-            DistStoreError, match="cannot be opened: a link that user 65534 has put there is not follow"
-        ):
+        with pytest.raises(DistStoreError, match="cannot be opened: a link that user 65534 has put there is not used"):
             FileStore(str(common / "store"), 1)
         assert owned.read_text() == "precious"
         assert os.listdir(home) == ["model.weft"]
@@ -190,3 +190,46 @@ def test_a_repository_that_a_stranger_could_have_put_there_is_not_run(common, pl
     (common / planted).chmod(0o777)
     with pytest.raises(HubError, match=r"may be written by others \(mode 0777\), so its code could be anybody's"):
         hub.load("me/nets:main", "net", trust_repo="check")
+
+
+def profile_to(write):
+    def save(path):
+        with weft.profiler.profile(with_stack=True) as profile:
+            weft.ones(3).sum().item()
+        write(profile, str(path))
+
+    return save
+
+
+FILES = {
+    "save": lambda path: weft.save({"x": weft.ones(3)}, path),
+    "trace": profile_to(lambda profile, path: profile.export_chrome_trace(path)),
+    "stacks": profile_to(lambda profile, path: profile.export_stacks(path)),
+    "snapshot of memory": weft.cuda.memory._dump_snapshot,
+}
+
+
+@pytest.mark.parametrize("save", FILES.values(), ids=FILES)
+def test_a_file_is_not_written_where_a_stranger_leads_it(common, tmp_path, save):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    strangers_do(f"ln -s {victim} link; mkfifo -m 666 pipe", common)
+    for name, kind in (("link", "a link"), ("pipe", "a pipe")):
+        with pytest.raises(PermissionError, match=f"{kind} that user {STRANGER} has put there is not used"):
+            save(common / name)
+    assert victim.read_text() == "precious"
+
+
+FOLDERS = {
+    "checkpoint": lambda path: dcp.save({"x": weft.ones(3)}, checkpoint_id=path),
+    "events": lambda path: SummaryWriter(str(path)).close(),
+    "recording": lambda path: start_flight_recorder(path, rank=0),
+}
+
+
+@pytest.mark.parametrize("save", FOLDERS.values(), ids=FOLDERS)
+def test_a_folder_is_not_written_where_a_stranger_leads_it(common, tmp_path, save):
+    strangers_do(f"ln -s {tmp_path} link", common)
+    with pytest.raises((PermissionError, dcp.CheckpointException), match=f"user {STRANGER} has put there is not used"):
+        save(common / "link")
+    assert not list(tmp_path.iterdir())

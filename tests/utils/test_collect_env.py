@@ -120,6 +120,8 @@ def test_values_of_unknown_variables_are_not_shown(name, monkeypatch):
 
 def test_names_and_passwords_in_addresses_are_not_shown(monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "http://user:do-not-tell@host:80/path?token=no&x=1, http://a#no")
+    monkeypatch.setenv("WEFT_HOME", "//user:do-not-tell@host/x")
+    monkeypatch.setenv("WEFT_COMPILE_CACHE", "user:do-not-tell@host:33 https://u:do-not-tell@h/x;do-not-tell")
     report = collect_env.get_pretty_env_info()
     assert "JAX_COORDINATOR_ADDRESS=http://<redacted>@host:80/path?<redacted>, http://a#<redacted>\n" in report
 

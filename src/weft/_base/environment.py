@@ -32,8 +32,8 @@ _SETTINGS = frozenset(
     }.items()
     for name in names.split()
 )
-_USERINFO = re.compile("(?<=://)[^/@\\s]+(?=@)")  # user and password in an address
-_QUERY = re.compile("(://[^\\s?#]*[?#])[^\\s,;]+")  # what may be a token
+_USERINFO = re.compile("(?<![^/,;\\s=])[^/,;@\\s=]+(?=@)")  # user and password in an address, also without a scheme
+_QUERY = re.compile("(://[^\\s?#;]*[?#;])[^\\s,]+")  # what may be a token
 
 
 def is_setting(name: str) -> bool:

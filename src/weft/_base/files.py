@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from errno import EACCES, ELOOP
 from io import BufferedRandom
 from pathlib import Path
+from typing import IO
 
 from weft._base.temporary import is_locked, remove_stale
 
@@ -75,26 +76,63 @@ def _keep_permissions(folder: int, name: str, new: int) -> None:
             os.fchmod(new, stat.S_IMODE(old.st_mode))
 
 
+@contextmanager
+def output_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
+    """A file at a path that the user named, open for writing: `atomic_write` of what the path leads to.
+
+    Devices and pipes are written in place. `followed` says which links and pipes are refused.
+    """
+    path = followed(Path(path))
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with open(os.open(path, os.O_WRONLY), "wb") as file:
+            yield file
+    else:
+        with atomic_write(path) as file:
+            yield file
+
+
+def write_output(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file whole at a path that the user named, as `output_file` does."""
+    with output_file(path) as file:
+        file.write(content)
+
+
+def make_output_folder(path: Path) -> None:
+    """Make a folder that the user named, if it is not there; `PermissionError` for a link that is not `followed`.
+
+    The link is looked for afterwards: before, somebody could put it there in between.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    followed(path)
+
+
 def followed(path: Path) -> Path:
     """What a link at a path that the user named leads to, in the end; the path itself if there is no link.
 
-    `PermissionError` for a link of another user in a folder in which everybody may write, such as `/tmp`, unless it is
-    the folder's owner who made it: the rule that Linux has as `protected_symlinks`
-    (https://docs.kernel.org/admin-guide/sysctl/fs.html), here also where that is switched off, and for folders in which
-    everybody may remove any file, too.
+    `PermissionError` for a link or a pipe of another user in a folder in which everybody may write, such as `/tmp`,
+    unless it is the folder's owner who made it: the rules that Linux has as `protected_symlinks` and `protected_fifos`
+    (https://docs.kernel.org/admin-guide/sysctl/fs.html), here also where these are switched off, and for folders in
+    which everybody may remove any file, too.
     """
     for _ in range(_MOST_LINKS):
         try:
             status = os.lstat(path)
         except FileNotFoundError:
             return path
-        if not stat.S_ISLNK(status.st_mode):
+        kind = _TRAPS.get(stat.S_IFMT(status.st_mode))
+        if kind is None:
             return path
         folder = os.stat(path.parent)
         if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), folder.st_uid):
-            raise PermissionError(EACCES, f"a link that user {status.st_uid} has put there is not followed", str(path))
+            reason = f"{kind} that user {status.st_uid} has put there is not used; choose another name or folder"
+            raise PermissionError(EACCES, reason, str(path))
+        if not stat.S_ISLNK(status.st_mode):
+            return path
         path = path.parent / os.readlink(path)
     raise OSError(ELOOP, os.strerror(ELOOP), str(path))
+
+
+_TRAPS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}  # by which another user gets, or chooses, what is written
 
 
 def doubt(status: os.stat_result, *, root_too: bool = False, writers: int = 0o022) -> str | None:

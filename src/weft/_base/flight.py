@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from weft._base.files import open_own
+from weft._base.files import followed, open_own
 from weft.errors import ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ def start_flight_recorder(folder: str | os.PathLike[str], rank: int | None = Non
         return Flight.recorder is not None
     try:
         Flight.recorder = FlightRecorder(
-            Path(folder), int(os.environ.get("RANK") or 0) if rank is None else rank, slots
+            followed(Path(folder)), int(os.environ.get("RANK") or 0) if rank is None else rank, slots
         )
     except BlockingIOError:
         return False

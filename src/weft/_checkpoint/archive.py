@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from weft._base.files import atomic_write, followed
+from weft._base.files import followed, output_file
 from weft._checkpoint.buffers import Bytes
 from weft._tensor.convert import ALIGNMENT, room
 from weft.errors import CheckpointError
@@ -53,14 +53,9 @@ def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
 
     If the path is a link, its target is replaced (`followed` has the rule). Devices and pipes are written in place.
     """
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        with open(os.open(path, os.O_WRONLY), "wb") as file:
-            put(file)
-        return
-    path = followed(path)
-    if not path.parent.is_dir():
-        raise CheckpointError(f"cannot save {path}: Parent directory {path.parent} does not exist.")
-    with atomic_write(path) as file:
+    if not (parent := followed(path).parent).is_dir():
+        raise CheckpointError(f"cannot save {path}: Parent directory {parent} does not exist.")
+    with output_file(path) as file:
         put(file)
 
 

@@ -6,9 +6,9 @@ import gzip
 import json
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from weft._base.files import write_output
 from weft._base.timeline import Phase
 from weft._profile.collector import Collector
 from weft._profile.exchanges import exchange_events
@@ -86,4 +86,4 @@ def write_trace(path: str | os.PathLike[str], entries: Iterable[dict[str, Any]],
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON, compressed if the path ends with `.gz`."""
     data = json.dumps(content).encode()
-    Path(path).write_bytes(gzip.compress(data) if os.fspath(path).endswith(".gz") else data)
+    write_output(path, gzip.compress(data) if os.fspath(path).endswith(".gz") else data)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from weft._base.device import CPU
+from weft._base.files import write_output
 from weft._base.timeline import Phase
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
@@ -119,7 +119,8 @@ class EventList(list[FunctionEvent]):
             if event.stack:
                 line = ";".join(frame.replace(" ", "_") for frame in (*reversed(event.stack), event.key))
                 sums[line] = sums.get(line, 0.0) + getattr(event, metric)
-        Path(path).write_text("".join(f"{line} {round(value)}\n" for line, value in sums.items() if round(value)))
+        text = "".join(f"{line} {round(value)}\n" for line, value in sums.items() if round(value))
+        write_output(path, text.encode())
 
     def __str__(self) -> str:
         return self.table()

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -181,13 +182,27 @@ def _size(size: int | Sequence[Any]) -> int | tuple[str, int, int]:
 
 
 def _tensor(reader: Reader, name: str, about: About, trained: bool, device: DeviceLike) -> Tensor:
-    array = np.lib.format.read_array(BytesIO(reader.read(f"state/{name}.npy")), allow_pickle=False)
+    content = reader.read(f"state/{name}.npy")
+    shape, dtype, start = _header(content)
     expected = about.state[name]
     own = np.dtype(dtype_named(expected.dtype).numpy)
-    if array.shape != expected.shape or array.dtype.itemsize != own.itemsize:
-        raise CheckpointError(f"the tensor {name!r} is {array.dtype}{list(array.shape)} instead of {expected}")
+    if shape != expected.shape or dtype.itemsize != own.itemsize:
+        raise CheckpointError(f"the tensor {name!r} is {dtype}{list(shape)} instead of {expected}")
+    if (length := len(content) - start) != (needed := prod(shape) * dtype.itemsize):  # before memory is asked for
+        raise CheckpointError(f"the tensor {name!r} has {length} bytes instead of {needed}")
+    array = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
     tensor = from_host(array.view(own), device)
     return Parameter(tensor, requires_grad=trained) if about.kinds[name] == "parameter" else tensor
+
+
+def _header(content: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape and type of an array in NumPy's format, and where its elements begin."""
+    stream = BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):  # that of all arrays whose header is short
+        raise CheckpointError(f"it has an array of version {version} of NumPy's format instead of (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    return shape, dtype, stream.tell()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
+from weft._base.files import make_output_folder
 from weft._lazy.realize import flush_pending
 from weft.autograd.profiler import record_function
 from weft.errors import PreconditionError, SettingError
@@ -175,7 +176,7 @@ def tensorboard_trace_handler(
     def write(prof: profile) -> None:
         folder = Path(dir_name)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_output_folder(folder)
         except OSError as error:
             raise SettingError(f"Can't create directory: {dir_name}: {error.strerror}") from error
         worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"

@@ -150,6 +150,17 @@ def test_what_is_no_file_of_the_folder(folder, kind):
     refused(folder, text)
 
 
+@pytest.mark.parametrize("chunks", [[WHOLE, ((0, 0), (0, 6))], [((0, 0), (0, 6)), WHOLE]], ids=["after", "before"])
+def test_an_empty_chunk_where_another_one_begins(folder, chunks):
+    change(folder, with_chunks(chunks))
+    refused(folder, "its tensor 'x' has an empty chunk where another one begins; save it again")
+
+
+def test_empty_chunks_behind_the_others_may_be(folder):
+    change(folder, with_chunks([WHOLE, ((4, 0), (0, 6)), ((4, 0), (0, 6))]))
+    assert all_of(folder)["x"].tolist() == np.ones(SIZE).tolist()
+
+
 def test_a_link_within_the_folder_may_be(folder):
     (file,) = folder.glob("rank0-*")
     file.rename(folder / "renamed")

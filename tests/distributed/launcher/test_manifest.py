@@ -238,12 +238,13 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
 def test_secrets_do_not_come_into_a_manifest(kind, manifest, monkeypatch, caplog):
     monkeypatch.setenv("WEFT_JOB_KEY", "do not tell the key")
     monkeypatch.setenv("WEFT_API_TOKEN", "do not tell the token")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "gs://user:do not tell@host/path")
     monkeypatch.setenv("JAX_PLATFORM_NAME", "do tell")
     text = manifest(kind, *IMAGE, "x.py")
     assert "do tell" in text
     assert "do not tell" not in text
     assert [record.getMessage() for record in caplog.records] == [
-        "--print-manifest leaves out WEFT_API_TOKEN, which is not known to hold no secret; set it on the nodes"
+        "--print-manifest leaves out what may be secret; set it on the nodes: JAX_COMPILATION_CACHE_DIR, WEFT_API_TOKEN"
     ]
 
 

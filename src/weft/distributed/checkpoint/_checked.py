@@ -10,7 +10,7 @@ from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
-from weft.distributed.checkpoint._chunks import make_up
+from weft.distributed.checkpoint._chunks import are_told_apart, make_up
 from weft.distributed.checkpoint._metadata_file import StorageInfo
 from weft.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from weft.errors import CheckpointError
@@ -20,7 +20,11 @@ def check_metadata(folder: Path, metadata: Metadata) -> None:
     """`CheckpointError` unless the chunks of each tensor make it up, and each item has bytes of its own in a file."""
     try:
         for key, entry in metadata.state_dict_metadata.items():
-            if isinstance(entry, TensorStorageMetadata) and not make_up(entry.chunks, entry.size):
+            if not isinstance(entry, TensorStorageMetadata):
+                continue
+            if not are_told_apart(entry.chunks):
+                raise ValueError(f"its tensor {key!r} has an empty chunk where another one begins")
+            if not make_up(entry.chunks, entry.size):
                 raise ValueError(
                     f"the {len(entry.chunks)} chunks of its tensor {key!r} of size {list(entry.size)} leave out some "
                     "elements, have some twice, or go beyond it"

@@ -73,6 +73,15 @@ def make_up(chunks: Sequence[ChunkStorageMetadata], size: Sequence[int]) -> bool
     return (sum(value(chunk.offsets, chunk.sizes) for chunk in chunks) - value([0] * len(size), size)) % _PRIME == 0
 
 
+def are_told_apart(chunks: Sequence[ChunkStorageMetadata]) -> bool:
+    """Whether no empty chunk begins where another one does; then one entry of the metadata would say where both are.
+
+    Ranks without a part of a tensor save empty chunks, which begin behind all others.
+    """
+    starts = {tuple(chunk.offsets) for chunk in chunks if chunk.numel}
+    return all(chunk.numel or tuple(chunk.offsets) not in starts for chunk in chunks)
+
+
 def faults_of(key: str, tensor: TensorStorageMetadata) -> Iterator[str]:
     """What is wrong with the chunks of a tensor: they must lie within it, not overlap, and leave nothing out."""
     if make_up(tensor.chunks, tensor.size):

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType, complex128
+from weft._base.files import make_output_folder
 from weft._base.temporary import remove_stale
 from weft._checkpoint.archive import mapped_file, write_to_path
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
@@ -132,7 +133,7 @@ class FileSystemWriter(StorageWriter):
         return [replace(plan, storage_data=name) for plan, name in zip(plans, names, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_output_folder(self.path)
         if not plan.items:
             return completed([])
         self._file = plan.storage_data

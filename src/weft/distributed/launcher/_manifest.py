@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from weft._base.environment import is_setting
+from weft._base.environment import displayed_value
 from weft.distributed._flags import explicit_flags
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -110,12 +110,10 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
 def _handed_on() -> dict[str, str]:
     """The environment variables that nodes get: settings, and no secrets, since many people may read a manifest."""
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_HANDED_ON)}
-    if left_out := [name for name in variables if not is_setting(name) and name not in _OWN_KEYS]:
-        _log.warning(
-            "--print-manifest leaves out %s, which is not known to hold no secret; set it on the nodes",
-            ", ".join(left_out),
-        )
-    return {name: value for name, value in variables.items() if is_setting(name)}
+    harmless = {name: value for name, value in variables.items() if displayed_value(name, value) == value}
+    if left_out := [name for name in variables if name not in harmless and name not in _OWN_KEYS]:
+        _log.warning("--print-manifest leaves out what may be secret; set it on the nodes: %s", ", ".join(left_out))
+    return harmless
 
 
 def _refuse_places(args: Namespace) -> None:

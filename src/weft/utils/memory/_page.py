@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from pathlib import Path
 
 from weft._base.device import DeviceLike
+from weft._base.files import write_output
 from weft._lazy.ledger import Run, ledger_of
 from weft._lazy.living import size_text
 from weft.utils.memory._figures import target_of
@@ -35,7 +35,7 @@ def write_memory_page(path: str | os.PathLike[str], device: DeviceLike | None = 
     now = ledger.current()
     entries = allocations(target)
     text = "\n".join(_page(str(target), now, ledger.peak, entries, list(ledger.runs)))
-    Path(path).write_text(text, encoding="utf-8")
+    write_output(path, text.encode())
 
 
 def _page(device: str, now: int, peak: int, entries: Sequence[Allocation], runs: Sequence[Run]) -> Iterator[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from pathlib import Path
 from typing import Any
 
 from weft._base.device import DeviceLike
+from weft._base.files import write_output
 from weft._lazy.ledger import ledger_of
 from weft._lazy.sites import note_from_now_on
 from weft.errors import ValueRangeError
@@ -107,4 +107,4 @@ def _dump_snapshot(
     filename: str | os.PathLike[str] = "dump_snapshot.pickle", augment_with_fx_traces: bool = False
 ) -> None:
     """Write `_snapshot` to a file, which pytorch.org/memory_viz shows; `write_memory_page` writes a page instead."""
-    Path(filename).write_bytes(pickle.dumps(_snapshot(augment_with_fx_traces=augment_with_fx_traces)))
+    write_output(filename, pickle.dumps(_snapshot(augment_with_fx_traces=augment_with_fx_traces)))

@@ -7,8 +7,10 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt
 
+from weft._base.files import make_output_folder
 from weft._base.usage import log_api_usage_once
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.utils.tensorboard import _projector, summary
@@ -36,6 +38,8 @@ class FileWriter:
     """
 
     def __init__(self, log_dir: Any, max_queue: int = 10, flush_secs: float = 120, filename_suffix: str = "") -> None:
+        if "://" not in str(log_dir):
+            make_output_folder(Path(log_dir))
         self._options: tuple[Any, ...] = str(log_dir), max_queue, flush_secs, filename_suffix
         self.event_writer = EventFileWriter(*self._options)
         self._closed = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from math import isnan, nan
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from weft._profile.chrome import write_json
 from weft.distributed._tables import amount, table, text
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
@@ -113,8 +113,7 @@ class CallTrace:
         Each worker is a process, with rows for the calls that it has made and for the functions that it has run. Arrows
         lead from calls to functions.
         """
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": list(_chrome(self.events, self.seconds)), "displayTimeUnit": "ms"}, file)
+        write_json(path, {"traceEvents": list(_chrome(self.events, self.seconds)), "displayTimeUnit": "ms"})
 
 
 @contextmanager

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
+from weft._base.files import write_output
 from weft._lazy.aval import Aval
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._sharding import Sharding, type_text
@@ -18,7 +18,7 @@ from weft.errors import ValueRangeError
 
 def write(file_name: str | PathLike[str], text: str) -> None:
     """Write a report to a file."""
-    Path(file_name).write_text(text.removesuffix("\n") + "\n", encoding="utf-8")
+    write_output(file_name, (text.removesuffix("\n") + "\n").encode())
 
 
 # --- a table ----------------------------------------------------------------------------------------------------

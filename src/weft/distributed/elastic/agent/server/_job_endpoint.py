@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from weft.distributed.elastic._http import PrivateServer, Response
+from weft.distributed.elastic._http import MOST_CONNECTIONS, PrivateServer, Response
 from weft.distributed.elastic._job_report import JobReport, NodeReport
 from weft.distributed.elastic.agent.server._job_metrics import metrics_page
 from weft.distributed.elastic.agent.server._node_activity import NodeActivity
@@ -24,7 +24,7 @@ RUNNING = "RUNNING"
 """What `/end` answers while the job goes on; otherwise the state of this node's workers."""
 
 _WATCH_SECONDS = 10.0  # for which a request of the end is kept
-_MOST_WATCHERS = 64
+_MOST_WATCHERS = MOST_CONNECTIONS // 2  # the others stay for questions that are answered at once
 _GRACE = 1.0  # seconds in which those who wait for the end must have been told
 
 
