@@ -83,6 +83,7 @@ def _warn_of_plain_text() -> None:
 
 def _unix_listener(token: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
+    # In the abstract namespace there is no file that a killed worker would leave behind.
     sock.bind(f"\0weft-{token}")  # in the abstract namespace, without a file
     sock.listen(sockets.BACKLOG)
     return sock
@@ -149,6 +150,7 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
         except OSError as error:
             sock.close()
             raise PeerGoneError(f"its process has ended ({error.strerror})") from error
+        # Names in the abstract namespace have no permissions: whoever binds one first gets the connections.
         if not sockets.is_same_user(sock):
             sock.close()
             raise JobKeyError("another user of this host listens in its place")
@@ -163,6 +165,8 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
         raise DistNetworkError(
             f"{with_tls} has TLS certificates and {without} has none; give them to all, or to nobody"
         )
+    # A worker listens before it is in the store, so a refused connection means that it has ended; trying again would
+    # only delay the error.
     sock = sockets.connect(endpoint["address"], endpoint["port"], deadline, retry=False)
     sockets.set_keepalive(sock)
     return sock
@@ -170,4 +174,6 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
 
 def _host() -> str:
     """A text that is equal for workers that can reach each other by Unix sockets and share memory."""
+    # Containers on one host may share its identity without sharing abstract sockets, which belong to a network
+    # namespace.
     return f"{host_identity()} {os.readlink('/proc/self/ns/net')}"
