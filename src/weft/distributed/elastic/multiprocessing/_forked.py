@@ -100,6 +100,7 @@ class ForkServer:
         context = ForkedContext(self, **options)
         try:
             context.start()
+        # A server that has died costs time only: workers are started without it.
         except BrokenPipeError:
             context.close()
             return start_processes(**options)
