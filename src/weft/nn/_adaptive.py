@@ -69,6 +69,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
         self.tail = ModuleList()
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
+            # Rarer classes get narrower projections (Grave et al., 2017).
             inner = int(in_features // div_value ** (at + 1))
             down = Linear(in_features, inner, False, device, dtype)
             self.tail.append(Sequential(down, Linear(inner, stop - start, False, device, dtype)))

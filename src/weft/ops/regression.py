@@ -258,6 +258,8 @@ def kl_div(
         loss = jnp.exp(target) * (target - input)
     else:
         used = target != 0
+        # The limit of t log t at 0 is 0, where the formula is NaN. The inner choice keeps the derivative finite: a
+        # gradient that is discarded by the outer one alone would be 0 times inf.
         loss = jnp.where(used, target * jnp.log(jnp.where(used, target, 1)), 0) - target * input
     if reduction == "batchmean":
         return reduced(loss, "sum") / (input.shape[0] if input.ndim else 1)
@@ -280,7 +282,9 @@ def poisson_nll_loss(
     broadcast_shapes(target.shape, input.shape)
     loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + like(eps, x))
     if full:
+        # PyTorch applies Stirling's formula above 1 only; it is far off below.
         large = t > 1
+        # The logarithm of a discarded t must not make the gradient NaN.
         safe = jnp.where(large, t, 1)
         loss = loss + jnp.where(large, safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * math.pi * safe), 0)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
