@@ -130,6 +130,7 @@ def _add_observers(
 ) -> None:
     for name, child in module.named_children():
         kind = type_of(child)
+        # It does nothing in evaluation, so its input's grid is its result's.
         if kind is Dropout:
             continue
         if issubclass(kind, FloatFunctional | QFunctional):
