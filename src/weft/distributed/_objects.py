@@ -152,6 +152,7 @@ def scatter_object_list(
     counts = sizes.tolist()
     parts = []
     for part in packed:
+        # Collectives take equal sizes, and pickles differ in length.
         padded = zeros(max(counts), dtype=uint8)
         padded[: part.numel()] = part
         parts.append(padded)
@@ -194,6 +195,7 @@ def recv_object_list(
     source = _p2p.recv(sizes, src, group, group_src=group_src)
     counts = sizes.tolist()
     data = zeros(sum(counts), dtype=uint8)
+    # From the same rank: with any source, the data of another sender might come first.
     _p2p.recv(data, source, group)
     for at, part in enumerate(data.split(counts)):
         object_list[at] = _unpacked(part, counts[at])

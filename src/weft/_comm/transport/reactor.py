@@ -229,6 +229,7 @@ class Reactor:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
+        # A thread that still runs a function may use the descriptors; closed ones could belong to somebody else then.
         if not any(thread.is_alive() for thread in threads):
             self._epoll.close()
             os.close(self._wake_fd)
@@ -340,6 +341,8 @@ class Reactor:
             progress = leadership, beat = self._leadership, self._leadership.beat
             if progress != last_progress:
                 self.wake()
+            # It ran functions at the last look already, and is at the same one: blocked, or longer than half a
+            # millisecond.
             elif beat % 2:
                 self._promote(leadership)
                 self.wake()

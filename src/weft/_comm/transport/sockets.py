@@ -100,6 +100,8 @@ def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> 
                 refusals.append(isinstance(error, ConnectionRefusedError))
         left = deadline.left()
         if not retry or (left is not None and left <= 0):
+            # Refused by every address: the host is there and nobody listens, as after the end of a process. Silence may
+            # be the network's.
             kind = PeerGoneError if refusals and all(refusals) else DistNetworkError
             raise kind(_unreachable(host, port, deadline, tried))
         time.sleep(pause if left is None else min(pause, left))
