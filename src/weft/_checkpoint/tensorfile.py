@@ -22,7 +22,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 
 _LENGTH = 8  # bytes of the header's length
-_MOST_HEADER = 100_000_000
+_MOST_HEADER = 100_000_000  # bytes, which the format allows
 _METADATA = "__metadata__"
 _NAMES = "weft.names"  # an entry of the metadata: the names of dims, by tensor, as JSON
 _WORDS = {

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# The constants of PyTorch's `_strong_wolfe`: c1, c2 (Nocedal and Wright advise these for quasi-Newton methods), and the
+# least width of a bracket times the slope.
 _DECREASE = 1e-4
 _CURVATURE = 0.9
 _SMALLEST = 1e-9

@@ -21,7 +21,7 @@ _Array = np.ndarray[Any, Any]
 _FINER = 16
 """Into how many parts a bin is cut before its content is put into bins of another width."""
 
-_STEP = 1e-5
+_STEP = 1e-5  # PyTorch's, as its ranges must come out
 """The part of all elements that each step of the search cuts off."""
 
 

@@ -22,8 +22,8 @@ from weft.errors import RendezvousConnectionError, ValueRangeError
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 2379
-_LEASE_SECONDS = 7200
+DEFAULT_PORT = 2379  # etcd's own
+_LEASE_SECONDS = 7200  # as in PyTorch: what a job that was killed has left goes after two hours
 _ATTEMPT_SECONDS = 3.0
 _RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1

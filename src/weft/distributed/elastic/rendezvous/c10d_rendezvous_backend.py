@@ -28,7 +28,7 @@ from weft.errors import (
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 29400
+DEFAULT_PORT = 29400  # torchrun's
 OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_timeout", "read_timeout"})
 """The options that `create_backend` reads."""
 
