@@ -90,6 +90,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         target = op.classes_within(target, self.n_classes)
         head = F.log_softmax(self.head(input), 1)
         output = _chosen(head, self._head_class(target))
+        # All samples go through each cluster, and most results are not used: how many samples a cluster has depends on
+        # values, and sizes must not.
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
             inside = (target >= start) & (target < stop)
             place = op.where(inside, target - start, 0)

@@ -173,6 +173,8 @@ class LocalPass:
 
     def _started_engine(self) -> IncrementalBackwardPass:
         if self._engine is None:
+            # SMART passes wait for the marked tensors only; in FAST mode each tensor that was sent has to get a
+            # gradient.
             numbers = list(self._marked if self._pass.smart else self._context.sends)
             self._values = {number: self._sent_value(number) for number in numbers}
             self._engine = IncrementalBackwardPass(

@@ -54,6 +54,8 @@ class Listener:
     def __init__(self, options: ConnectOptions, on_accept: Callable[[Channel], None]) -> None:
         if sockets.loopback_address(options.address) is None and options.certificates is None:
             _warn_of_plain_text()
+        # The token is part of what both ends prove: a port may be taken over by another worker, or another job, after
+        # this one has ended.
         key, token = job_key(), secrets.token_hex(16)
         context = None if options.certificates is None else options.certificates.context(server=True)
         tcp = sockets.listen(options.address, 0)

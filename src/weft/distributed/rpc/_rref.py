@@ -270,6 +270,7 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeo
     number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
     func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
+    # Before the request is sent, as the value may be created, and read, before this returns.
     if fork is None:
         reference._init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(

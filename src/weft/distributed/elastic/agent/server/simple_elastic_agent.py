@@ -208,6 +208,7 @@ class SimpleElasticAgent(ElasticAgent):
                 with self.record_duration("ASSIGN_WORKER_RANKS"):
                     workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
                 break
+            # A node that dies between its place in the round and the exchange would be waited for until the deadline.
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
         self._tell_change(worker_group.group_world_size, info.world_size)
