@@ -142,7 +142,6 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
         "device": str(tensor.device),
         "requires_grad": tensor.requires_grad,
     }
-    # Meta tensors have no elements to store.
     if tensor.device is not META:
         description["data"] = _stored(elements_of(owner_of(plain) if shares else plain), storages)
     if shares:

@@ -186,7 +186,7 @@ class TensorBuilder:
         nbytes = prod(size) * itemsize
         if nbytes == len(content) and places.is_contiguous:
             return content
-        # Counted before it is allocated.
+        # Before the allocation, as too large a copy must be refused instead of made.
         self._left -= nbytes
         self._check_left()
         buffer = room(nbytes)

@@ -201,7 +201,7 @@ def ctc_losses(
     final = jnp.take_along_axis(alpha, at[None, :, None], axis=0)[0]
     ended = jnp.where(_ends(target_lengths, states.shape[1]), final, -jnp.inf)
     loss = -jax.nn.logsumexp(ended, axis=1)
-    # Nothing can only be an empty target: probability 1, and 0 for any other one.
+    # An input without steps can only stand for an empty target, which then has probability 1.
     nothing = jnp.where(target_lengths == 0, 0.0, jnp.inf).astype(loss.dtype)
     loss = jnp.where(input_lengths == 0, nothing, loss)
     return jnp.where(loss == jnp.inf, 0, loss) if zero_infinity else loss, loss, alpha

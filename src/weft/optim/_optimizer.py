@@ -190,7 +190,7 @@ class Optimizer:
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
             state_dict = hook(self, state_dict) or state_dict
-        # What was loaded is changed by steps, and the caller may load it again.
+        # Steps change what is loaded here, and the caller's own dict must stay as it was.
         saved = copy.deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise OptimizerStateError("loaded state dict has a different number of parameter groups")

@@ -69,7 +69,7 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
         yield
     finally:
         optimizer._stepping = False
-        # The state of a step that was not asked for; what is loaded replaces it.
+        # The optimizer had none; the step was made to see which state it makes.
         optimizer.state.clear()
         for group, decay in decays:
             group["weight_decay"] = decay

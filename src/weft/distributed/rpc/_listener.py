@@ -86,7 +86,7 @@ def _warn_of_plain_text() -> None:
 def _unix_listener(token: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     # In the abstract namespace there is no file that a killed worker would leave behind.
-    sock.bind(f"\0weft-{token}")  # in the abstract namespace, without a file
+    sock.bind(f"\0weft-{token}")
     sock.listen(sockets.BACKLOG)
     return sock
 

@@ -151,7 +151,7 @@ class References:
             for owned in kept:
                 for fork in [fork for fork, holder in owned.forks.items() if holder == worker]:
                     del owned.forks[fork]
-                # Requests of the lost worker can still not arrive; its values count as created, so that they go with
+                # Requests of the lost worker cannot arrive any more; its values count as created, so that they go with
                 # their last fork.
                 owned.created = owned.created or owned in orphans
                 self._release_if_unused(owned)

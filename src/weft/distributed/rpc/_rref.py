@@ -294,7 +294,6 @@ def _report_failure(
     if acknowledgement.failed and not agent.closing:
         try:
             acknowledgement.value()
-        # Then other workers still get it.
         except RpcTimeoutError:
             return  # the value may still be created
         except BaseException as error:

@@ -38,7 +38,7 @@ def missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
 
     A worker that is not in `shutdown()` itself answers at once, and only for itself.
     """
-    # This worker runs functions meanwhile, and under load its pool had no answer in time; so the common answer does not
+    # A worker that has not come runs functions, and under load its pool had no answer in time; so its answer does not
     # wait for a thread.
     if reply.agent.shutdown_state.begun:
         reply.run_in_turn(_send_missing, stop, seconds)

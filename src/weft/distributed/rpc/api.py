@@ -112,7 +112,7 @@ def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int 
         )  # any number but that of the host; the worker's own is assigned later
         store, world_size, _ = next(iter(rendezvous(url, rendezvous_rank, _ANY, timeout=_PATIENCE)))
         return store, world_size if rank < 0 and by_environment else rank, None
-    # It also compares keys and world sizes, which gives better errors than a store that waits in vain.
+    # `join` also compares keys and world sizes, which gives better errors than a store that waits in vain.
     at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # `join` waits for them later
     store, rank, world_size = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
     if not 0 <= rank < world_size:
