@@ -41,7 +41,7 @@ class Aval:
         self.names = names
         self.owner = owner
         self.shape = shape
-        self.size = size_of(shape) if owner is None else owner.size  # as users get it
+        self.size = size_of(shape) if owner is None else owner.whole_size(shape)
         self.dtype = dtype
         self.weak = weak
         self.device = _devices.setdefault(device, device)

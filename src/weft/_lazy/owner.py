@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from weft._base.device import device
-from weft._base.size import Size
+from weft._base.size import Size, size_of
 from weft.errors import UnsupportedCallError
 
 CallT = TypeVar("CallT")
@@ -58,16 +58,14 @@ class Distributed(Protocol[ValueT]):
 class Owner(Protocol[CallT, ValueT, TensorT]):
     """Who takes over calls on a value: an encoding by other tensors, a sharding over processes, or something else.
 
-    A class derives from it, has the two attributes and the first four methods, and changes of the others what it wants
+    A class derives from it (from `TensorOwner`), has the first four methods, and changes of the others what it wants
     to: they refuse, or hand on what they get. Owners are part of types, which are compared by identity, so owners are,
     too. Calls, values and tensors are defined in modules above this one: their classes are parameters.
 
-    size         of the tensor, as users get it
     tensor_type  the class of the tensors
     advice       what a program can do instead of a call that is refused
     """
 
-    size: Size
     tensor_type: type[TensorT]
     advice: ClassVar[str] = "make a plain tensor of it first"
 
@@ -96,6 +94,10 @@ class Owner(Protocol[CallT, ValueT, TensorT]):
         """Itself, if each process has a part of a tensor of this owner."""
         return None
 
+    def whole_size(self, shape: tuple[int, ...]) -> Size:
+        """The size of a tensor as users get it, from that of its array."""
+        return size_of(shape)
+
     def refusal(self, name: str, why: str = "") -> UnsupportedCallError:
         """The error for an operator that it has no rule for, with what prevents one."""
         return UnsupportedCallError(f"{name}() has no rule for a tensor of {self.describe()}{why}; {self.advice}")
@@ -106,14 +108,14 @@ class Owner(Protocol[CallT, ValueT, TensorT]):
             return self.tensor_type
         raise self.refusal(kind.__name__)
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], TensorT], row: str) -> ValueT:
-        """A new value of this size, as by `zeros_like`, which belongs to an owner as values of this one do.
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], ValueT], row: str) -> ValueT:
+        """A new value of this size, as by `zeros_like` of a tensor of this owner.
 
-        `create(size, first)` makes a plain tensor, or of a distributed one the part whose first element is at this
-        position of the whole, by the factory `row`.
+        `create(size, first)` makes a plain value by the factory `row`: the whole, or a part of it whose first element
+        is at this position.
         """
-        del size, create
-        raise self.refusal(f"{row}_like")
+        del row
+        return create(size, 0)
 
     def to_owner(self, value: ValueT, owner: Owner[CallT, ValueT, TensorT] | None) -> ValueT:
         """A value that is written to a tensor with another owner, or to a plain one; one of the two is this owner.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from weft._base.state import ambient
-from weft._lazy.aval import Aval, plain_type
+from weft._lazy.aval import AnyOwner, Aval, owned, plain_type
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
@@ -23,6 +23,11 @@ def retyped(value: Value, aval: Aval) -> Value:
         own = Signature("retype", _itself, key[:1], device=aval.device, rounds=False)
         signature = _signatures.setdefault(key, own.with_types([aval]))
     return record(signature, (value,), ambient())[0]
+
+
+def with_owner(value: Value, owner: AnyOwner | None) -> Value:
+    """The same array as a value of another owner, or of none. Gradients pass unchanged."""
+    return retyped(value, owned(value.aval, owner))
 
 
 def _itself(array: jax.Array) -> tuple[jax.Array]:

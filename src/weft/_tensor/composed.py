@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from weft._base.device import device
 from weft._base.dtype import DType
-from weft._base.layout import layout
+from weft._base.layout import layout, strided
 from weft._base.size import Size
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
@@ -21,6 +21,7 @@ from weft._lazy.owner import Stored
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
+from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
 from weft._tensor.copying import restored, set_restorer
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
@@ -137,6 +138,11 @@ class Encoding(TensorOwner):
 
     # --- as an owner, besides `apply` -----------------------------------------------------------------------------
 
+    def whole_size(self, shape: tuple[int, ...]) -> Size:
+        """The size: values have no array."""
+        del shape
+        return self.size
+
     def describe(self) -> str:
         """The layout."""
         return f"layout {self.layout!r}"
@@ -171,11 +177,11 @@ class Encoding(TensorOwner):
             f"{text} belongs to a tensor with layout {self.layout!r}: use y.backward(gradient), or y.to_dense()"
         )
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str) -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> Value:
         """A new value, as by `zeros_like`, which is made by a factory row: by default one with new values."""
         if tuple(size) != tuple(self.size):
             raise self.refusal(f"new_{row}")
-        return self.with_values(create(tuple(self.values.shape), 0))._read()
+        return self.with_values(wrap(create(self.values.shape, 0)))._read()
 
     def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
         """A value that is written to a tensor with another encoding; `RuntimeError` for a layout that differs."""
@@ -203,6 +209,18 @@ def rule(encodings: type[Encoding] | Sequence[type[Encoding]], *rows: str) -> Ca
         return function
 
     return add
+
+
+def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
+    """The result of a row for dense tensors with the elements of the encoded ones."""
+    return getattr(rows, name)(*map(_whole, args), **{key: _whole(x) for key, x in kwargs.items()})
+
+
+def _whole(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_whole(one) for one in x]
+    encoding = encoding_of(x) if isinstance(x, Tensor) else None
+    return x if encoding is None else encoding.whole_array()
 
 
 def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
@@ -297,6 +315,12 @@ class ComposedTensor(Tensor):
     def layout(self) -> layout:
         """How its elements are stored."""
         return self._encoding.layout
+
+    def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Tensor:
+        """The same elements as a dense tensor, through which gradients flow; itself, if its layout is `strided`."""
+        del masked_grad  # what is not stored has no place for a gradient
+        dense = self if self.layout is strided else self._encoding.whole_array()
+        return dense if dtype is None else dense.to(dtype)
 
     # --- gradients ----------------------------------------------------------------------------------------------
 

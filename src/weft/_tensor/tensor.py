@@ -18,6 +18,7 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.infer import Call
+from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
 from weft._lazy.refusal import require_dim
 from weft._lazy.tape import Hooks, Tape
@@ -442,9 +443,13 @@ class Tensor(TensorBase):
 
 
 class TensorOwner(Owner[Call, Value, Tensor], Protocol):
-    """What owners derive from. Unless one says otherwise, its tensors have no class of their own."""
+    """What owners derive from. Unless one says otherwise, values have arrays, and tensors no class of their own."""
 
     tensor_type: type[Tensor] = Tensor
+
+    def move(self, value: Value, target: device) -> Value:
+        """A value of this owner, whose array is a copy on another device."""
+        return moved_array(value, target)
 
 
 # --- between tensors and values ---------------------------------------------------------------------------------

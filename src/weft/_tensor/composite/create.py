@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
@@ -11,6 +11,7 @@ from weft._base.layout import channels_last, channels_last_3d, layout, memory_fo
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._lazy.aval import AnyOwner
+from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
@@ -71,10 +72,10 @@ def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, option
     """
     requires_grad = options.pop("requires_grad", False)
 
-    def create(own: Any, first: int) -> Tensor:
+    def create(own: Sequence[int], first: int) -> Value:
         if TABLE[row].drawn is not None:
             options["generator"] = PartOfDraws(options.get("generator"), first, size)
-        return getattr(op, row)(own, *args, **options)
+        return getattr(op, row)(tuple(own), *args, **options)._read()
 
     return wrap(owner.created(size, create, row)).requires_grad_(requires_grad)
 

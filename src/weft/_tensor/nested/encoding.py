@@ -82,7 +82,7 @@ class Nested(Encoding):
     def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
         """A value that is written to a tensor with this encoding; `RuntimeError` for one that differs in its sizes."""
         own = value.aval.owner
-        if own is None or owner is None or type(own) is not type(owner) or own.size != owner.size:
+        if type(own) is not type(owner) or not isinstance(own, Nested) or own.size != self.size:
             raise LayoutError("cannot write to a nested tensor what is not nested with the same sizes; use x.unbind()")
         return value
 

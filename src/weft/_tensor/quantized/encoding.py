@@ -119,7 +119,7 @@ class Quantized(Encoding):
             f"{name}(){why}; use x.dequantize(), or {instead}"
         )
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str) -> NoReturn:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> NoReturn:
         """Refuses `zeros_like` and its like, whose results would be on a grid that does not fit them."""
         del size, create
         raise self.refusal(f"{row}_like", ", empty_like() and others that make tensors like them")

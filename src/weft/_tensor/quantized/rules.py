@@ -8,21 +8,12 @@ from typing import Any
 
 from weft._base.dtype import float64, int64, qint8, quint8
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import encoding_of, rule
+from weft._tensor.composed import on_whole, rule
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LayoutError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import TABLE
-
-
-def _number(x: Any) -> Any:
-    return encoding_of(x).whole_array() if is_quantized(x) else x
-
-
-def _on_numbers(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The row on the numbers that integers stand for."""
-    return getattr(rows, name)(*map(_number, args), **{key: _number(x) for key, x in kwargs.items()})
 
 
 def _on_same_grid(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -33,7 +24,7 @@ def _on_same_grid(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Tensor
             "x.dequantize()"
         )
     encoding = quantized_encoding(input, name).uniform(name)
-    return encoding.quantize(_on_numbers(name, encoding.whole_array(), *args, **kwargs))
+    return encoding.quantize(on_whole(name, encoding.whole_array(), *args, **kwargs))
 
 
 def _on_unit_grid(name: str, input: Tensor) -> Tensor:
@@ -46,11 +37,11 @@ def _on_unit_grid(name: str, input: Tensor) -> Tensor:
     if signed and not symmetric:
         scale, zero = 1 / 256, -128
     on_grid = [rows.full((), x, dtype=dtype, device=input.device) for x, dtype in ((scale, float64), (zero, int64))]
-    return quantized_with(_on_numbers(name, encoding.whole_array()), on_grid[0], on_grid[1], None, encoding.element)
+    return quantized_with(on_whole(name, encoding.whole_array()), on_grid[0], on_grid[1], None, encoding.element)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less", "less_equal", "greater", "greater_equal"):
-    rule(Quantized, _name)(partial(_on_numbers, _name))
+    rule(Quantized, _name)(partial(on_whole, _name))
 
 for _name in (
     *("hardtanh", "relu6", "leaky_relu", "elu", "celu", "gelu", "hardswish", "threshold", "prelu"),

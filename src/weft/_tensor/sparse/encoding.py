@@ -54,11 +54,11 @@ class Sparse(Encoding):
         call = getattr(rows, op.name)
         return encoding.with_values(call(*others[:at], encoding.values, *others[at:], **keywords))
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str) -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> Value:
         """A new value without stored elements, as by `zeros_like`."""
         if row != "zeros":
             raise self.refusal(f"{row}_like", ", since not all elements are zero")
-        return self.empty(size, create((0,), 0))._read()
+        return self.empty(size, wrap(create((0,), 0)))._read()
 
     def empty(self, size: Sequence[int], like: Tensor) -> Tensor:
         """A tensor with this layout that stores nothing, of the type and on the device of `like`."""

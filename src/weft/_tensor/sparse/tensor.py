@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_coo, sparse_csr
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor, encoding_of
@@ -108,12 +109,11 @@ class SparseTensor(ComposedTensor):
 
     # --- other layouts ------------------------------------------------------------------------------------------
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Tensor:
         """All elements as a dense tensor, zero where none is stored. Gradients go to what is stored."""
-        del masked_grad  # what is not stored has no place for a gradient
         if dtype is not None:
             raise LayoutError("dtype argument is not supported by sparse_to_dense")
-        return self._encoding.whole_array()
+        return super().to_dense(masked_grad=masked_grad)
 
     def to_sparse(
         self,

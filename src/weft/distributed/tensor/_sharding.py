@@ -8,14 +8,12 @@ from itertools import takewhile
 from math import prod
 from typing import Any
 
-from weft._base.device import device
 from weft._base.size import Size, size_of
 from weft._base.state import using
 from weft._lazy.aval import AnyOwner, Aval, aval_of, named, owned, plain_type
 from weft._lazy.infer import Call
-from weft._lazy.moving import moved_array
 from weft._lazy.owner import Stored
-from weft._lazy.retyped import retyped
+from weft._lazy.retyped import retyped, with_owner
 from weft._lazy.value import Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, TensorOwner, wrap
@@ -57,6 +55,11 @@ class Sharding(TensorOwner):
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.placements))})"
+
+    def whole_size(self, shape: tuple[int, ...]) -> Size:
+        """The size of the whole tensor, whatever the shape of this process's part."""
+        del shape
+        return self.size
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -125,10 +128,6 @@ class Sharding(TensorOwner):
         """Record a call on inputs of which one has a sharding, as its plan says."""
         return _Above.apply(call, inputs)
 
-    def move(self, value: Value, target: device) -> Value:
-        """The same part on another device of this process."""
-        return moved_array(value, target)
-
     def save(self, value: Value) -> Stored[Tensor]:
         """This process's part, as a leaf; the mesh, the placements, and the size of the whole tensor."""
         facts = {"mesh": self.mesh.facts(), "placements": list(map(str, self.placements)), "size": list(self.size)}
@@ -141,14 +140,14 @@ class Sharding(TensorOwner):
             return self.tensor_type
         return kind if issubclass(kind, self.tensor_type) else _both(kind, self.tensor_type)
 
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str) -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str = "") -> Value:
         """A new value of this size, placed as values of this sharding are, or whole if they have another size.
 
         `create` gets the size of this process's part, and the position of its first element.
         """
         del row
         target = self.of_cotangents() if tuple(size) == self.size else self.replicated_of(size)
-        return labelled(create(target.local_shape, target.position_in(target.size))._read(), target)
+        return labelled(create(target.local_shape, target.position_in(target.size)), target)
 
     def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
         """A value that is written to a tensor, with its sharding; None for a plain tensor, which takes what is whole.
@@ -188,7 +187,7 @@ class Sharding(TensorOwner):
 
     def part(self, value: Value) -> Value:
         """This process's part of a value with this sharding, as a plain value with the names of its dims."""
-        return retyped(value, named(plain_type(value.aval), value.aval.names))
+        return with_owner(value, None)
 
     def seed(self, gradient: Value) -> Value:
         """The gradient of a value with this sharding, which all processes have, as a backward pass takes it."""
