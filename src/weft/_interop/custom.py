@@ -17,7 +17,7 @@ from weft._base.autocast import DTYPE_INDEX
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._interop.kernel import Form, Kernel
-from weft._interop.operators import publish
+from weft._interop.operators import publish, redefined
 from weft._interop.schema import infer_schema, parsed
 from weft._interop.structure import arrays_in
 from weft._interop.trace import traced
@@ -80,6 +80,8 @@ class CustomOp:
         """Set fields of the rows, and make their functions anew."""
         for name, value in fields.items():
             setattr(self, f"_{name}", value)
+        if self._functions:
+            redefined()
         self._functions = {kind: function_of(self._row(kind)) for kind in self._kernels if kind not in self._disabled}
 
     # --- calls ---------------------------------------------------------------------------------------------------
@@ -136,6 +138,7 @@ class CustomOp:
     def set_body_for_gradients(self, body: Callable[..., Any]) -> None:
         """Set what is called first. If it calls the operator itself, the other bodies are meant."""
         self._for_gradients = body
+        redefined()
 
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> AbstractContextManager[None]:
         """Use the kernel for a type of device or, if not `enabled`, the default one: from now on, or in a block."""
@@ -158,6 +161,7 @@ class CustomOp:
         It is needed if the body reads values.
         """
         self._form.fake = fn
+        redefined()
         return fn
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:

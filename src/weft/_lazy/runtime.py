@@ -20,6 +20,7 @@ import jaxlib.version
 import numpy as np
 
 from weft._base import config
+from weft._base.cell import Cell
 from weft._base.device import CPU, META, device
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
@@ -243,13 +244,17 @@ def default_jax_device() -> Any:
     return jax_device(device("xla", 0))
 
 
+_precision = Cell[str | None]("the precision of matrix products", _config.jax_default_matmul_precision)
+
+
 def matmul_precision() -> str | None:
     """The precision that `set_matmul_precision` has set, or None."""
-    return _config.jax_default_matmul_precision
+    return _precision.get()
 
 
 def set_matmul_precision(precision: str) -> None:
     """Set the precision of float32 matrix products, in jax's words."""
+    _precision.set(precision)
     update_config("jax_default_matmul_precision", precision)
 
 

@@ -77,7 +77,7 @@ class Module(Lookup):
             return own["_compiled_call_impl"](*args, **kwargs)
         state = peek()
         if state is not None and state.capture is not None:
-            state.capture.called(self, GLOBAL_HOOKS)
+            state.capture.called(self)
         if (
             own["_forward_hooks"]
             or own["_forward_pre_hooks"]
@@ -96,7 +96,7 @@ class Module(Lookup):
         """A call without compilation, even if the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, GLOBAL_HOOKS)
+            capture.called(self)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
