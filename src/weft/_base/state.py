@@ -112,6 +112,7 @@ class OverriddenAmbient(Ambient):
         self.plain = False
 
 
+# no cell: `Compiled` compares the modes itself
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
 """The ambient record, or None in a thread that has none yet. The fast path calls it."""

@@ -7,13 +7,13 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import update_wrapper
 from typing import Any
 
 import jax
 
 from weft._base.autocast import DTYPE_INDEX
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._interop.kernel import Form, Kernel
@@ -31,7 +31,7 @@ from weft.errors import ArgumentError, GradientError, UnsupportedCallError, Valu
 from weft.ops._dims import Rule
 from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
 
-_below_autograd: ContextVar[tuple[CustomOp, ...]] = ContextVar("weft_below_autograd", default=())
+_below_autograd = LocalCell["tuple[CustomOp, ...]"]("the operators whose kernel for gradients runs", ())
 """The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
 
 
@@ -93,11 +93,8 @@ class CustomOp:
             return handle(self.public, relevant, args, kwargs)
         below = _below_autograd.get()
         if self._for_gradients is not None and self not in below:
-            token = _below_autograd.set((*below, self))
-            try:
+            with _below_autograd.within((*below, self)):
                 return self._for_gradients(*args, **kwargs)
-            finally:
-                _below_autograd.reset(token)
         mutates = self._form.mutates
         result = self._function_for(relevant)(*args, **kwargs)
         if not mutates:

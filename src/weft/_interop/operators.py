@@ -159,6 +159,7 @@ def withdraw(name: str, overload: str = "") -> None:
         del packets[own]
 
 
+# no cell: what waits for an operator, which does not exist yet
 _waiting: dict[str, list[Callable[[Any], object]]] = {}
 
 

@@ -102,6 +102,7 @@ def jax_device(target: device) -> Any:
     return devices[index]
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _accelerators: dict[int, Any] = {}
 """The jax devices other than CPUs that this process has used."""
 
@@ -148,12 +149,14 @@ def telling_of_memory(target: device) -> Generator[None]:
         raise
 
 
+# no cell: set once, when XLA starts
 class _Started:
     """Whether XLA runs in this process or is starting; a child that is forked while it starts cannot use it either."""
 
     begun = False
 
 
+# no cell: XLA cannot run where it is set
 class _Forked:
     """Whether XLA was running in the process from which this one was forked."""
 
@@ -174,6 +177,7 @@ def _after_fork() -> None:
             forget()
 
 
+# no cell: called when the process forks
 _on_fork: list[Callable[[], None]] = [jax_device.cache_clear]
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
@@ -183,6 +187,7 @@ def on_fork(forget: Callable[[], None]) -> None:
     _on_fork.append(forget)
 
 
+# no cell: a replay runs its program by the tiers of its own time
 class _Tiers:
     """Whether one tier computes everything, so that a value never depends on what was computed before."""
 
@@ -364,6 +369,7 @@ def is_ready(array: jax.Array) -> bool:
     return cast("Any", array).is_ready()  # which jax's stub lacks
 
 
+# no cell: what the end of the process waits for
 unfinished: list[jax.Array] = []
 """Results of abandoned exchanges with other processes, for which XLA waits when the process ends."""
 
@@ -386,6 +392,7 @@ class _Shutdown(threading.Thread):
         return not self.is_alive()
 
 
+# no cell: called when the process ends
 _shutdowns: list[_Shutdown] = []  # one, made once this process has joined: a fork marks older threads as ended
 
 

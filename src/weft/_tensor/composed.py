@@ -23,6 +23,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._table import Kind, Many, OpDef
 
+# no cell: filled when the library is imported
 FORMS: dict[layout, type[Form]] = {}
 """The forms by their layouts."""
 

@@ -117,6 +117,7 @@ def require_whole(value: Value) -> None:
 # --- distributed tensors: this process's part, and facts in JSON that say of what it is a part -----------------------
 
 
+# no cell: filled when the library is imported
 class _Distributed:
     """The function that makes a distributed tensor of a part and its facts, which `distributed.tensor` sets."""
 

@@ -154,6 +154,7 @@ class Function(metaclass=FunctionMeta):
         return cls.vjp
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 

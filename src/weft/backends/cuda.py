@@ -59,6 +59,7 @@ class _Matmul:
         self.allow_tf32 = precision == "tf32"
 
 
+# no cell: its flags that have an effect stand in a cell; the others are only stored
 matmul = _Matmul()
 
 
@@ -134,6 +135,7 @@ class _PlanCaches:
         self[current_device()].clear()
 
 
+# no cell: sizes of caches that do not exist here
 cufft_plan_cache = _PlanCaches()
 
 

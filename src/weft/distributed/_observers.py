@@ -60,6 +60,7 @@ class _Thread(threading.local):
         self.within = False  # a collective, of which others are a part
 
 
+# no cell: blocks that end within the call that they begin in
 _thread = _Thread()
 
 

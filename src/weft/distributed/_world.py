@@ -57,7 +57,9 @@ class ThreadRank:
     store: Store
 
 
+# no cell: `_default` tells what stands here
 _process = _World()
+# no cell: `_default` tells what stands here
 _here = threading.local()
 
 

@@ -348,10 +348,12 @@ def _job_number() -> int:
     return _jobs.setdefault(require_default(), next(_job_numbers))
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _jobs: WeakKeyDictionary[ProcessGroup, int] = WeakKeyDictionary()
 _job_numbers = count()
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _meshes: WeakValueDictionary[tuple[Any, ...], DeviceMesh] = WeakValueDictionary()
 """The meshes of this process: one that a file describes need not be made again, which all ranks would have to do."""
 

@@ -13,6 +13,7 @@ from weft.errors import ArgumentError, NotDefinedError
 
 Divergence = Callable[[Any, Any], Tensor]
 REGISTRY = Registry[tuple[type, type], Divergence]("the Kullback-Leibler divergences")
+# no cell: a cache, keyed by all that its entries depend on; a registration clears it
 _cache: dict[tuple[type, type], Divergence | None] = {}
 """What was found for a pair of classes; emptied whenever the registry changes."""
 

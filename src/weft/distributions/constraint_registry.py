@@ -53,7 +53,9 @@ class ConstraintRegistry:
         return factory(constraint)
 
 
+# no cell: its table is a `Registry`
 biject_to = ConstraintRegistry()
+# no cell: its table is a `Registry`
 transform_to = ConstraintRegistry()
 
 

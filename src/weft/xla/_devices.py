@@ -122,6 +122,7 @@ def parse_xla_device(device: str) -> tuple[str, int] | None:
     return parsed(device)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _DEVICES = LazyProperty(real_devices)
 
 

@@ -79,6 +79,7 @@ class _CacheEntry:
         self.failures = 0
 
 
+# no cell: who is told to forget replays
 functions: WeakSet[Compiled] = WeakSet()
 """All functions that are compiled."""
 

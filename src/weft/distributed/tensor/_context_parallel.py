@@ -34,6 +34,7 @@ class _Options:
     rotate_method = _of_cell(LocalCell("how parts of sequences are sent", "allgather"))
 
 
+# no cell: its attributes stand in cells
 options = _Options()
 
 

@@ -90,6 +90,7 @@ class Plan:
         return record(self.signature, (*inputs, *place), ambient())
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
 _MOST_PLANS = 65_536
 on_dtype_change(_plans.clear)  # the types of results depend on it

@@ -178,6 +178,7 @@ def _both(kind: type, sharded_kind: type) -> type:
     return type(sharded_kind.__name__, (kind, sharded_kind), {"__module__": sharded_kind.__module__})
 
 
+# no cell: filled when the library is imported
 class _Above:
     """Functions of higher modules, which shardings call for the layers below."""
 
@@ -192,6 +193,7 @@ def set_operations(
     _Above.apply, _Above.redistributed = staticmethod(apply), staticmethod(redistributed)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _shardings: dict[tuple[Any, ...], Sharding] = {}
 
 
@@ -235,6 +237,7 @@ def scaled(value: Value, factor: float) -> Value:
     return value if factor == 1 else (wrap(value) * factor)._read()
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _labels: dict[tuple[Aval, Aval], Signature] = {}
 
 
