@@ -23,15 +23,15 @@ from typing import Any, NoReturn
 
 from weft._base.program import run_script
 from weft._comm.transport.key import job_key
+from weft._tools.jobs.kubernetes import kubernetes
+from weft._tools.jobs.manifest import job_of
+from weft._tools.jobs.slurm import slurm
 from weft.distributed._flags import explicit_flags, flags_to_hand_on, get_args_parser, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from weft.distributed.elastic.multiprocessing._entry import RUNNER
 from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from weft.distributed.elastic.rendezvous.utils import is_ipv6, parse_rendezvous_config
-from weft.distributed.launcher._kubernetes import kubernetes
-from weft.distributed.launcher._manifest import job_of
-from weft.distributed.launcher._slurm import slurm
 from weft.distributed.launcher.api import SIGNALS, LaunchConfig, elastic_launch
 from weft.errors import ArgumentError, DistError, PreconditionError, ValueRangeError, WeftError
 

@@ -1,0 +1,1 @@
+"""Manifests of jobs, for what starts them on a cluster."""
