@@ -23,7 +23,7 @@ def command() -> None:
     """Run what the command line says."""
     match sys.argv[1:]:
         case ["run", *rest]:
-            import_module("weft.distributed.run").command(rest)
+            import_module("weft._tools.jobs.run").command(rest)
         case ["top", *rest]:
             import_module("weft._tools.top.top").main(rest)
         case ["rpc", "top", *rest]:

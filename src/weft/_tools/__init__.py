@@ -1,1 +1,1 @@
-"""Tools around jobs: what they do, how their calls went, where they run, and where their nodes meet."""
+"""Tools around jobs of several processes: what starts them, shows them, and lets their nodes meet."""

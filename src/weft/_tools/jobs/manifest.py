@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from weft._base.environment import displayed_value
-from weft.distributed._flags import explicit_flags
+from weft._tools.jobs.flags import explicit_flags
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
