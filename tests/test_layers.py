@@ -130,12 +130,12 @@ def imported_modules(tree: ast.AST, modules: Collection[str]) -> set[str]:
 
 
 def graph_of_parts() -> dict[str, set[str]]:
-    """The parts that each part imports, itself left out."""
+    """The parts that each part imports, itself left out; also what only type checkers read."""
     graph = {part: set[str]() for part in LAYER_OF}
     modules = {module_name(path): path for path in BOUND}
     for name, path in modules.items():
         part = part_of(name)
-        graph[part] |= {part_of(there) for there in imported_modules(on_top(parsed(path)), modules)} - {part}
+        graph[part] |= {part_of(there) for there in imported_modules(parsed(path), modules)} - {part}
     return graph
 
 
