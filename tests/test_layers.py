@@ -44,7 +44,7 @@ LAYERS = [
     ("several processes", "distributed"),
     ("what rewrites graphs, and what starts and shows jobs", "_tools ao xla"),
     (
-        "paths of PyTorch's that export what stands above their folder, or all over",
+        "PyTorch's paths to what stands elsewhere",
         "_C __config__ _custom_ops _dynamo _logging autograd.profiler autograd.profiler_legacy autograd.profiler_util "
         "cpu.amp cuda.amp cuda.comm distributed.elastic.rendezvous.etcd_rendezvous "
         "distributed.elastic.rendezvous.etcd_rendezvous_backend distributed.elastic.rendezvous.etcd_server "
