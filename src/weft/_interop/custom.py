@@ -16,7 +16,7 @@ import jax
 from weft._base.autocast import DTYPE_INDEX
 from weft._base.dtype import DType
 from weft._base.state import ambient
-from weft._interop.kernel import Form, Kernel
+from weft._interop.kernel import Declaration, Kernel
 from weft._interop.operators import publish
 from weft._interop.schema import infer_schema, parsed
 from weft._interop.structure import arrays_in
@@ -58,7 +58,7 @@ class CustomOp:
         self.schema = schema
         self.public: Any = self  # what `__torch_function__` gets
         self._name, self._params, self._dims, self._cast, self._vjp = name, params, dims, cast, vjp
-        self._form = Form(name, _signature(params), mutates)
+        self._declaration = Declaration(name, _signature(params), mutates)
         self._kernels: dict[str, Kernel] = {}  # by type of device; "" for all others
         self._functions: dict[str, Callable[..., Any]] = {}  # of the kernels that are enabled
         self._disabled: set[str] = set()
@@ -98,16 +98,16 @@ class CustomOp:
                 return self._for_gradients(*args, **kwargs)
             finally:
                 _below_autograd.reset(token)
-        mutates = self._form.mutates
+        mutates = self._declaration.mutates
         result = self._function_for(relevant)(*args, **kwargs)
         if not mutates:
             return None if isinstance(result, tuple) and not result else result
         results = list(result) if isinstance(result, tuple) else [result]
-        arguments = self._form.signature.bind(*args, **kwargs).arguments
+        arguments = self._declaration.signature.bind(*args, **kwargs).arguments
         # The new values are the last results, behind those that the caller gets.
         for name in reversed(mutates):
             write(arguments[name], results.pop()._read())
-        return None if not results else results[0] if self._form.single else tuple(results)
+        return None if not results else results[0] if self._declaration.single else tuple(results)
 
     def _function_for(self, relevant: list[Any]) -> Callable[..., Any]:
         kind = next((x.device.type for x in relevant if isinstance(x, Tensor)), "cpu")
@@ -133,7 +133,7 @@ class CustomOp:
 
     def set_body(self, kind: str, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
         """Set the body for one type of device, or for all others ("")."""
-        self._kernels[kind] = Kernel(self._form, body, of_tensors=of_tensors)
+        self._kernels[kind] = Kernel(self._declaration, body, of_tensors=of_tensors)
         self._redefine()
 
     def set_body_for_gradients(self, body: Callable[..., Any]) -> None:
@@ -160,7 +160,7 @@ class CustomOp:
 
         It is needed if the body reads values.
         """
-        self._form.fake = fn
+        self._declaration.fake = fn
         return fn
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
@@ -171,7 +171,7 @@ class CustomOp:
         """
         if func is None:
             return self.register_vmap
-        self._form.batch = func
+        self._declaration.batch = func
         self._redefine()
         return func
 
@@ -205,7 +205,7 @@ class CustomOp:
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
                 # Those of what is written to are not `backward`'s: in PyTorch it has the results of the schema only.
                 cotangents = grads if isinstance(grads, tuple) else (grads,)
-                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._form.mutates)])
+                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._declaration.mutates)])
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, plain_type
 from weft._lazy.realize import raw_array
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
@@ -23,7 +23,7 @@ from weft.distributed import _collectives
 from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import Slot, joined_parts, wholes_of
-from weft.distributed.tensor._sharding import local_part, local_type
+from weft.distributed.tensor._sharding import local_part
 
 
 class own_program(using):
@@ -66,7 +66,7 @@ class Gathered:
 
     def record(self, derivative: Derivative, trained: Sequence[bool]) -> list[Value]:
         """The values, absent so far. Gradients flow to the parts that are `trained`."""
-        signature = _signature(tuple([local_type(part.aval) for part in self.parts]), tuple(self._types))
+        signature = _signature(tuple([plain_type(part.aval) for part in self.parts]), tuple(self._types))
         with own_program(grad=True):
             values = list(record(signature, tuple(self.parts), ambient()))
 

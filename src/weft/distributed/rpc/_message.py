@@ -24,9 +24,8 @@ from weft._lazy.aval import aval_of
 from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import existing, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
 from weft.errors import RpcError
@@ -127,7 +126,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            if isinstance(obj, ComposedTensor):
+            if owner_that_saves(obj) is not None:
                 return NotImplemented  # its parts come here
             return _reduce_tensor(obj, self._to, self._undo)
         reduce = getattr(type(obj), "_reduce_for", None)

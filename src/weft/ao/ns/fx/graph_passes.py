@@ -9,7 +9,7 @@ from typing import Any
 from weft import quantize_per_tensor
 from weft._base.dtype import quint8
 from weft._tensor.convert import tensor
-from weft._tensor.quantized.form import is_quantized
+from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph
 from weft.ao.quantization.fx.names import numbered
