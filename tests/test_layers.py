@@ -31,7 +31,7 @@ LAYERS = [
     ("tensors, and the functions over them", "_tensor"),
     (
         "functions by their subject, and what computes on tensors alone",
-        "_assertions _switches autograd compiler fft linalg masked nested quasirandom random return_types signal "
+        "_assertions _switches autograd compiler fft linalg masked nested owners quasirandom random return_types signal "
         "sparse special storage testing types",
     ),
     ("types of devices; operators of users, and of jax", "_devices _interop"),
