@@ -442,7 +442,7 @@ def output_of(members: Sequence[Vertex], index: int, state: Ambient, inputs: tup
             return value.extras[index - main]
     assert head.origin is not None, "outputs have an origin"
     values = record(head.origin.signature, head.inputs if inputs is None else inputs, state)
-    return (*values, *(values[0].extras or ()))[index]
+    return (*values, *values[0].extras)[index]
 
 
 def _saves(vertex: Vertex, inputs: Sequence[Value]) -> bool:

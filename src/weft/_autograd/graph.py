@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft._lazy.tape import FREED, INTERIOR, Hooks, NodeHooks, Tape
-from weft._lazy.value import OUTSIDE, ExecutedTape, Shared, Value
+from weft._lazy.value import OUTSIDE, PENDING, ExecutedTape, Shared, Value
 from weft.errors import GradientError
 
 VertexKey = Tape | int
@@ -151,11 +151,11 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
     passed.inputs = value.inputs
     passed.time = value.time
     value.tape = passed
-    for extra in value.extras or ():
+    for extra in value.extras:
         extra.tape = FREED
-    if value.array is not None:
+    if value.content is not PENDING:
         value.inputs = ()
-        value.extras = None
+        value.extras = ()
     left.append(passed)
 
 

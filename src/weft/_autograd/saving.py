@@ -62,7 +62,7 @@ class SavingTape(ExecutedTape):
 
 def save_apart(values: tuple[Value, ...], save: Save) -> None:
     """Keep what the derivative of an application reads by `save`; `values` are its main outputs, just recorded."""
-    outputs = (*values, *(values[0].extras or ()))
+    outputs = (*values, *values[0].extras)
     smooth = [value for value in outputs if value.tape is INTERIOR]
     if not smooth:
         return
@@ -83,7 +83,7 @@ def save_apart(values: tuple[Value, ...], save: Save) -> None:
             saved[i] = save(inputs[i], None if inputs[i].tape is None else links[i])
     for i in derivative.outputs:
         saved[len(inputs) + i] = save(outputs[i], outputs[i].tape)
-    values[0].extras = None
+    values[0].extras = ()
 
 
 def _tape_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> SavingTape:

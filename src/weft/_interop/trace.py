@@ -79,7 +79,7 @@ class TensorTrace:
             )
         seed, offset = number(0), number(len(self.drawn) // 2)
         self.drawn[seed] = lambda: jax.random.bits(self.key, dtype=jnp.uint32).astype(jnp.int64)
-        self.drawn[offset] = lambda: jnp.asarray(offset.array, jnp.int64)
+        self.drawn[offset] = lambda: jnp.asarray(offset.number, jnp.int64)
         return seed, offset
 
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:

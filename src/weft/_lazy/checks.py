@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
@@ -104,11 +103,5 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
 
 def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
     """The elements of a value that are in this process's memory, or being computed there; else None."""
-    array = value.array
-    if value.aval.weak:
-        return np.asarray(array, value.aval.dtype.numpy)
-    if type(array) is np.ndarray:
-        return array
-    if isinstance(array, Tracer) or not isinstance(array, jax.Array) or value.aval.device.type != "cpu":
-        return None
-    return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
+    # Waits if it is being computed, so that what is recorded does not depend on time.
+    return value.at_hand() if value.aval.weak or value.aval.device.type == "cpu" else None

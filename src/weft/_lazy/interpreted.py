@@ -12,7 +12,6 @@ from math import inf
 from sys import getrefcount
 from typing import Any
 
-import jax
 import numpy as np
 
 from weft._base.device import CPU, device
@@ -200,14 +199,9 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
     """The result of an application with one output, computed within `quiet()`; None if an input is not in memory."""
     arrays: list[Array] = []
     for x in inputs:
-        array = x.array
-        if type(array) is not np.ndarray:
-            if x.aval.weak:
-                array = np.asarray(array, x.aval.dtype.numpy)
-            elif isinstance(array, jax.Array):
-                array = np.asarray(array)
-            else:
-                return None
+        array = x.at_hand()
+        if array is None:
+            return None
         arrays.append(array)
     return compact(run_of(origin.signature)(arrays)[0])
 

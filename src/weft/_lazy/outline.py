@@ -44,7 +44,7 @@ def outline_later(
     wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False, saved: Sequence[Value] = ()
 ) -> tuple[Callable[[], Signature], list[Value]]:
     """As `outline`, with a function that makes the signature, which takes long, once it is needed."""
-    inside = {id(value) for value in region if value.array is None}
+    inside = {id(value) for value in region if value.is_pending}
     saved = [value for value in saved if id(value) in inside]
     form, numbers, leaves = form_of([*wanted, *saved], lambda x: id(x) in inside)
     avals = tuple(leaf.aval for leaf in leaves)

@@ -47,7 +47,7 @@ def record(
     if len(pending) > pending.limit:
         realize.at_limit(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
-        realize.confirm(doubt.check, at_the_call=True)
+        doubt.check.confirm(at_the_call=True)
     if ambient.watched:
         _serve_modes(main, inputs, ambient)
     return main
@@ -80,5 +80,5 @@ def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: 
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:
-            realize.raw_array(value)  # raises its check's failure
+            value.read()  # raises its check's failure
         realize.report(ambient.pending)

@@ -227,12 +227,12 @@ class Composed(Value):
         self.origin = None
         self.inputs = ()
         self.aval = Aval(form.shape, form.dtype, False, values.device, values.inference, None, sharding)
-        self.extras = None
+        self.extras = ()
         self.num = -1
         form.tell_capture()
 
     @property
-    def array(self) -> NoReturn:
+    def content(self) -> NoReturn:
         """Raises: there is no single array."""
         form: Any = self.aval.sharding
         raise LayoutError(f"a tensor with layout {form.layout!r} has no single array; {form.advice}")

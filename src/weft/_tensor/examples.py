@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from weft._autograd.graph import has_own_derivative
 from weft._base.state import Ambient, Pending, ambient, using
 from weft._dispatch import apply
-from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
 from weft._lazy.call import ONE
@@ -222,7 +221,7 @@ class Examples:
             )
             if doubt is not None:
                 self._doubts.setdefault(doubt, values[0].doubt)
-            outputs = (*values, *(values[0].extras or ()))
+            outputs = (*values, *values[0].extras)
             if type(inputs) is Shared:
                 self._families[id(inputs)] = outputs
         result = outputs[origin.index]
@@ -350,7 +349,7 @@ class Examples:
         if self._around is not None:
             self._around.needs_elements(outer, decides=decides)
         with using(**self._modes):
-            value.array = realize.raw_array(outer)
+            value.content = outer.read()
 
     def show(self, tensor: Tensor, text: Callable[[Tensor], str]) -> str:
         """The text of a tensor with all examples, as PyTorch shows it; `text` gives that of the caller's tensors."""

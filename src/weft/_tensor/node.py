@@ -204,7 +204,7 @@ class Node:
         signature = _signature_of(vertex)
         inputs = inputs_of(vertex)
         if what < len(inputs) and signature.avals[what].weak:
-            return inputs[what].array
+            return inputs[what].number
         if is_spent(vertex):
             raise second_backward_error()
         derivative = derivative_of(signature, on_tape(inputs), smooth_outputs(signature))

@@ -21,9 +21,8 @@ from weft._dispatch import apply
 from weft._lazy.aval import Aval, marked
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
-from weft._lazy.plan import Ticket
 from weft._lazy.tape import Tape
-from weft._lazy.value import Absent, Value, tick
+from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
 from weft._tensor.writing import writing
@@ -116,12 +115,8 @@ def replayed(alias: Alias) -> Value:
 
 def own(value: Value) -> Value:
     """A separate value with the same contents, outside the tape."""
-    array = value.array
-    if array is None or type(array) in (Ticket, Absent) or ambient().capture is not None:
-        return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
-    result = Value(value.aval, array, owner=value.extras if value.origin is None else None)
-    result.time = tick()
-    return result
+    result = None if ambient().capture is not None else value.leaf()
+    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0] if result is None else result
 
 
 def entered(value: Value) -> Value:
@@ -260,7 +255,7 @@ def set_value(base: TensorBase, value: Value) -> None:
     old = base._value
     if old is not None:
         _copy_inference_mark(value, old)
-        base._overwritten = old.time if type(old) is Value and old.array is not None else base._overwritten
+        base._overwritten = old.time if type(old) is Value and not old.is_pending else base._overwritten
     base._value = value
     base._writes += 1
     if base._views is not None:
@@ -282,7 +277,7 @@ def _mark_views_stale(base: TensorBase) -> None:
         tape = old.tape
         if tape is not None and not alias.tracked and alias.place is None:
             if tape.leaf:  # the contents are not needed any more
-                old = Value(old.aval, None)
+                old = Value(old.aval)
                 old.tape = tape
             alias.place = old
         view._value = None

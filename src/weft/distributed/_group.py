@@ -24,7 +24,7 @@ from weft._base.site import ends_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._lazy.aval import Aval
-from weft._lazy.realize import array_of, raw_array
+from weft._lazy.realize import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.dim_names import take_names
@@ -366,7 +366,7 @@ class ProcessGroup(GroupCollectives):
     def _arrays_of(self, values: Sequence[Value]) -> Sequence[Array]:
         """The arrays of values, computed by one program; the computation may still be running."""
         _end_capture()
-        return list(map(raw_array if self._backend.on_host else array_of, values))
+        return list(map(Value.read if self._backend.on_host else array_of, values))
 
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]

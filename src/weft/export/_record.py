@@ -263,7 +263,7 @@ def record(
     _refuse_shared(state, changed, name)
     results_and_state = [*output_values, *[after[n] for n in changed]]
     signature, needed = outline(results_and_state, region, f"export({name})")
-    inside = {id(value) for value in region if value.array is None}
+    inside = {id(value) for value in region if value.is_pending}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
     input_sources: list[Source] = []
     for value in needed:
@@ -271,7 +271,7 @@ def record(
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
-            kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
+            kind, key = ("number", value.number) if value.aval.weak else ("constant", array_of(value))
         input_sources.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
     return Recording(

@@ -88,7 +88,7 @@ class RecordFunction:
     @property
     def input_types(self) -> tuple[TensorType | type, ...]:
         """The types of the inputs, in order: `TensorType`, or the Python type of a number. None for a block."""
-        return tuple([type(x.array) if x.aval.weak else _type_of(x) for x in self._operands()])
+        return tuple([type(x.number) if x.aval.weak else _type_of(x) for x in self._operands()])
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ class RecordFunction:
 
         Reading elements computes what they depend on.
         """
-        return tuple([x.array if x.aval.weak else _detached(x) for x in self._operands()])
+        return tuple([x.number if x.aval.weak else _detached(x) for x in self._operands()])
 
     @property
     def output_type(self) -> TensorType | None:

@@ -115,7 +115,7 @@ class _Outputs:
         source = self._capture.sources.get(value)
         if source is not None:
             return lambda _, arguments: source(arguments)
-        if value.array is not None:
+        if not value.is_pending:
             return lambda _, __: value
         at = self.number(value)
         return lambda outputs, _: outputs[at]

@@ -44,12 +44,12 @@ class DeferredCall:
     def make(self) -> None:
         """Make the call, and give the results their arrays."""
         for value, array in zip(self.outputs, self.function(self.inputs), strict=True):
-            value.array = array
+            value.content = array
 
     def fail(self, error: BaseException) -> None:
         """Let the results raise an error that came before they were there."""
         for value in self.outputs:
-            value.array = Absent(partial(_raise, error))
+            value.content = Absent(partial(_raise, error))
 
 
 def _raise(error: BaseException) -> None:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
 from weft._lazy.aval import Aval
-from weft._lazy.realize import raw_array
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
@@ -79,7 +78,7 @@ class Gathered:
             if flows and value.aval.dtype.is_differentiable:
                 value.tape = Tape()
                 value.tape.custom = differentiate
-            value.array = Absent(self.finish)
+            value.content = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]
         return values
 
@@ -136,9 +135,9 @@ class Gathered:
                 for i, whole in zip(at, wholes, strict=True):
                     value = self._values[i]()
                     if value is not None:
-                        value.array = raw_array(whole._read())
+                        value.content = whole._read().read()
             for _, piece in pieces:
-                raw_array(piece._read())
+                piece._read().read()
         self._pieces = pieces if self.few is not None else None
         self.is_here = True
 
@@ -150,7 +149,7 @@ class Gathered:
         for ref in self._values:
             value = ref()
             if value is not None:
-                value.array = Absent(self.finish)
+                value.content = Absent(self.finish)
 
 
 @lru_cache(maxsize=1024)

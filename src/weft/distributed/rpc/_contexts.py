@@ -89,9 +89,9 @@ class Context:
         with self.lock:
             self.peers.add(origin.sender)
             self.receipts.setdefault((origin.sender, origin.message), []).append(origin.number)
-        source = Value(value.aval, value.array)
+        source = Value(value.aval, value.content)
         source.tape = Tape(leaf=True)
-        copy = Value(value.aval, value.array)  # the result of an application that has been computed
+        copy = Value(value.aval, value.content)  # the result of an application that has been computed
         copy.origin, copy.inputs, copy.time = _receive_output(value.aval), (source,), tick()
         copy.tape = Tape()
         copy.tape.custom = origin
