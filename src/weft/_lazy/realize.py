@@ -123,7 +123,7 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
             computed = False
         if computed:
             values.clear()
-            if not any(value.is_pending for value in wanted):
+            if not any(value.content is PENDING for value in wanted):
                 return
         if len(values) > _LONG:
             _flush_in_chunks(values, pending, _MANY)
@@ -141,7 +141,7 @@ def _compute(value: Value) -> None:
     flush(ambient().pending, (value,))
 
 
-PENDING.compute = _compute
+PENDING.wait = _compute
 
 
 def flush_pending() -> None:
@@ -288,7 +288,7 @@ def _compute_at_once(values: list[Value]) -> bool:
         if seconds > LEAST_PROGRAM:
             return False
         for x in value.inputs:
-            if not x.aval.weak:
+            if not isinstance(x.content, np.ndarray):  # a method's call less for most inputs
                 x.at_hand()  # waits for what may run code of the user's, which no lock must be held for
     if not Listeners.all:
         return _evaluate(values)

@@ -66,22 +66,16 @@ class StandIn:
     __slots__ = ()
     array: Any = None
 
-    def wait(self, value: Value) -> None:
+    def wait(self, value: Value, /) -> None:
         """Do what has to happen before the content of `value` changes; called until it is an array."""
         raise NotImplementedError
 
 
 class NotComputed(StandIn):
-    """The type of `PENDING`.
+    """The type of `PENDING`. Its `wait`, which flushes, is set by `realize`, which is above."""
 
-    compute  computes a value and all that it depends on; set by `realize`, which is above
-    """
-
-    __slots__ = ("compute",)
-    compute: Callable[[Value], None]
-
-    def wait(self, value: Value) -> None:
-        self.compute(value)
+    __slots__ = ("wait",)
+    wait: Callable[[Value], None]
 
 
 PENDING = NotComputed()
@@ -102,7 +96,7 @@ class Computing(StandIn):
         self.thread = threading.get_ident()
         self.done = threading.Event()
 
-    def wait(self, value: Value) -> None:
+    def wait(self, value: Value, /) -> None:
         """Block until the flush has ended; within it, make the value pending again.
 
         There, the flush waits for the function that is reading: a finalizer or a handler within it, or one that its
@@ -127,7 +121,7 @@ class Absent(StandIn):
     def __init__(self, fetch: Callable[[], None]) -> None:
         self.fetch = fetch
 
-    def wait(self, value: Value) -> None:
+    def wait(self, value: Value, /) -> None:
         del value
         self.fetch()
 
@@ -152,7 +146,7 @@ class Doubtful(StandIn):
         self.array = array
         self.doubts = doubts
 
-    def wait(self, value: Value) -> None:
+    def wait(self, value: Value, /) -> None:
         """Confirm the array, or raise what the checks have found."""
         for doubt in self.doubts:
             doubt.check.confirm()
