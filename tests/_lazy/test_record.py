@@ -27,7 +27,8 @@ def test_the_common_call_records_what_the_general_one_records(function, count, r
     assert pending[-2:] == [general, common]
     assert attributes(common) == attributes(general)
     assert common.time == general.time + 1
-    assert not hasattr(common, "doubt") and not hasattr(common, "owner")
+    assert not hasattr(common, "doubt")
+    assert not hasattr(common, "owner")
 
 
 def test_a_full_list_makes_room_from_the_common_call():

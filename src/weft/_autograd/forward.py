@@ -20,8 +20,8 @@ from weft._autograd.levels import Links
 from weft._base.state import Ambient, ambient, using
 from weft._base.timeline import Phase, spanned
 from weft._lazy.record import record
+from weft._lazy.role import Interior
 from weft._lazy.signature import Arrays, Signature, structs_of
-from weft._lazy.tape import Tape
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
@@ -60,7 +60,7 @@ def _applications(
 
     def enters(value: Value) -> bool:
         tape = value.tape
-        on_tape = tape is not None and not tape.leaf
+        on_tape = isinstance(tape, Interior)
         return value not in seen and (on_tape or value in links) and value.time > earliest
 
     def inputs_of(value: Value) -> tuple[Value, ...]:
@@ -89,7 +89,7 @@ def _push(
     """Record the tangents of an application's outputs `members`, given those of its inputs at `active`."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"
-    if head.tape is not None and head.tape.custom is not None:
+    if isinstance(head.tape, Interior) and head.tape.custom is not None:
         _push_by_user(head.tape, members, inputs, tangents)
         return
     directions = [x for x in map(tangents.get, inputs) if x is not None]
@@ -103,7 +103,7 @@ def _push(
 
 
 def _push_by_user(
-    tape: Tape, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
+    tape: Interior, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
 ) -> None:
     """The same by a user's derivative; `RuntimeError` if that has no forward mode."""
     if tape.forward is None:

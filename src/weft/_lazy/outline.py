@@ -18,6 +18,7 @@ from weft._base.device import CPU
 from weft._lazy.explain import inferring
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
+from weft._lazy.role import Freed, Interior
 from weft._lazy.signature import Arrays, Signature, operators_of
 from weft._lazy.sites import site_of
 from weft._lazy.value import Shared, Value, inputs_first
@@ -106,14 +107,14 @@ def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[F
 
 def _stops(value: Value) -> bool:
     """Whether gradients stop at this value: it is not on the tape, although an input is."""
-    flows = value.tape is not None and not value.tape.leaf
+    flows = isinstance(value.tape, Interior)
     return not flows and any(x.tape is not None for x in value.inputs)
 
 
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
     tapes = (value.tape for value in region)
-    own = any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    own = any(isinstance(t, Interior) and not isinstance(t, Freed) and (t.custom or t.hooks) for t in tapes)
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 

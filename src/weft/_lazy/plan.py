@@ -15,9 +15,9 @@ import numpy as np
 
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of
+from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.tape import FREED
 from weft._lazy.value import PENDING, Check, Computing, Doubt, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
 

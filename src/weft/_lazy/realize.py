@@ -141,7 +141,7 @@ def _compute(value: Value) -> None:
     flush(ambient().pending, (value,))
 
 
-PENDING.wait = _compute
+PENDING.compute = _compute
 
 
 def flush_pending() -> None:

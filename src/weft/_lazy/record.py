@@ -8,8 +8,8 @@ from weft._base.state import Ambient
 from weft._lazy import checks, realize, sites
 from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
+from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
-from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.value import Shared, Value, recorded
 from weft.errors import GradientError
 
@@ -73,10 +73,8 @@ def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: 
     if ambient.anomaly:
         site = user_site()
         for value in values:
-            if value.tape is INTERIOR:
-                value.tape = Tape(site=site)
-            elif value.tape is not None:
-                value.tape.site = site
+            if value.tape is not None:
+                value.tape = Interior(site=site)
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:

@@ -16,7 +16,7 @@ from weft._lazy.call import BoundOp
 from weft._lazy.general import General
 from weft._lazy.interpreter import Costs
 from weft._lazy.precondition import Precondition
-from weft._lazy.tape import INTERIOR, Tape
+from weft._lazy.role import INTERIOR, Role
 from weft._lazy.trace import SizeValues, Trace, traced
 from weft.ops._dims import Names
 from weft.ops._replicas import has_collectives
@@ -38,7 +38,7 @@ class Output:
 
     __slots__ = ("alone", "aval", "index", "signature", "taped")
 
-    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Tape | None) -> None:
+    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Role | None) -> None:
         self.signature = signature
         self.index = index
         self.aval = aval

@@ -18,23 +18,22 @@ from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
+from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature
-from weft._lazy.tape import NodeHooks, Tape
 from weft.errors import NoDataError, WeftError
 
 
-class ExecutedTape(Tape):
-    """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
+class Executed(Freed):
+    """The role of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
-    inputs   for each input its tape, `OUTSIDE`, or the value if the pass has not reached it
+    inputs   for each input its role, `OUTSIDE`, or the value if the pass has not reached it
     """
 
-    __slots__ = ("inputs", "origin", "time")
-    leaf = False  # the same for all, so no slots
-    freed = True
-    release = None
+    __slots__ = ("inputs", "origin", "spent", "time")
+    release = None  # called already; the same for all, so no slot
     origin: Output | None
     inputs: tuple[Any, ...]
+    spent: bool
     time: int
 
 
@@ -42,7 +41,7 @@ class Shared(tuple["Value", ...]):
     """Inputs of an application with several outputs, which a backward pass may reach at different times.
 
     links   what the first pass that executes it leaves of the inputs
-    spent   as in `Tape`
+    spent   as in `Freed`
     node    what users have attached to the application
     key     identifies the application, once somebody has asked: the number of one of its outputs
     """
@@ -72,10 +71,16 @@ class StandIn:
 
 
 class NotComputed(StandIn):
-    """The type of `PENDING`. Its `wait`, which flushes, is set by `realize`, which is above."""
+    """The type of `PENDING`.
 
-    __slots__ = ("wait",)
-    wait: Callable[[Value], None]
+    compute  computes a value with all that it depends on; set by `realize`, which is above
+    """
+
+    __slots__ = ("compute",)
+    compute: Callable[[Value], None]
+
+    def wait(self, value: Value, /) -> None:
+        self.compute(value)
 
 
 PENDING = NotComputed()
@@ -199,7 +204,7 @@ class Value:
     inputs: tuple[Value, ...]
     aval: Aval
     content: Any
-    tape: Tape | None
+    tape: Role | None
     extras: tuple[Value, ...]
     num: int
     doubt: Doubt | None
@@ -278,7 +283,9 @@ class Value:
 def is_taped(value: Value) -> bool:
     """Whether a backward pass may still execute the application of a value."""
     tape, inputs = value.tape, value.inputs
-    return not (tape is None or tape.leaf or tape.freed) and not (type(inputs) is Shared and inputs.spent)
+    if not isinstance(tape, Interior) or isinstance(tape, Freed):
+        return False
+    return not (type(inputs) is Shared and inputs.spent)
 
 
 OUTSIDE = Value(aval_of((), bool_), False)

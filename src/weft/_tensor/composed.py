@@ -16,7 +16,7 @@ from weft._base.size import Size
 from weft._lazy.aval import Aval, Sharding
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
-from weft._lazy.tape import Tape
+from weft._lazy.role import Role
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.tensor import Tensor, wrap
@@ -243,12 +243,12 @@ class Composed(Value):
         return form.values._read()
 
     @property
-    def tape(self) -> Tape | None:
+    def tape(self) -> Role | None:
         """How the values take part in differentiation."""
         return self._values.tape
 
     @tape.setter
-    def tape(self, tape: Tape | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+    def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
         form: Any = self.aval.sharding
         form.values._read().tape = form.values._tape = tape
 

@@ -26,8 +26,8 @@ from weft._lazy.batched import batched
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.record import record
+from weft._lazy.role import Interior, Leaf, Role
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Absent, Doubt, Shared, Value, inputs_first
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
@@ -112,7 +112,7 @@ class Examples:
     def _example_value(self, value: Value) -> Value:
         leaf = self._stand_in(_example_aval(value.aval), value)
         if value.tape is not None:
-            leaf.tape = Tape(leaf=True)
+            leaf.tape = Leaf()
         with using(pending=self.region, capture=self, observers=(), grad=True, inference=False):
             return apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to
 
@@ -187,7 +187,7 @@ class Examples:
             for here in inputs_first(value, lambda x: x not in for_all and self.is_inside(x), lambda _: True):
                 self._carry_out_check(here)
                 if here not in for_all:
-                    flows = here.tape is not None and not here.tape.leaf
+                    flows = isinstance(here.tape, Interior)
                     for_all[here] = self._applied(here, on if flows else off)
         return for_all.get(value, value)
 
@@ -229,16 +229,14 @@ class Examples:
             self._keep_derivative(value, value.tape, result)
         return result
 
-    def _keep_derivative(self, value: Value, tape: Tape, result: Value) -> None:
+    def _keep_derivative(self, value: Value, tape: Role, result: Value) -> None:
         """Let the user's derivative of a value serve for what stands for it in the caller's graph."""
-        if tape.custom is None:
+        if not isinstance(tape, Interior) or tape.custom is None:
             raise GradientError(
                 "vmap: gradients would flow from outside to a tensor with hooks, which serve for one example; "
                 "differentiate within the function that is mapped"
             )
-        result.tape = Tape()
-        result.tape.release = tape.release
-        result.tape.custom = partial(self._gradients, value, tape.custom)
+        result.tape = Interior(custom=partial(self._gradients, value, tape.custom), release=tape.release)
 
     def _gradients(
         self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
@@ -316,7 +314,7 @@ class Examples:
         if self._around is not None and not self.is_inside(tensor._read()):
             self._around.changes(tensor, what)
 
-    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change: refused for a backward pass."""
         if reads:
             raise backward_inside()

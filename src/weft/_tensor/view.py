@@ -21,7 +21,7 @@ from weft._dispatch import apply
 from weft._lazy.aval import Aval, marked
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
-from weft._lazy.tape import Tape
+from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
@@ -92,16 +92,16 @@ def refresh(view: TensorBase) -> Value:
 
 def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
     kept = tensor._tape
-    if kept is not None and not kept.leaf and old.tape is not None and old.tape.hooks:
-        old.tape.hooks.pop(Tape.KEEP, None)
+    if isinstance(kept, Retained) and old.tape is not None and old.tape.hooks:
+        old.tape.hooks.pop(Role.KEEP, None)
 
 
 def _move_retain_grad(tensor: TensorBase, value: Value) -> None:
     """Let `retain_grad` accumulate the gradient of a tensor's new value instead of that of its old one."""
     kept = tensor._tape
-    if kept is None or kept.leaf or not kept.hooks or value.tape is None:
+    if not isinstance(kept, Retained) or not kept.hooks or value.tape is None:
         return
-    hooks_of(value)[Tape.KEEP] = kept.hooks[Tape.KEEP]
+    hooks_of(value)[Role.KEEP] = kept.hooks[Role.KEEP]
 
 
 def replayed(alias: Alias) -> Value:
@@ -124,7 +124,7 @@ def entered(value: Value) -> Value:
     with using(grad=True):
         result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
     if result.tape is None:
-        result.tape = Tape()
+        result.tape = Interior()
     return result
 
 
@@ -234,15 +234,15 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
         shared = written(_write_path(base, alias), current(alias.base), value)
         put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
-    if capture is not None and value.tape is not None and not value.tape.leaf:
+    if capture is not None and isinstance(value.tape, Interior):
         capture.wrote(base, old)
 
 
-def placed(old: Value | Tape, value: Value) -> Value:
+def placed(old: Value | Role, value: Value) -> Value:
     """`value`, placed in the graph where `old` is; the graph does not see that the contents have changed."""
     tape = old.tape
     assert tape is not None, "only what requires a gradient has a place"
-    if isinstance(old, Tape) or tape.leaf or tape.freed:
+    if isinstance(old, Role) or isinstance(tape, (Freed, Leaf)):
         value.tape = tape
     else:
         with using(grad=True):
@@ -276,7 +276,7 @@ def _mark_views_stale(base: TensorBase) -> None:
             _drop_retain_grad(view, old)
         tape = old.tape
         if tape is not None and not alias.tracked and alias.place is None:
-            if tape.leaf:  # the contents are not needed any more
+            if isinstance(tape, Leaf):  # the contents are not needed any more
                 old = Value(old.aval)
                 old.tape = tape
             alias.place = old
@@ -290,7 +290,7 @@ def replace_value(target: TensorBase, value: Value) -> None:
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
         tape = old.tape
-        if tape is None or tape.leaf:
+        if not isinstance(tape, Interior):
             value.tape = tape
             set_value(target, value)
             return
@@ -321,7 +321,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
 
 def _check_leaf(target: TensorBase) -> None:
     tape = target._read().tape
-    if tape is not None and tape.leaf:
+    if isinstance(tape, Leaf):
         raise InPlaceError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Write inside torch.no_grad(), or to a clone()"
@@ -329,7 +329,7 @@ def _check_leaf(target: TensorBase) -> None:
     alias = target._alias
     if alias is not None and alias.tracked:
         root = alias.base._read().tape
-        if root is not None and root.leaf:
+        if isinstance(root, Leaf):
             raise InPlaceError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Write inside torch.no_grad(), or to a view of a clone()"

@@ -13,6 +13,7 @@ from weft._autograd.engine import BackwardPass, current_pass
 from weft._base.device import device
 from weft._base.handles import RemovableHandle
 from weft._base.state import ambient, enter, leave, using
+from weft._lazy.role import custom_of
 from weft._tensor.alias import owner_of
 from weft._tensor.node import GradientEdge as GradientEdge
 from weft._tensor.node import Node as Node
@@ -122,7 +123,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     value = tensor._read()
     node = node_of(value)
     tape = value.tape
-    is_users = tape is not None and tape.custom is not None
+    is_users = custom_of(tape) is not None
     with using(grad=True):
         token = grad_fn_of(tensor.view_as(tensor)) if is_users else None
     return GradientEdge(node, tensor.output_nr, token)

@@ -26,6 +26,7 @@ from weft._base.state import ambient, default_dtype, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
+from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
 from weft._tensor.compile.capture import Capture
 from weft._tensor.compile.kinds import kind_of, places_of_first
@@ -368,7 +369,7 @@ def _refresh(result: Any, capture: Capture) -> None:
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     """Whether values of the region are still held that a replay would not produce."""
-    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # of its own leaves
+    tapes = {id(v.tape): v.tape for v in capture.region if isinstance(v.tape, Leaf)}  # of its own leaves
     tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
     grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
     handles = [*results, *capture.written.values(), *grads]

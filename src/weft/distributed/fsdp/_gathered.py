@@ -13,8 +13,8 @@ from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
 from weft._lazy.aval import Aval
 from weft._lazy.record import record
+from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Absent, Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
@@ -76,8 +76,7 @@ class Gathered:
         for value, flows in zip(values, trained, strict=True):
             value.tape = None
             if flows and value.aval.dtype.is_differentiable:
-                value.tape = Tape()
-                value.tape.custom = differentiate
+                value.tape = Interior(custom=differentiate)
             value.content = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]
         return values
