@@ -150,7 +150,7 @@ class BackwardPass:
     def run(self, roots: Sequence[tuple[Value | Role, Value]]) -> Gradients:
         ordered = self._reach([root for root, _ in roots])
         if not self.retain_graph:
-            for level in self.ambient.forward:  # tangents go through what the pass frees
+            for level in self.ambient.watchers.forward:  # tangents go through what the pass frees
                 level.keep([vertex for vertex in ordered if isinstance(vertex, Value)])
         before = _running.vertex, _running.current
         _running.current = self
@@ -421,7 +421,7 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
             operands += [output_of(members, i, state) for i in derivative.outputs]
         operands += [cotangents[i][1] for i in derivative.cotangents]
         results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(head, results)
     grads: Gradients = []
     for source in derivative.sources:

@@ -76,7 +76,7 @@ _OUTERMOST = Level()
 
 def flows_out(value: Value) -> bool:
     """Whether gradients flow from a value to a leaf, or to a place that counts, so that it stays on the tape."""
-    flowing = (ambient().transform or _OUTERMOST).flowing
+    flowing = (ambient().context.transform or _OUTERMOST).flowing
     flows = leads_to(value, lambda key: isinstance(key, Leaf) or key in _live or key in flowing)
     if flows and isinstance(value.tape, Interior):
         flowing[key_of(value)] = value

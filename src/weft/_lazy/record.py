@@ -65,17 +65,17 @@ def saved_inference() -> GradientError:
 def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: Ambient) -> None:
     if Noting.on or ambient.capture is not None:  # the lines of captured operators cannot be seen later
         sites.note(values)
-    for observe in ambient.observers:
+    for observe in ambient.watchers.observers:
         observe(values)
     if not ambient.inference:
-        for level in ambient.forward:
+        for level in ambient.watchers.forward:
             level.note(values, inputs)
-    if ambient.anomaly:
+    if ambient.watchers.anomaly:
         site = user_site()
         for value in values:
             if value.tape is not None:
                 value.tape = Interior(site=site)
-    if ambient.eager and ambient.capture is None:
+    if ambient.watchers.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:
             value.read()  # raises its check's failure

@@ -73,7 +73,7 @@ class Examples:
         self.randomness = randomness
         self.region = Pending(sys.maxsize, watched=False)  # what is carried out is shown
         self._called_from(ambient())
-        self._transform = ambient().transform
+        self._transform = ambient().context.transform
         self._inside: set[int] = set()
         self._counted = 0
         self._leaves: list[Value] = []
@@ -87,7 +87,7 @@ class Examples:
     def _called_from(self, state: Ambient) -> None:
         """Carry out what follows in the caller's list of pending values."""
         self._around = state.capture
-        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.observers}
+        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.watchers.observers}
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Examples:
 
         It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
         """
-        if ambient().transform is not self._transform:
+        if ambient().context.transform is not self._transform:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 

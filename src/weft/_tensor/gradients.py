@@ -45,7 +45,7 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
-    if ambient().transform is not None:
+    if ambient().context.transform is not None:
         raise backward_inside()
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph

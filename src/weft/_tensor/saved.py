@@ -37,7 +37,7 @@ class Packing:
 
 def current_packing() -> Packing | None:
     """The hooks that pack saved tensors in this thread."""
-    return next((observe for observe in ambient().observers if isinstance(observe, Packing)), None)
+    return next((observe for observe in ambient().watchers.observers if isinstance(observe, Packing)), None)
 
 
 class SavedTensor:

@@ -304,7 +304,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
     So for a tensor that is older than a function whose derivatives are taken.
     """
     state = ambient()
-    if state.transform is not None and owner_of(target)._read().time < state.transform.start:
+    if state.context.transform is not None and owner_of(target)._read().time < state.context.transform.start:
         raise InPlaceError(
             "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
             "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "

@@ -235,7 +235,7 @@ class _Derivative:
             self.node.put(member)
         gradients = self._custom(self.node, cotangents)
         state = ambient()
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 

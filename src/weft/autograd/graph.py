@@ -48,7 +48,7 @@ class saved_tensors_hooks:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        others = [observe for observe in ambient().observers if not isinstance(observe, Packing)]
+        others = [observe for observe in ambient().watchers.observers if not isinstance(observe, Packing)]
         self._tokens.append(enter(observers=(*others, Packing(self.pack_hook, self.unpack_hook))))
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +79,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """A block in which `saved_tensors_hooks` raises `RuntimeError` with this message."""
     token = _disabled.set(error_message)
     try:
-        if any(isinstance(observe, Packing) for observe in ambient().observers):
+        if any(isinstance(observe, Packing) for observe in ambient().watchers.observers):
             raise GradientError(error_message)
         yield
     finally:

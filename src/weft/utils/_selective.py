@@ -54,7 +54,7 @@ class Selection:
         self._tokens: list[Any] = []
 
     def __enter__(self) -> Selection:
-        self._tokens.append(enter(observers=(*ambient().observers, self._choose)))
+        self._tokens.append(enter(observers=(*ambient().watchers.observers, self._choose)))
         return self
 
     def __exit__(self, *_: object) -> None:

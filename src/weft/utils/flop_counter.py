@@ -102,7 +102,7 @@ class FlopCounterMode:
     def __enter__(self) -> Self:
         self.mod_tracker.__enter__()
         self.flop_counts.clear()
-        self._token = enter(observers=(*ambient().observers, self._on_record))
+        self._token = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:

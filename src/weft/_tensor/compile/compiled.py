@@ -107,7 +107,12 @@ class Compiled:
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = ambient()
-        if state.capture is not None or state.eager or state.anomaly or Stance.current == "force_eager":
+        if (
+            state.capture is not None
+            or state.watchers.eager
+            or state.watchers.anomaly
+            or Stance.current == "force_eager"
+        ):
             return self._function(*args, **kwargs)
         call = _CallArguments(args, kwargs)
         key = (
@@ -117,7 +122,7 @@ class Compiled:
             state.grad,
             state.inference,
             state.autocast,
-            state.attention,
+            state.context.attention,
             default_dtype(),
             default_device(),
         )
@@ -355,7 +360,7 @@ def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> Non
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
+    modes = (state.grad, state.inference, state.watchers.anomaly, state.watchers.check_nan, state.autocast.apart())
     return *modes, default_dtype(), default_device()
 
 
