@@ -8,6 +8,7 @@ itself are calibrated (`refcounts`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import getrefcount
 from typing import Any
 
@@ -25,16 +26,11 @@ Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
 
 class Busy(Exception):
-    """An input is not in memory: another thread is computing it, or its array was released."""
+    """An input is not in memory: another thread is computing it, or its array was released. `wait()` changes that."""
 
-    def __init__(self, value: Value, stand_in: StandIn) -> None:
+    def __init__(self, wait: Callable[[], None]) -> None:
         super().__init__()
-        self.value = value
-        self.stand_in = stand_in
-
-    def wait(self) -> None:
-        """Wait until the input may be there."""
-        self.stand_in.wait(self.value)
+        self.wait = wait
 
 
 class _Registry:
@@ -206,7 +202,7 @@ class _Numbering:
         else:
             if isinstance(content, StandIn):
                 if content.array is None:
-                    raise Busy(value, content)
+                    raise Busy(partial(content.wait, value))
                 self.unconfirmed.append(value)
             value.num = len(self.entries)
             self.entries.append(value)

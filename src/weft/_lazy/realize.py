@@ -330,8 +330,8 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
     if wanted and wanted[0].aval.device is META:
         _leave_without_data(wanted)
         wanted = ()
-    while (busy := _computed(values, wanted)) is not None:
-        busy.wait()
+    while (wait := _computed(values, wanted)) is not None:
+        wait()
     report(pending, _MOST_CHECKS)
 
 
@@ -349,8 +349,8 @@ def _flush_by_device(values: list[Value], pending: Pending) -> None:
         values.extend([value for part in parts.values() for value in part])  # what a signal has left
 
 
-def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Busy | None:
-    """Plan and run one program; returns what has to be waited for before, since an input has no array yet.
+def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Callable[[], None] | None:
+    """Plan and run one program; returns what waits for an input that has no array yet, if there is one.
 
     From the claim of the outputs until they have their arrays, nothing else may happen. An exception in between would
     leave values that are claimed for ever, or parameters whose buffers XLA has overwritten. So signals wait, but where
@@ -361,7 +361,7 @@ def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Busy | None:
             with _planning, collector_paused:
                 batch = plan(values, wanted)
         except Busy as busy:
-            return busy
+            return busy.wait  # not the exception, whose frames refer to this one
         if batch is not None:
             target, operators = batch.outputs[0].aval.device, len(batch.graph.steps)
             try:
