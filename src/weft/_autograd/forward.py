@@ -21,7 +21,7 @@ from weft._base.state import Ambient, ambient, using
 from weft._base.timeline import Phase, spanned
 from weft._lazy.record import record
 from weft._lazy.role import Interior
-from weft._lazy.signature import Arrays, Signature, structs_of
+from weft._lazy.signature import Arrays, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
@@ -98,7 +98,7 @@ def _push(
     operands = [inputs[i] for i in pushforward.inputs]
     operands += [output_of(members, i, state, inputs) for i in pushforward.outputs]
     operands += [directions[i] for i in pushforward.tangents]
-    doubt = getattr(head, "doubt", None) if signature.doubtful else None
+    doubt = getattr(head, "doubt", None) if signature.requirement else None
     tangents.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
 
 
@@ -130,9 +130,9 @@ class Pushforward(NamedTuple):
 def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     """The tangents of the outputs at `wanted`, from those of the inputs at `active`."""
     key = ("pushforward", active, wanted)
-    result = signature.derived.get(key)
+    result = signature.derivatives.made.get(key)
     if result is None:
-        result = signature.derived.setdefault(key, _pushforward(signature, active, wanted))
+        result = signature.derivatives.made.setdefault(key, _pushforward(signature, active, wanted))
     return result
 
 
@@ -155,7 +155,7 @@ def _pushforward(signature: Signature, active: Positions, wanted: Positions) -> 
         rounds=signature.rounds,
         trace=trace,
     )
-    pushed.require(None, doubtful=signature.doubtful)
+    pushed.require(None if signature.requirement is None else Requirement(None))
     return Pushforward(
         pushed,
         tuple([i for i in read if i < n]),
@@ -179,13 +179,14 @@ def _tangents(
     def pull(cotangents: list[jax.Array]) -> list[jax.Array]:
         by_output = dict(zip(wanted, cotangents, strict=True))
         full = tuple([by_output.get(i, jnp.zeros_like(outputs[i])) for i in range(signature.main)])
-        assert signature.grads is not None, "only called where there are some"
-        gradients = [signature.grads(inputs, outputs, full)[i] for i in active]
+        grads = signature.derivatives.grads
+        assert grads is not None, "only called where there are some"
+        gradients = [grads(inputs, outputs, full)[i] for i in active]
         return [jnp.zeros_like(x) if g is None else g for g, x in zip(gradients, primals, strict=True)]
 
     primals, ends = [inputs[i] for i in active], [outputs[i] for i in wanted]
     real = not any(jnp.iscomplexobj(a) for a in (*inputs, *outputs))
-    if signature.grads is not None and real and all(i < signature.main for i in wanted):
+    if signature.derivatives.grads is not None and real and all(i < signature.main for i in wanted):
         return _transposed(pull, ends, tangents)
     if any(equation.primitive.name == "custom_vjp_call" for equation in equations_of(signature.trace.closed)):
         return _transposed(lambda cotangents: list(jax.vjp(smooth, *primals)[1](cotangents)), ends, tangents)

@@ -51,8 +51,10 @@ class _Recipe(NamedTuple):
 
 
 def _recipe_of(signature: Signature) -> _Recipe:
-    if signature.check is None:
-        precondition = signature.precondition
+    requirement = signature.requirement
+    assert requirement is not None, "only called where there is one"
+    if requirement.check is None:
+        precondition = requirement.precondition
         assert precondition is not None, "only called where there is one"
         structs = structs_of(signature.avals)
         trace = _traced_for_all_sizes(signature) or _traced(precondition.codes, structs)
@@ -66,8 +68,8 @@ def _recipe_of(signature: Signature) -> _Recipe:
         checker = Signature(
             f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace
         )
-        signature.check = _Recipe(checker.outputs[0], read)
-    return signature.check
+        requirement.check = _Recipe(checker.outputs[0], read)
+    return requirement.check
 
 
 def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:

@@ -183,7 +183,7 @@ def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
 
 def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     """A signature's function with the row's hand-written derivative, for `jax.vjp`."""
-    grads = signature.grads
+    grads = signature.derivatives.grads
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 

@@ -233,7 +233,7 @@ def escaping(region: Pending, held: Iterable[Value] = ()) -> set[int]:
 def _checks_of(region: Pending) -> Iterator[Check]:
     """The checks of a region's applications."""
     for value in region:
-        if value.origin.signature.doubtful and value.doubt is not None:
+        if value.origin.signature.requirement is not None and value.doubt is not None:
             yield value.doubt.check
 
 
@@ -281,9 +281,9 @@ def _compute_at_once(values: list[Value]) -> bool:
         signature = origin.signature
         if origin.aval.device is not CPU or len(signature.outputs) > 1:
             return False
-        if signature.doubtful and (value.doubt is None or not value.doubt.check.passed):
+        if signature.requirement is not None and (value.doubt is None or not value.doubt.check.passed):
             return False
-        costs = signature.costs or costs_of(signature)
+        costs = signature.execution.costs or costs_of(signature)
         seconds += costs.interpreting
         if seconds > LEAST_PROGRAM:
             return False

@@ -21,7 +21,8 @@ def record(
 
     A derivative takes on the doubt of its application. Raises if inputs in memory are bad.
     """
-    outputs, precondition = signature.outputs, signature.precondition
+    outputs, requirement = signature.outputs, signature.requirement
+    precondition = None if requirement is None else requirement.precondition
     if precondition is not None:
         doubt = checks.begin(signature, inputs, ambient)
     if len(outputs) == 1:
@@ -40,7 +41,7 @@ def record(
         for x in inputs:
             if x.aval.inference and any(inputs[at].aval.inference for at in read_inputs(main[0])):
                 raise saved_inference()
-    if signature.doubtful:
+    if requirement is not None:
         for value in values:
             value.doubt = doubt
     pending = ambient.pending

@@ -168,7 +168,7 @@ class Value:
     extras   outputs of the same application that only the derivative reads
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    doubt    the `Doubt` about the application's inputs, set only where `signature.doubtful`; or None
+    doubt    the `Doubt` about the application's inputs, set only where `signature.requirement`; or None
     owner    what an imported buffer belongs to, or None; set only for leaves
 
     Its content says in which state it is:

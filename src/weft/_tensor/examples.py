@@ -215,7 +215,7 @@ class Examples:
             signature = origin.signature
             if True in flags:
                 signature = batched(signature, flags, self.size)
-            doubt = getattr(value, "doubt", None) if signature.doubtful else None
+            doubt = getattr(value, "doubt", None) if signature.requirement else None
             values = record(
                 signature, tuple([self._for_all.get(x, x) for x in inputs]), state, self._doubts.get(doubt, doubt)
             )

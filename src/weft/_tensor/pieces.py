@@ -100,12 +100,12 @@ def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers:
     if array is None:
         return None
     signature = call.signatures.get((aval, *avals))
-    if signature is None or signature.host is None:
+    if signature is None or signature.execution.host is None:
         return None
     state = ambient()
     pending = state.pending
     if state.watched or state.inference or pending.limit != pending.room:
         return None
-    value = Value(signature.outputs[0].aval, signature.host(array, *numbers))
+    value = Value(signature.outputs[0].aval, signature.execution.host(array, *numbers))
     value.time = tick()
     return value

@@ -95,7 +95,7 @@ class _Operator:
     def _outlined(self) -> Signature:
         """The operator, made when the call comes back: most calls of a function with changing shapes do not."""
         signature = self._signature = self._make()
-        signature.costs = COMPILED_AT_ONCE
+        signature.execution.costs = COMPILED_AT_ONCE
         return signature
 
 
