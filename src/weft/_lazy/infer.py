@@ -22,7 +22,7 @@ from weft._lazy.general import General, family_of, filled, forget_families, is_v
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_dim, require_int64
-from weft._lazy.signature import Signature, structs_of
+from weft._lazy.signature import Requirement, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
     ArgumentError,
@@ -171,7 +171,8 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
             general=general,
         )
         if op.check is not None and device is not META:
-            signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
+            precondition = _precondition(op, body.unflatten, structs, None if general is None else general[0])
+            signature.require(None if precondition is None else Requirement(precondition))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -180,9 +181,10 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
-    signature.host, signature.overwrites = host_body(call), op.overwrites and op.host is not None
+    execution, derivatives = signature.execution, signature.derivatives
+    execution.host, execution.overwrites = host_body(call), op.overwrites and op.host is not None
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
-        signature.native, signature.native_grads = native
+        execution.native, derivatives.native = native
     if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:

@@ -13,10 +13,10 @@ from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.aval import aval_of, named, owned
 from weft._lazy.realize import array_of
+from weft._lazy.role import Interior
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature
 from weft._lazy.sites import noted
-from weft._lazy.tape import Tape
 from weft._lazy.value import NO_DATA, Value, tick
 from weft.ops._jax import device_put
 
@@ -49,8 +49,7 @@ def moved_array(value: Value, target: device) -> Value:
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", _itself, (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
-        result.tape = Tape()
-        result.tape.custom = partial(_moved_back, value.aval.device)
+        result.tape = Interior(custom=partial(_moved_back, value.aval.device))
     return result
 
 

@@ -18,7 +18,7 @@ from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
 from weft._lazy.owner import Stored
-from weft._lazy.tape import Tape
+from weft._lazy.role import Role
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.codegen import op as rows
@@ -257,12 +257,12 @@ class Composed(Value):
         self.origin = None
         self.inputs = ()
         self.aval = Aval(encoding.shape, encoding.dtype, False, values.device, values.inference, None, encoding)
-        self.extras = None
+        self.extras = ()
         self.num = -1
         encoding.tell_capture()
 
     @property
-    def array(self) -> NoReturn:
+    def content(self) -> NoReturn:
         """Raises: there is no single array."""
         encoding = self._encoding
         raise LayoutError(f"a tensor with layout {encoding.layout!r} has no single array; {encoding.advice}")
@@ -278,12 +278,12 @@ class Composed(Value):
         return self._encoding.values._read()
 
     @property
-    def tape(self) -> Tape | None:
+    def tape(self) -> Role | None:
         """How the values take part in differentiation."""
         return self._values.tape
 
     @tape.setter
-    def tape(self, tape: Tape | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+    def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
         self._values.tape = self._encoding.values._tape = tape
 
     @property

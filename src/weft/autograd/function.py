@@ -13,9 +13,9 @@ from weft._autograd.engine import check_finite
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, VmapInfo
@@ -195,7 +195,7 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        assert value.tape is not None, "it has just entered the tape"
+        assert isinstance(value.tape, Interior), "it has just entered the tape"
         value.tape.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
@@ -228,9 +228,8 @@ class _Derivative:
     def enter(self, values: Sequence[Value]) -> None:
         """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
         for value in values:
-            value.tape = Tape(site=value.tape.site if value.tape is not None else "")
-            value.tape.custom = self
-            value.tape.release = self.node._release
+            site = value.tape.site if isinstance(value.tape, Interior) else ""
+            value.tape = Interior(site=site, custom=self, release=self.node._release)
             self.node.put(value)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Any]) -> list[Value | None]:
@@ -239,7 +238,7 @@ class _Derivative:
             self.node.put(member)
         gradients = self._custom(self.node, cotangents)
         state = ambient()
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 

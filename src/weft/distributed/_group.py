@@ -24,7 +24,7 @@ from weft._base.site import ends_at_user, user_site
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._lazy.aval import Aval
-from weft._lazy.realize import array_of, raw_array
+from weft._lazy.realize import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.dim_names import take_names
@@ -374,7 +374,7 @@ class ProcessGroup(GroupCollectives):
         _end_capture()
         # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
         # 8 bytes, which takes 12 now.
-        return list(map(raw_array if self._backend.on_host else array_of, values))
+        return list(map(Value.read if self._backend.on_host else array_of, values))
 
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]

@@ -20,6 +20,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, using
 from weft._comm.stores import keys
 from weft._lazy.realize import flush_pending
+from weft._lazy.role import Interior
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
@@ -482,7 +483,7 @@ def hint_at_join(error: DistBackendError) -> None:
 
 
 def _inside_tape(value: Value) -> bool:
-    return value.tape is not None and not value.tape.leaf
+    return isinstance(value.tape, Interior)
 
 
 def _zeros_like(parameter: Tensor) -> Tensor:

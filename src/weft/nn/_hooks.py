@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft._base.cell import LocalCell, Registry
 from weft._base.handles import Handle
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, wrap
@@ -389,7 +389,6 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
         if value.tape is not None:  # it is None outside of grad mode
-            value.tape = Tape()
-            value.tape.custom = on_values
+            value.tape = Interior(custom=on_values)
         passed[i] = tensor
     return at, tuple(passed)

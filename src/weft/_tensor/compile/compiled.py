@@ -26,6 +26,7 @@ from weft._base.state import Ambient, ambient, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
+from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
 from weft._tensor.compile.capture import Capture
 from weft._tensor.compile.kinds import kind_of, places_of_first
@@ -117,9 +118,9 @@ class Compiled:
             state.grad,
             state.inference,
             state.autocast,
-            state.attention,
+            state.context.attention,
             state.overrides.by_classes,
-            state.transform is None,
+            state.context.transform is None,
             settings(),
         )
         entry = self._entries.get(key)
@@ -360,12 +361,13 @@ def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> Non
 def _sees_operators(state: Ambient) -> bool:
     """Whether something is done at every operator of a call, or depends on which tensors have tangents."""
     overridden = state.overrides.mode is not None
-    return state.capture is not None or state.eager or state.anomaly or overridden or bool(state.forward)
+    watchers = state.watchers
+    return state.capture is not None or overridden or watchers.eager or watchers.anomaly or bool(watchers.forward)
 
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
+    modes = (state.grad, state.inference, state.watchers.anomaly, state.watchers.check_nan, state.autocast.apart())
     return *modes, settings()
 
 
@@ -379,7 +381,7 @@ def _refresh(result: Any, capture: Capture) -> None:
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     """Whether values of the region are still held that a replay would not produce."""
-    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # of its own leaves
+    tapes = {id(v.tape): v.tape for v in capture.region if isinstance(v.tape, Leaf)}  # of its own leaves
     tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
     grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
     handles = [*results, *capture.written.values(), *grads]

@@ -10,7 +10,7 @@ from typing import Any
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
 from weft._lazy.realize import flush
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
@@ -50,7 +50,7 @@ class _Maker:
         value = outputs[self.output]
         tensor = wrap(value)
         if self.leaf:
-            tensor._tape = value.tape = Tape(leaf=True)
+            tensor._tape = value.tape = Leaf()
             tensor._tape.owner = weakref.ref(tensor)
             if self.grad is not None:
                 tensor._tape.grad = tables[self.grad[0]][self.grad[1]]
@@ -98,11 +98,11 @@ class _Outputs:
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
         capture.read(tensor, value)  # one of unknown origin is read anew
-        leaf = value.tape is not None and value.tape.leaf
-        grad = value.tape.grad if value.tape is not None and leaf else None
+        leaf = value.tape if isinstance(value.tape, Leaf) else None
+        grad = None if leaf is None else leaf.grad
         return _Maker(
             output=self.number(value),
-            leaf=leaf,
+            leaf=leaf is not None,
             grad=None if grad is None else self.refer(grad),
             base=None if alias is None else self.refer(alias.base),
             steps=()
@@ -115,7 +115,7 @@ class _Outputs:
         source = self._capture.sources.get(value)
         if source is not None:
             return lambda _, arguments: source(arguments)
-        if value.array is not None:
+        if not value.is_pending:
             return lambda _, __: value
         at = self.number(value)
         return lambda outputs, _: outputs[at]
@@ -222,7 +222,7 @@ def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[V
 
 def _is_leaf(tensor: TensorBase) -> bool:
     tape = tensor._read().tape
-    return tape is not None and tape.leaf
+    return isinstance(tape, Leaf)
 
 
 def _constant(value: Value, capture: Capture) -> Callable[[Arguments], Value]:

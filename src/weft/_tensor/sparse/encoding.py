@@ -85,7 +85,7 @@ def is_number(x: Tensor) -> bool:
 
 def number_of(x: Any) -> Any:
     """The Python number of an argument that is one; anything else as it is."""
-    return operand(x).array if isinstance(x, Tensor) and is_number(x) else x
+    return operand(x).number if isinstance(x, Tensor) and is_number(x) else x
 
 
 def is_sparse(x: Tensor) -> bool:

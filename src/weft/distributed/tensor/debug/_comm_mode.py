@@ -55,7 +55,7 @@ class CommDebugMode:
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
         observe(self)
-        self._recording = enter(observers=(*ambient().observers, self._on_record))
+        self._recording = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:
