@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
@@ -34,9 +35,7 @@ def put(source: Any, target: device) -> Any:
 
 def moved_value(value: Value, target: device) -> Value:
     """A copy of a value on another device. Its gradient is copied back."""
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("to move a tensor to another device")
+    active_capture().needs_value("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
     aval = sharded(named(aval, value.aval.names), value.aval.sharding)
     result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))

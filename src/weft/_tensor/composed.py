@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NoReturn, cast
 
+from weft._base.capture import active_capture
 from weft._base.dtype import DType
 from weft._base.layout import layout
 from weft._base.size import Size
@@ -18,7 +19,6 @@ from weft._lazy.call import Exact
 from weft._lazy.infer import Call
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._table import Kind, Many, OpDef
@@ -102,7 +102,7 @@ class Form:
 
     def tell_capture(self) -> None:
         """Tell a capture that such a tensor is used, which is no part of what it captures."""
-        depends_on(
+        active_capture().needs_value(
             f"a tensor with layout {self.layout!r}",
             f"such tensors are no part of exported or traced programs: {self.alternative}{self.advice}",
         )

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVarTuple
 
-from weft._base.state import ambient
+from weft._base.capture import active_capture
 from weft._base.timeline import Phase, spanned
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
@@ -151,8 +151,7 @@ class Agent:
     def _begin(
         self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float
     ) -> PendingCall:
-        if (capture := ambient().capture) is not None:
-            capture.needs_value("a remote call")
+        active_capture().needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
         except RpcError as error:
