@@ -14,11 +14,11 @@ from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse
 from weft._base.state import default_dtype
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
-from weft._tensor.composed import FORMS, form_of
+from weft._tensor.composed import ENCODINGS, encoding_of
 from weft._tensor.convert import tensor
 from weft._tensor.sparse.compressed import compressed, empty_compressed
 from weft._tensor.sparse.coo import coo, empty_coo
-from weft._tensor.sparse.form import Sparse
+from weft._tensor.sparse.encoding import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError
 
@@ -61,7 +61,7 @@ class check_sparse_tensor_invariants(ContextDecorator):
 def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
     """The values as a tensor that shares memory and graph with what is given."""
     if isinstance(values, Tensor):
-        if form_of(values) is not None:
+        if encoding_of(values) is not None:
             raise ArgumentError("values of a sparse tensor must be a dense tensor")
         result = op.alias(values) if dtype in (None, values.dtype) else values.to(as_dtype(dtype, default_dtype()))
         return result if device is None else result.to(device)
@@ -164,7 +164,7 @@ def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | N
 
 def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: dict[str, Any]) -> Tensor:
     """The result of a factory row in a sparse layout: only of `zeros`, since all that is not stored is zero."""
-    if row != "zeros" or layout not in FORMS or not issubclass(FORMS[layout], Sparse):
+    if row != "zeros" or layout not in ENCODINGS or not issubclass(ENCODINGS[layout], Sparse):
         raise LayoutError(
             f"{row}(...) is not implemented for sparse layout {layout!r}; make a dense tensor and use to_sparse()"
         )
@@ -191,7 +191,7 @@ def made_of_compressed(
         raise LayoutError(f"{name} expected sparse compressed tensor layout but got {layout_name}")
     elements = _elements(values, dtype, device)
     first, second = (_index(x, elements, narrow=True) for x in indices)
-    kind: Any = FORMS[target]
+    kind: Any = ENCODINGS[target]
     lead, other = kind.names
     if first.ndim != 1 or second.ndim != 1:
         raise LayoutError(

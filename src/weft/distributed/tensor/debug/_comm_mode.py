@@ -107,7 +107,7 @@ class CommDebugMode:
             return
         vertex, inputs = differentiated(), tuple(x.aval for x in results[0].inputs)
         aval = vertex.origin.aval if vertex is not None and vertex.origin is not None else results[0].aval
-        avals, is_distributed = tuple(x.aval for x in results), aval.sharding is not None
+        avals, is_distributed = tuple(x.aval for x in results), aval.owner is not None
         signature = origin.signature
         self._events().append(
             Operation(signature.name, inputs, avals, user_site(), is_distributed, trivial=not signature.rounds)
