@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.capture import Capture
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
@@ -36,13 +37,8 @@ from weft.ops._table import TABLE
 _ADVICE = "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
 
 
-class TensorTrace:
+class TensorTrace(Capture):
     """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
-
-    exports = False
-    """Whether the trace is for a program that is exported."""
-    defers = False
-    """Whether calls of functions that are no operators can be a part of what is traced."""
 
     def __init__(self, name: str, key: Any) -> None:
         self.name = name
@@ -61,9 +57,6 @@ class TensorTrace:
         """A tensor got a new value in place."""
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
 
-    def reads_grad(self, tape: Leaf) -> None:
-        """A leaf's `.grad` is read; a gradient from outside is a constant."""
-
     def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
         del reads
@@ -81,21 +74,6 @@ class TensorTrace:
         self.drawn[seed] = lambda: jax.random.bits(self.key, dtype=jnp.uint32).astype(jnp.int64)
         self.drawn[offset] = lambda: jnp.asarray(offset.number, jnp.int64)
         return seed, offset
-
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number that compiled functions read again at each call; here it is a constant."""
-
-    def creates_leaf(self, value: Value) -> None:
-        """The function makes a leaf, which is a constant."""
-
-    def changes(self, tensor: Tensor, what: str) -> None:
-        """A tensor changes in another way than by its elements."""
-
-    def called(self, *things: Any) -> None:
-        """A module runs."""
-
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
-        """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: `CompileError`, as jax would not see its derivative."""

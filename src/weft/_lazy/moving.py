@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
@@ -40,9 +41,7 @@ def moved_value(value: Value, target: device) -> Value:
 
 def moved_array(value: Value, target: device) -> Value:
     """A value of the same names and owner whose array is a copy on another device. Its gradient is copied back."""
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("to move a tensor to another device")
+    active_capture().needs_value("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
     aval = owned(named(aval, value.aval.names), value.aval.owner)
     result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NoReturn
 
+from weft._base.capture import active_capture
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, strided
@@ -20,7 +21,6 @@ from weft._lazy.infer import Call
 from weft._lazy.owner import Stored
 from weft._lazy.role import Role
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
 from weft._tensor.copying import restored, set_restorer
@@ -107,7 +107,7 @@ class Encoding(TensorOwner):
 
     def tell_capture(self) -> None:
         """Tell a capture that such a tensor is used, which is no part of what it captures."""
-        depends_on(
+        active_capture().needs_value(
             f"a tensor with layout {self.layout!r}",
             f"such tensors are no part of exported or traced programs: {self.alternative}{self.advice}",
         )

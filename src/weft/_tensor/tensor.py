@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from weft._autograd.graph import hooks_of
+from weft._base.capture import active_capture
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
@@ -27,7 +28,6 @@ from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import NO_FACTS, TensorBase
-from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
@@ -167,7 +167,7 @@ class Tensor(TensorBase):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-        changes(self, "whether a tensor requires a gradient")
+        active_capture().changes(self, "whether a tensor requires a gradient")
         if self._alias is not None:
             sharing.detach_view(self)
         self._value = fresh = own(value)
@@ -292,7 +292,7 @@ class Tensor(TensorBase):
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
         if value.tape is not None:
-            changes(self, "whether a tensor requires a gradient")
+            active_capture().changes(self, "whether a tensor requires a gradient")
             grad, self._value, self._tape = self._grad, own(value), None
             self._grad = grad
             if self._alias is not None and self._alias.tracked:

@@ -10,6 +10,7 @@ from inspect import signature as signature_of
 from typing import Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
@@ -17,9 +18,9 @@ from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of, write
 from weft.autograd._context import BackwardCFunction as BackwardCFunction
@@ -112,9 +113,8 @@ class Function(metaclass=FunctionMeta):
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = ambient().capture
-        if capture is not None:
-            capture.user_derivative(cls.__name__)
+        capture = active_capture()
+        capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:
                 raise GradientError(

@@ -21,9 +21,9 @@ from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
 from weft.distributed._group import ProcessGroup
