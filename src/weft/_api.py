@@ -43,10 +43,9 @@ _NAMES = {
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
-    "weft.amp.autocast_mode": ("autocast",),
     "weft.amp.grad_scaler": ("GradScaler",),
-    "weft.amp._state": (
-        "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
+    "weft.amp.autocast_mode": (
+        "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
         "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
         "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "is_autocast_xla_enabled",
         "set_autocast_xla_enabled", "get_autocast_cpu_dtype", "set_autocast_cpu_dtype", "get_autocast_gpu_dtype",

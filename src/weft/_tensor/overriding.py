@@ -254,6 +254,19 @@ class setting:
         set_field(overrides=self._old)
 
 
+def push_mode(mode: Any) -> None:
+    """Let a mode be asked first, until `pop_mode`."""
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
+
+
+def pop_mode() -> Any:
+    """End what `push_mode` began last; returns the mode."""
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
+    return overrides.modes[-1]
+
+
 # --- what overriding classes inherit ------------------------------------------------------------------------------
 
 # no cell: filled when the library is imported

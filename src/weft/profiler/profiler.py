@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from weft._base.files import make_output_folder
 from weft._lazy.realize import flush_pending
-from weft.autograd.profiler import record_function
 from weft.errors import PreconditionError, SettingError
+from weft.profiler._block import record_function
 from weft.profiler._config import Activities, ProfilerActivity
 from weft.profiler._config import kineto_available as kineto_available
 from weft.profiler._config import supported_activities as supported_activities
