@@ -69,6 +69,7 @@ from weft import onnx as onnx
 from weft import ops as ops
 from weft import optim as optim
 from weft import overrides as overrides
+from weft import owners as owners
 from weft import profiler as profiler
 from weft import quantization as quantization
 from weft import quasirandom as quasirandom

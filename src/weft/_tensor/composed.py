@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 from weft._base.capture import active_capture
 from weft._base.device import device
@@ -79,7 +79,8 @@ class Encoding(TensorOwner):
     @classmethod
     def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Encoding:
         """The encoding with these facts and parts."""
-        return cls(**{**facts, **parts})
+        arguments: dict[str, Any] = {**facts, **parts}
+        return cls(**arguments)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
@@ -122,7 +123,7 @@ class Encoding(TensorOwner):
         result = NotImplemented if rule is None else rule(*args, **kwargs)
         if result is NotImplemented:
             result = self.derived(call.op, args, kwargs)
-        results = result if isinstance(result, tuple) else (result,)
+        results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
         return tuple([x._read() for x in results])
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -219,7 +220,7 @@ def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _whole(x: Any) -> Any:
     if isinstance(x, list):
-        return [_whole(one) for one in x]
+        return [_whole(one) for one in cast("list[Any]", x)]
     encoding = encoding_of(x) if isinstance(x, Tensor) else None
     return x if encoding is None else encoding.whole_array()
 

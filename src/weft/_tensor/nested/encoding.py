@@ -36,7 +36,7 @@ class Nested(Encoding):
 
     def row_of_components(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
         """The results of a row for each component; other nested arguments give theirs."""
-        results = []
+        results: list[Tensor] = []
         for at in range(self.shape[0]):
             result = getattr(rows, op.name)(*_at(args, at), **_at_each(kwargs, at))
             if not isinstance(result, Tensor):

@@ -104,9 +104,10 @@ class Quantized(Encoding):
             raise self.refusal(op.name)
         if op.name not in _KEEP_DIMS:
             self.uniform(op.name)
-        results = getattr(rows, op.name)(self.values, *args[1:], **kwargs)
-        if not isinstance(results, tuple):
-            return self.with_values(results)
+        moved = getattr(rows, op.name)(self.values, *args[1:], **kwargs)
+        if not isinstance(moved, tuple):
+            return self.with_values(moved)
+        results: tuple[Tensor, ...] = moved
         return tuple([self.with_values(x) if x.dtype is self.values.dtype else x for x in results])
 
     def refusal(self, name: str, why: str = "") -> UnsupportedCallError:
