@@ -31,8 +31,8 @@ LAYERS = [
     ("tensors, and the functions over them", "_tensor"),
     (
         "functions by their subject, and what computes on tensors alone",
-        "_assertions _switches autograd compiler fft linalg masked nested owners quasirandom random return_types signal "
-        "sparse special storage testing types",
+        "_assertions _switches autograd compiler fft linalg masked nested owners quasirandom random return_types "
+        "signal sparse special storage testing types",
     ),
     ("types of devices; operators of users, and of jax", "_devices _interop"),
     ("devices, and libraries of operators, as users see them", "accelerator cpu cuda library mps mtia xpu"),
