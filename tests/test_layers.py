@@ -21,8 +21,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 DESIGN = Path(__file__).parent.parent / "docs/design.md"
 
 LAYERS = [
-    ("errors, versions", "errors version torch_version __future__ _symbols"),
-    ("types, devices, settings, trees of containers; no arrays", "_base utils._pytree"),
+    ("errors, versions", "errors version torch_version _symbols"),
+    ("types, devices, settings; no arrays", "_base"),
+    ("trees of containers, settings of loading", "__future__ utils._pytree"),
     ("the operator table: arrays, no tensors", "ops"),
     ("bytes between processes: no tensors, no jax", "_comm futures multiprocessing"),
     ("values not computed yet", "_lazy"),

@@ -79,6 +79,7 @@ class _Running(threading.local):
     current: BackwardPass | None = None
 
 
+# no cell: a backward pass that runs in a captured function ends there
 _running = _Running()
 
 
@@ -458,6 +459,7 @@ def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> b
     return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
 
 
+# no cell: found when it is first needed, and the same ever after
 _ADD: list[Call] = []
 
 

@@ -36,6 +36,7 @@ from weft.ops._table import TABLE
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
 _MOST_SIGNATURES = 256
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 

@@ -7,17 +7,17 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import update_wrapper
 from typing import Any
 
 import jax
 
 from weft._base.autocast import DTYPE_INDEX
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._interop.kernel import Declaration, Kernel
-from weft._interop.operators import publish
+from weft._interop.operators import publish, redefined
 from weft._interop.schema import infer_schema, parsed
 from weft._interop.structure import arrays_in
 from weft._interop.trace import traced
@@ -31,7 +31,7 @@ from weft.errors import ArgumentError, GradientError, UnsupportedCallError, Valu
 from weft.ops._dims import Rule
 from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
 
-_below_autograd: ContextVar[tuple[CustomOp, ...]] = ContextVar("weft_below_autograd", default=())
+_below_autograd = LocalCell["tuple[CustomOp, ...]"]("the operators whose kernel for gradients runs", ())
 """The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
 
 
@@ -80,6 +80,8 @@ class CustomOp:
         """Set fields of the rows, and make their functions anew."""
         for name, value in fields.items():
             setattr(self, f"_{name}", value)
+        if self._functions:
+            redefined()
         self._functions = {kind: function_of(self._row(kind)) for kind in self._kernels if kind not in self._disabled}
 
     # --- calls ---------------------------------------------------------------------------------------------------
@@ -93,11 +95,8 @@ class CustomOp:
         # A kernel for "Autograd" calls the operator again to compute, which must lead to the kernels below it and not
         # back.
         if self._for_gradients is not None and self not in below:
-            token = _below_autograd.set((*below, self))
-            try:
+            with _below_autograd.within((*below, self)):
                 return self._for_gradients(*args, **kwargs)
-            finally:
-                _below_autograd.reset(token)
         mutates = self._declaration.mutates
         result = self._function_for(relevant)(*args, **kwargs)
         if not mutates:
@@ -139,6 +138,7 @@ class CustomOp:
     def set_body_for_gradients(self, body: Callable[..., Any]) -> None:
         """Set what is called first. If it calls the operator itself, the other bodies are meant."""
         self._for_gradients = body
+        redefined()
 
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> AbstractContextManager[None]:
         """Use the kernel for a type of device or, if not `enabled`, the default one: from now on, or in a block."""
@@ -161,6 +161,7 @@ class CustomOp:
         It is needed if the body reads values.
         """
         self._declaration.fake = fn
+        redefined()
         return fn
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:

@@ -64,9 +64,11 @@ class Aval:
         return f"{self.dtype.name}{list(self.shape)}{names}{owner}"
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _devices = {CPU: CPU, META: META}
 """The one object for each device that types have, so that devices of values are compared by identity."""
 
+# no cell: a cache, keyed by all that its entries depend on
 _avals: dict[tuple[object, ...], Aval] = {}
 
 

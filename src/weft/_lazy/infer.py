@@ -54,6 +54,7 @@ class Call(BoundOp):
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _calls: dict[Any, Call] = {}
 _MOST_CALLS = 65_536
 

@@ -10,6 +10,7 @@ from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[tuple[Aval, Aval], Signature] = {}
 
 

@@ -29,6 +29,7 @@ from weft._tensor.tensor import Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._table import Kind, Many, OpDef
 
+# no cell: filled when the library is imported
 ENCODINGS: dict[layout, type[Encoding]] = {}
 """The encodings by their layouts."""
 

@@ -120,6 +120,7 @@ def require_whole(value: Value) -> None:
 Restorer = Callable[[dict[str, Any], dict[str, Tensor]], Tensor]
 """A function that makes a tensor of the facts and the parts of a `Stored`."""
 
+# no cell: filled when the library is imported
 _restorers: dict[str, Restorer] = {}
 
 

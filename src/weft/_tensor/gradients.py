@@ -25,6 +25,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
+# no cell: only texts and reports depend on it
 without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 

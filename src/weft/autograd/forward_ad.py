@@ -32,6 +32,7 @@ class _DualLevel(Level):
         self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
+# no cell: calls within a level with tangents are not captured
 _level: ContextVar[_DualLevel | None] = ContextVar("weft_dual_level", default=None)
 
 

@@ -155,6 +155,7 @@ class Function(metaclass=FunctionMeta):
         return cls.vjp
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 

@@ -18,6 +18,7 @@ Structure = dict[str, Any]
 A registered dataclass is a dict with a further entry: {"dict": …, "class": name}.
 """
 
+# no cell: read where files are loaded, which is no part of a capture
 _classes: dict[str, type[Any]] = {}
 
 

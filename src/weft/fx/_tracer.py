@@ -29,6 +29,7 @@ from weft.nn._parameter import Parameter
 from weft.utils import _pytree as pytree
 from weft.utils._pytree import is_namedtuple_instance
 
+# no cell: set only while a program is traced
 _TRACING: ContextVar[bool] = ContextVar("weft_fx_tracing", default=False)
 
 

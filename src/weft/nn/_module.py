@@ -79,7 +79,7 @@ class Module(Lookup):
         state = peek()
         if state is not None and state.capture is not None:
             # Adding a hook, or changing what the call reads, has to invalidate replays, which do not come by here.
-            state.capture.called(self, GLOBAL_HOOKS)
+            state.capture.called(self)
         if (
             own["_forward_hooks"]
             or own["_forward_pre_hooks"]
@@ -98,7 +98,7 @@ class Module(Lookup):
         """A call without compilation, even if the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, GLOBAL_HOOKS)
+            capture.called(self)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

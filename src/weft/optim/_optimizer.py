@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 from weft._base.activity import Activity, process
+from weft._base.cell import Registry
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
 from weft._base.site import end_at_user, ends_at_user, warn_user
@@ -145,7 +146,7 @@ class Optimizer:
             )
             for group in self.param_groups
         ]
-        hooks = (_before_all, _after_all, self._hooks["step_pre"], self._hooks["step_post"])
+        hooks = (self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
     def _is_made_in(self, capture: object) -> bool:
@@ -312,8 +313,8 @@ class _Required:
 required = _Required()
 
 
-_before_all: OrderedDict[int, Any] = OrderedDict()
-_after_all: OrderedDict[int, Any] = OrderedDict()
+_before_all = Registry[int, Any]("hooks before all steps")
+_after_all = Registry[int, Any]("hooks after all steps")
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:

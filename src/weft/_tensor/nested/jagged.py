@@ -34,6 +34,7 @@ class RaggedSize:
         return self._name
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _sizes: dict[int, tuple[weakref.ref[Tensor], RaggedSize]] = {}
 
 

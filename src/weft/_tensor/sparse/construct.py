@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._base.dtype import DType, as_dtype, int32, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
@@ -21,6 +22,8 @@ from weft._tensor.sparse.encoding import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError
 
+_INVARIANTS = Cell("whether indices of sparse tensors are checked", False)
+
 
 class check_sparse_tensor_invariants(ContextDecorator):
     """Whether indices of new sparse tensors are checked: in a block, in a function, or by `enable` and `disable`.
@@ -28,22 +31,20 @@ class check_sparse_tensor_invariants(ContextDecorator):
     Checks wait for the indices. Without them, wrong indices raise only where they are used.
     """
 
-    _enabled = False
-
     @staticmethod
     def is_enabled() -> bool:
         """Whether indices are checked."""
-        return check_sparse_tensor_invariants._enabled
+        return _INVARIANTS.get()
 
     @staticmethod
     def enable() -> None:
         """Check indices from now on."""
-        check_sparse_tensor_invariants._enabled = True
+        _INVARIANTS.set(True)
 
     @staticmethod
     def disable() -> None:
         """Do not check indices from now on."""
-        check_sparse_tensor_invariants._enabled = False
+        _INVARIANTS.set(False)
 
     def __init__(self, enable: bool = True) -> None:
         self._wanted = enable
@@ -51,10 +52,10 @@ class check_sparse_tensor_invariants(ContextDecorator):
 
     def __enter__(self) -> None:
         self._before.append(self.is_enabled())
-        check_sparse_tensor_invariants._enabled = self._wanted
+        _INVARIANTS.set(self._wanted)
 
     def __exit__(self, *_: object) -> None:
-        check_sparse_tensor_invariants._enabled = self._before.pop()
+        _INVARIANTS.set(self._before.pop())
 
 
 def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.cell import LocalCell
 from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
@@ -89,6 +89,7 @@ class Plan:
         return record(self.signature, (*inputs, *place), ambient())
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
 _MOST_PLANS = 65_536
 on_dtype_change(_plans.clear)  # the types of results depend on it
@@ -161,17 +162,14 @@ def _plain_scalar(value: Value) -> Value:
     return local_part(redistributed(value, sharding.replicated())) if isinstance(sharding, Sharding) else value
 
 
-_replicates_implicitly: ContextVar[bool] = ContextVar("implicit_replication", default=False)
+_replicates_implicitly = LocalCell("whether plain tensors stand for replicated ones", False)
 
 
 @contextmanager
 def implicit_replication() -> Generator[None]:
     """Within the block, a plain tensor that meets distributed ones stands for a replicated one."""
-    token = _replicates_implicitly.set(True)
-    try:
+    with _replicates_implicitly.within(True):
         yield
-    finally:
-        _replicates_implicitly.reset(token)
 
 
 def _is_single(value: Value) -> bool:

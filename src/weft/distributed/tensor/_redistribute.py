@@ -67,7 +67,9 @@ class _Move:
     parts: tuple[Value, ...]
 
 
+# no cell: values know where they came from, which shortens the way back and changes no element
 _moves: WeakKeyDictionary[Value, _Move] = WeakKeyDictionary()
+# no cell: values know where they came from, which shortens the way back and changes no element
 _spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
 """Results for `spread`, by the value that they are made from.
 

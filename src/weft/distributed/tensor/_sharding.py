@@ -203,6 +203,7 @@ def _both(kind: type, sharded_kind: type) -> type:
     return type(sharded_kind.__name__, (kind, sharded_kind), {"__module__": sharded_kind.__module__})
 
 
+# no cell: filled when the library is imported
 class _Above:
     """Functions of higher modules, which shardings call for the layers below."""
 
@@ -217,6 +218,7 @@ def set_operations(
     _Above.apply, _Above.redistributed = staticmethod(apply), staticmethod(redistributed)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _shardings: dict[tuple[Any, ...], Sharding] = {}
 
 

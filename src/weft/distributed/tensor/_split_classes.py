@@ -6,11 +6,11 @@ never the scores themselves; the backward pass of a loss sends nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType, float32
 from weft._lazy.call import BoundOp
 from weft._lazy.infer import Call, signature_of
@@ -26,13 +26,7 @@ from weft.errors import ValueRangeError
 from weft.ops._neural import reduction_name
 from weft.ops._table import Many
 
-
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.takes_plain = False
-
-
-_thread = _Thread()
+_takes_plain = LocalCell("whether losses of split classes take plain targets", False)
 
 
 @contextmanager
@@ -43,11 +37,8 @@ def loss_parallel() -> Generator[None]:
     dims of the scores are split, too: then targets must be distributed. What the losses send counts as called for by
     the program (`ExplicitRedistributionContext`). That scores are not gathered does not depend on the block.
     """
-    before, _thread.takes_plain = _thread.takes_plain, True
-    try:
+    with _takes_plain.within(True):
         yield
-    finally:
-        _thread.takes_plain = before
 
 
 def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...] | None:
@@ -61,7 +52,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     static = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
     dim = static.get("dim", min(1, len(sharding.size) - 1))
     if not any(p.is_shard(dim) for p in sharding.placements):
-        if _thread.takes_plain and any(x.aval.owner is None for x in inputs[1:]):
+        if _takes_plain.get() and any(x.aval.owner is None for x in inputs[1:]):
             raise ValueRangeError(
                 f"loss_parallel() requires exactly one mesh dim to shard tensor dimension {dim}, but the placements of "
                 f"the input are {sharding.placements}; its target and weight must be distributed, too"
@@ -74,7 +65,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
         return None  # the usual way refuses it
     entries = iter(tensors)
     arguments = {name: wrap(next(entries)) if isinstance(entry, Many) else entry for name, entry in static.items()}
-    with requested() if _thread.takes_plain else nullcontext():
+    with requested() if _takes_plain.get() else nullcontext():
         return (operand(function(**arguments)),)
 
 
@@ -85,7 +76,7 @@ def _wants_gradients_of_targets(inputs: Sequence[Value]) -> bool:
 
 def _distributed(x: Value, scores: Sharding, dim: int, at: int) -> Value:
     """A plain target (input 1) or weight, which all processes have, as a replicated value, if it is to be accepted."""
-    if x.aval.owner is not None or (x.aval.shape and not _thread.takes_plain):
+    if x.aval.owner is not None or (x.aval.shape and not _takes_plain.get()):
         return x
     if at == 1 and x.aval.shape and any(p.is_shard() and not p.is_shard(dim) for p in scores.placements):
         raise ValueRangeError(
