@@ -23,7 +23,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     signature = call.signatures.get(avals)
     if signature is None:
         for aval in avals:
-            if aval.sharding is not None and call.op.result_type is None:
+            if aval.sharding is not None and call.op.types.result is None:
                 return aval.sharding.apply(call, inputs)
         if call.op.dims is pointwise and (target := _only_device(avals)) is not None:
             inputs = tuple([moved_value(x, target) if _is_number_on_cpu(x.aval) else x for x in inputs])

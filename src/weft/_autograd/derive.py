@@ -26,7 +26,7 @@ from weft._lazy.signature import Output, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 
 Arrays = tuple[jax.Array, ...]
 
@@ -95,7 +95,7 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
     for at, which in enumerate(traced_here.present):
         sources[which] = (False, passed[at]) if at in passed else (True, to_compute.index(at))
     read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
-    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
+    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.derivative.saves)
     if not to_compute:
         return Derivative(None, (), (), (), tuple(sources), saves=saves)
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in from_outputs)]

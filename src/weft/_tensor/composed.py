@@ -21,7 +21,8 @@ from weft._lazy.value import Value
 from weft._tensor.capture_hooks import depends_on
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
-from weft.ops._table import Kind, Many, OpDef
+from weft.ops._kinds import Kind, Many
+from weft.ops._table import OpDef
 
 FORMS: dict[layout, type[Form]] = {}
 """The forms by their layouts."""

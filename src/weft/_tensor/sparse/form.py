@@ -50,7 +50,7 @@ class Sparse(Form):
         others = tuple([number_of(x) for i, x in enumerate(args) if i != at])
         if not _keeps_zero(op.name, args[at].dtype, at, _typed(others), tuple(_typed(keywords.items()))):
             raise self.refusal(op.name, ", since it makes other numbers of zeros, which are not stored")
-        form = form_of(args[at] if op.linear else self.unique(args[at]))
+        form = form_of(args[at] if op.shards.linear else self.unique(args[at]))
         call = getattr(rows, op.name)
         return form.with_values(call(*others[:at], form.values, *others[at:], **keywords))
 
