@@ -19,7 +19,7 @@ from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
 from weft._lazy.owner import Stored
-from weft._lazy.role import Role
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
@@ -27,7 +27,8 @@ from weft._tensor.copying import restored, set_restorer
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
 from weft._tensor.tensor import Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
-from weft.ops._table import Kind, Many, OpDef
+from weft.ops._kinds import Kind, Many
+from weft.ops._table import OpDef
 
 # no cell: filled when the library is imported
 ENCODINGS: dict[layout, type[Encoding]] = {}
@@ -285,7 +286,8 @@ class Composed(Value):
 
     @tape.setter
     def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
-        self._values.tape = self._encoding.values._tape = tape
+        self._values.tape = tape
+        self._encoding.values._tape = cast("Leaf | None", tape)  # gradients end at a sparse leaf's values
 
     @property
     def time(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own

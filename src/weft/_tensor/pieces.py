@@ -49,7 +49,7 @@ def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
     if value is None or x._alias is not None or value.aval.inference is not source.aval.inference:
         index = number(at)
         return make_view(wrap(value or apply(call, (source, index))[0]), x, call, (index,))
-    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.differentiable))
+    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.derivative.exists))
 
 
 class _SliceAlias(Alias):

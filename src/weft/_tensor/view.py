@@ -41,7 +41,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     _copy_inference_mark(result._read(), source._read())
     alias = source._alias
     step = (call, others)
-    if not (ambient().grad and call.op.differentiable):
+    if not (ambient().grad and call.op.derivative.exists):
         return attach(result, Alias(owner_of(source), (*path_of(source), step), False))
     if alias is None or not alias.tracked:
         return attach(result, Alias(source, (step,), True))

@@ -24,7 +24,8 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, UnsupportedCallError, ValueRangeError
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._sparse_steps import refusal

@@ -257,9 +257,7 @@ _thread = _Thread()
 
 def _enter_unseen(function: RecordFunction) -> Token[Ambient | None]:
     """Enter the state in which callbacks run: what they record is shown to nobody, and is not the program's."""
-    unseen = _thread.unseen
-    unseen.debug_info = function.debug_info
-    return replace_ambient(unseen)
+    return replace_ambient(_thread.unseen.replaced(debug_info=function.debug_info))
 
 
 def add_global_callback(

@@ -13,7 +13,8 @@ from weft._tensor.composed import Encoding, encoding_of
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, UnsupportedCallError
 from weft.ops._dims import along, pointwise, reduces, wrap_dim
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 
 PLAIN = frozenset({
     "linear", "matmul", "embedding", "layer_norm", "rms_norm", "unsqueeze", "squeeze", "transpose", "permute", "cat",

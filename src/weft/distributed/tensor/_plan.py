@@ -48,8 +48,8 @@ from weft.distributed.tensor._split_classes import over_split_classes
 from weft.distributed.tensor._split_rows import over_split_rows
 from weft.errors import DistError
 from weft.ops._dims import Factors, Sizes, pointwise, reduces
-from weft.ops._neural import reduction_of
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef
+from weft.ops._kinds import TENSOR_KINDS, Kind
+from weft.ops._table import TABLE, Arithmetic, OpDef
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +112,8 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     if (results := over_split_classes(call, inputs) or over_split_rows(call, inputs)) is not None:
         return results
     # Parts have different numbers of elements that count (`ignore_index`, weights), so means of parts have no mean.
-    if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
-        return _mean(call, call.op.divisor, by_name, inputs)
+    if (divisor := _divisor(call)) is not None:
+        return _mean(call, divisor, inputs)
     # A learning rate or a norm that came out of distributed tensors may scale plain ones; the result is plain.
     if _only_scalars_are_sharded(inputs):
         return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
@@ -150,8 +150,16 @@ def _by_name(call: Call) -> dict[str, Any]:
     return dict(zip([p.name for p in call.op.params], call.static, strict=True))
 
 
-def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+def _divisor(call: Call) -> OpDef | None:
+    """The row of a mean's divisor, where parts may have different ones."""
+    partial = call.op.shards.partial
+    reduction = "" if isinstance(partial, str) else partial(_by_name(call))
+    return None if isinstance(reduction, str) else reduction
+
+
+def _mean(call: Call, divisor: OpDef, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """A mean as the sum over all parts, by the sum of their divisors."""
+    static = _by_name(call)
     summed = static | {"reduction": "sum"} | {name: None for name in ("size_average", "reduce") if name in static}
     # Both sums may wait for the other ranks: then numbers are sent, and not elements.
     total, *_ = dispatched(call_of(call.op, tuple(summed.values())), inputs)
@@ -312,9 +320,10 @@ def _on_no_parts(call: Call, parts: Sequence[Aval], types: Sequence[Aval]) -> Si
 
 def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | None:
     """The sizes of the array that a call draws, if processes draw different parts of it."""
-    if whole.call.op.drawn is None or not any(isinstance(p, Shard) for p in results[0].placements):
+    drawn = whole.call.op.shards.drawn
+    if drawn is None or not any(isinstance(p, Shard) for p in results[0].placements):
         return None
-    return whole.call.op.drawn([o.shape for o in whole.operands], whole.static)
+    return drawn([o.shape for o in whole.operands], whole.static)
 
 
 def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:
@@ -350,7 +359,7 @@ def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
 def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequence[Sizes]) -> Factors:
     """The letters of a call's dims. Without a rule, or where only all numbers can be drawn, no dim may be split."""
     rule = call.op.dims
-    if rule is not None and (call.op.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
+    if rule is not None and (call.op.shards.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
         factors = rule(shapes, static)
         if [len(dims) for dims in factors.outs] == [len(out) for out in outs]:
             return factors
@@ -364,12 +373,14 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
 
 def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
     """What a row says of a call. Bodies that do more than move, add or map elements may refuse empty parts."""
-    adds = op.dims is reduces and op.partial_of(static) == "sum"
-    by_element = adds or op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
+    partial = op.shards.partial if isinstance(op.shards.partial, str) else op.shards.partial(static)
+    assert isinstance(partial, str), "means with divisors are computed as sums"
+    adds = op.dims is reduces and partial == "sum"
+    by_element = adds or op.dims is pointwise or op.types.arithmetic is Arithmetic.NONE or factors.separate
     # Positions count the tensors that are given: a bias that is None takes none.
     names = [p.name for p in op.params if p.kind in TENSOR_KINDS and static[p.name] is not None]
-    addend = names.index(op.addend) if op.addend in names else None
-    return Rule(factors, op.partial_of(static), op.linear, by_element, addend)
+    addend = names.index(op.shards.addend) if op.shards.addend in names else None
+    return Rule(factors, partial, op.shards.linear, by_element, addend)
 
 
 @cache
