@@ -39,7 +39,7 @@ def test_it_is_that_of_the_body(name):
     @jax.jit
     def both(arrays, cotangents):
         outputs = signature.fn(*arrays)
-        by_hand = signature.grads(
+        by_hand = signature.derivatives.grads(
             arrays,
             outputs,
             tuple(cotangents.get(at, jax.numpy.zeros_like(outputs[at])) for at in range(signature.main)),

@@ -11,6 +11,7 @@ from weft._base.state import Ambient
 from weft._lazy.call import ONE, kinds_of
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft.errors import AmpError
 from weft.ops._autocast import Banned, Cast, CastClass, class_on
@@ -89,7 +90,7 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
     They are found by the leaf's tape and used for the same value only: a leaf that was written is cast again.
     """
     tape, autocast = value.tape, ambient.autocast
-    if not autocast.caches or tape is None or not tape.leaf or value.aval.dtype is not float32 or not ambient.grad:
+    if not (autocast.caches and isinstance(tape, Leaf) and value.aval.dtype is float32 and ambient.grad):
         return _recorded(value, dtype, ambient)
     key = (tape, dtype)
     kept = autocast.kept.get(key)
@@ -101,8 +102,8 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
 def _recorded(value: Value, dtype: DType, ambient: Ambient) -> Value:
     call = _to_dtype(dtype)
     avals = (value.aval,)
-    if value.aval.sharding is not None:
-        return value.aval.sharding.apply(call, (value,))[0]
+    if value.aval.owner is not None:
+        return value.aval.owner.apply(call, (value,))[0]
     return record(call.signatures.get(avals) or signature_of(call, avals), (value,), ambient)[0]
 
 

@@ -14,7 +14,7 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.aval import Aval, marked, named, sharded
+from weft._lazy.aval import Aval, marked, named, plain_type
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.explain import inferring
@@ -22,7 +22,7 @@ from weft._lazy.general import General, family_of, filled, forget_families, is_v
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_dim, require_int64
-from weft._lazy.signature import Signature, structs_of
+from weft._lazy.signature import Requirement, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
     ArgumentError,
@@ -55,6 +55,7 @@ class Call(BoundOp):
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _calls: dict[Any, Call] = {}
 _MOST_CALLS = 65_536
 
@@ -127,9 +128,9 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
 
 
 def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of a row that changes of what values are parts; it computes with the parts alone."""
+    """The signature of a row that changes the owner of values; it computes with their arrays alone."""
     assert call.op.types.result is not None, "it has a rule for the type of its result"
-    plain = _infer(call, tuple([named(sharded(aval, None), None) for aval in avals]))
+    plain = _infer(call, tuple([plain_type(aval) for aval in avals]))
     rest = call.static[len(avals) :]
     return call.signatures.setdefault(avals, plain.with_types([call.op.types.result(avals, *rest)]))
 
@@ -171,7 +172,8 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
             general=general,
         )
         if op.check.elements is not None and device is not META:
-            signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
+            precondition = _precondition(op, body.unflatten, structs, None if general is None else general[0])
+            signature.require(None if precondition is None else Requirement(precondition))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -180,9 +182,10 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
-    signature.host, signature.overwrites = host_body(call), op.host is not None and op.view is None
+    execution, derivatives = signature.execution, signature.derivatives
+    execution.host, execution.overwrites = host_body(call), op.host is not None and op.view is None
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
-        signature.native, signature.native_grads = native
+        execution.native, derivatives.native = native
     if op.types.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:

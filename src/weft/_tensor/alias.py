@@ -10,7 +10,6 @@ import numpy as np
 
 from weft._base.dtype import DType, int64
 from weft._base.state import ambient
-from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
@@ -109,13 +108,13 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
 
 def _number(value: Value, exact: bool) -> Any:
     if value.aval.weak:
-        return value.array
+        return value.number
     if not exact:
         return nan
     capture = ambient().capture
     if capture is not None:
         capture.needs_elements(value)
-    return int(np.asarray(realize.raw_array(value)))
+    return int(np.asarray(value.read()))
 
 
 # --- the way to places that are given in full -------------------------------------------------------------------

@@ -25,6 +25,7 @@ from weft._tensor.tensor import Tensor
 assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
+# no cell: filled when the library is imported
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
     name: {}
     for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked", "sparse", "nested")

@@ -327,4 +327,5 @@ class _Rows:
         return function
 
 
+# no cell: its attributes are the rows; `op.add` is one of them
 op: Any = _Rows()

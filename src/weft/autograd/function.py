@@ -10,16 +10,17 @@ from inspect import signature as signature_of
 from typing import Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of, write
 from weft.autograd._context import BackwardCFunction as BackwardCFunction
@@ -112,9 +113,8 @@ class Function(metaclass=FunctionMeta):
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = ambient().capture
-        if capture is not None:
-            capture.user_derivative(cls.__name__)
+        capture = active_capture()
+        capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:
                 raise GradientError(
@@ -128,6 +128,7 @@ class Function(metaclass=FunctionMeta):
         ctx._once = cls.clear_saved_tensors_on_access
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         inputs = [operand(a) for a in args if isinstance(a, Tensor)]
+        # What `forward` computes has the user's derivative and none of its own.
         with using(grad=False):
             if has_setup:
                 results = cls.forward(*args, **kwargs)
@@ -154,6 +155,7 @@ class Function(metaclass=FunctionMeta):
         return cls.vjp
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 
@@ -184,6 +186,7 @@ def _linked(
             cls.__name__, lambda *arrays: arrays[:count], avals, device=operands[0].aval.device
         ).with_names(names)
     values = record(signature, operands, ambient())
+    # By identity, since `==` on tensors compares elements.
     is_smooth = [any(r is s for s in smooth) for r in results]
     kind = _RepeatableDerivative if cls._of_no_tensors else _Derivative
     derivative = kind(ctx, _custom(cls, args, results, is_smooth), count)
@@ -192,7 +195,7 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        assert value.tape is not None, "it has just entered the tape"
+        assert isinstance(value.tape, Interior), "it has just entered the tape"
         value.tape.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
@@ -225,9 +228,8 @@ class _Derivative:
     def enter(self, values: Sequence[Value]) -> None:
         """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
         for value in values:
-            value.tape = Tape(site=value.tape.site if value.tape is not None else "")
-            value.tape.custom = self
-            value.tape.release = self.node._release
+            site = value.tape.site if isinstance(value.tape, Interior) else ""
+            value.tape = Interior(site=site, custom=self, release=self.node._release)
             self.node.put(value)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Any]) -> list[Value | None]:
@@ -236,7 +238,7 @@ class _Derivative:
             self.node.put(member)
         gradients = self._custom(self.node, cotangents)
         state = ambient()
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 
@@ -289,12 +291,14 @@ def _custom(
             at += smooth
             if value is not None:
                 grads.append(wrap(value if aval is None else as_gradient_of(aval, value)))
+            # As in PyTorch: `backward` gets zeros rather than None unless it says otherwise.
             elif ctx._materialize and aval is not None:
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
         gradients = cls._derivative()(ctx, *grads)
         gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
+        # PyTorch allows trailing Nones, for arguments that `forward` does not have.
         while len(gradients) > len(is_tensor) and gradients[-1] is None:
             gradients.pop()
         if len(gradients) != len(is_tensor):

@@ -58,7 +58,7 @@ class Linearization:
         # flow through the arguments, those of this one end at the places. Users' `no_grad` around the call has no say.
         state = ambient()
         self._level = level = Level()
-        noting = (*state.forward, level) if forward else state.forward
+        noting = (*state.watchers.forward, level) if forward else state.watchers.forward
         try:
             with using(grad=True, inference=False, transform=level, forward=noting):
                 places = [_placed(x, level) for x in self.inputs]
@@ -98,6 +98,8 @@ class Linearization:
             if not retain_graph:
                 self._held = None
         pairs = [(y, g) for y, g in zip(self.outputs, cotangents, strict=True) if y.requires_grad]
+        # A graph is only recorded where somebody outside can differentiate through it: it costs memory, and a tape for
+        # each pullback.
         create = create_graph and ambient().grad and any(g.requires_grad or flows_out(operand(y)) for y, g in pairs)
         if not pairs:
             return [zeros_like(place.detach()) for place in self._places]
@@ -126,7 +128,7 @@ def _left(x: Any) -> Any:
     """A result as the caller gets it."""
     if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and flows_out(operand(x))):
         return x
-    if not ambient().forward:
+    if not ambient().watchers.forward:
         return wrap(own(operand(x)))
     with using(grad=False):  # levels of forward mode note it, so tangents go on
         return wrap(apply(_ALIAS, (operand(x),))[0])

@@ -271,6 +271,7 @@ class OpDef:
         return f"<op {self.name}>"
 
 
+# no cell: filled when the library is imported
 TABLE: dict[str, OpDef] = {}
 
 

@@ -20,16 +20,7 @@ from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
 from weft.ops._kernels.conv import CONV, CONV_TRANSPOSE
 from weft.ops._kinds import Array, Ints, Shape
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
-from weft.ops._table import (
-    INTERNAL,
-    LOWERED,
-    NO_ARITHMETIC,
-    Derivative,
-    OpDef,
-    Public,
-    Shards,
-    defop,
-)
+from weft.ops._table import INTERNAL, LOWERED, NO_ARITHMETIC, Derivative, OpDef, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
 
 Pairs = Sequence[tuple[int, int]]
@@ -187,6 +178,7 @@ def _conv_transpose(
         raise ShapeError("negative padding is not supported")
     _check_channels(x, weight, bias, groups, transposed=True)
     _check_output_padding(extra, stride, dilation)
+    # A transposed convolution is an ordinary one over the input spread by the stride, with the kernel turned around.
     reach = [d * (k - 1) for k, d in zip(weight.shape[2:], dilation, strict=True)]
     pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, extra, strict=True)]
     sizes = [

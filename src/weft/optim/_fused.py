@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import Any, ClassVar
 
+from weft._base.capture import active_capture
 from weft._base.dtype import DType, float32, float64
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, default_dtype, using
@@ -18,7 +19,7 @@ from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.capture_hooks import leaf
+from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
@@ -122,7 +123,7 @@ class FusedOptimizer(Optimizer):
     def _read(self, group: Group) -> Numbers:
         """The row's numbers. Replays of a captured step read them from the group again."""
         numbers: Numbers = {}
-        capture = ambient().capture
+        capture = active_capture()
         for name, option, at in self._numbers:
             value = group[option] if at is None else group[option][at]
             if isinstance(value, Tensor):
@@ -132,8 +133,7 @@ class FusedOptimizer(Optimizer):
             else:
                 read = partial(_checked, group, option, at)
                 numbers[name] = value = number(read())
-                if capture is not None:
-                    capture.lift(value, read)
+                capture.lift(value, read)
         return numbers
 
     def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
@@ -144,6 +144,8 @@ class FusedOptimizer(Optimizer):
         counters, age = self._counters, ()
         if counters:
             counts = [tuple([operand(state[name]) for name in counters]) for state in states]
+            # Equally old parameters share one counter in the program: a count for each would be as many operands as
+            # there are parameters.
             age = tuple([ages.setdefault(count, len(ages)) for count in counts])
         n = many(len(params))
         static = (
@@ -163,10 +165,13 @@ class FusedOptimizer(Optimizer):
             new = apply(call_of(self._row, static), tuple(inputs))
         except UnsupportedCallError as error:
             raise refusal(self._sparse_refusal or type(self).__name__) from error
+        # A scaler's skip is a choice within the program, so that no step waits for the number.
         for found_inf in (x for x in self._found_inf if x.device == params[0].device):
             old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
             n = many(len(old))
             new = apply(call_of(kept_where, (ONE, n, n)), (operand(found_inf), *old, *new[: len(old)]))
+        # With `differentiable` the step is on the tape; otherwise parameters get their new values without a version of
+        # the graph.
         put = write if ambient().grad else replace_value
         for target, value in zip(targets, new, strict=False):
             put(target, value)
@@ -186,6 +191,7 @@ class FusedOptimizer(Optimizer):
         states = [self.state[param] for param in params]
         shared: dict[str, Value] = {}
         for param, state in zip(params, states, strict=True):
+            # State may be partly there, as after loading that of an older version.
             if names <= state.keys():
                 continue
             for name, start in self._starts(group, param).items():
@@ -194,6 +200,7 @@ class FusedOptimizer(Optimizer):
                 if name not in self._counters:
                     state[name] = filled(param, *(start if isinstance(start, tuple) else (start,)))
                 else:
+                    # Counters that start together are one value, so they keep their common place in the program.
                     if name not in shared:
                         shared[name] = _counter(start, param.device)
                     state[name] = wrap(shared[name])
@@ -223,6 +230,8 @@ def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[An
             marks.append(mark)
             groups.append([])
         groups[marks.index(mark)].append(param)
+    # A parameter that comes twice is updated twice, one after the other, as PyTorch's loop does; together, the second
+    # write would undo the first one's.
     order = sorted(range(len(marks)), key=lambda at: marks[at][0])
     return [groups[at] for at in order]
 

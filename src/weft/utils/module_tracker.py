@@ -46,7 +46,7 @@ class ModuleTracker:
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
-        self._token = enter(observers=(*ambient().observers, _watch))
+        self._token = enter(observers=(*ambient().watchers.observers, _watch))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -74,7 +74,7 @@ def attend(
     bias = mask_bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
     weights = None
     if need_weights:
-        if ambient().attention is not None:
+        if ambient().context.attention is not None:
             raise UnsupportedError(
                 "multi_head_attention_forward: need_weights is not supported where sequences are split over processes, "
                 "as within context_parallel; pass need_weights=False"

@@ -329,7 +329,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query key' * scale + mask) value; a bool mask is true where a key may be attended to."""
-    over_parts = ambient().attention
+    over_parts = ambient().context.attention
     if over_parts is not None:
         return over_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p == 0:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from weft._autograd.graph import Vertex
 from weft._lazy.aval import Aval
+from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Output, Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
@@ -67,7 +67,7 @@ class Context:
         self.sends: dict[int, SentTensor] = {}
         self.receipts: dict[tuple[WorkerInfo, int], list[int]] = {}
         self.peers: set[WorkerInfo] = set()
-        self.gradients: dict[Tape, Value] = {}
+        self.gradients: dict[Leaf, Value] = {}
         self.passes: dict[Any, Any] = {}
         self.over = False
         self._numbers = count()
@@ -89,12 +89,13 @@ class Context:
         with self.lock:
             self.peers.add(origin.sender)
             self.receipts.setdefault((origin.sender, origin.message), []).append(origin.number)
-        source = Value(value.aval, value.array)
-        source.tape = Tape(leaf=True)
-        copy = Value(value.aval, value.array)  # the result of an application that has been computed
+        # The copy is a result and no leaf: a pass adds gradients of leaves to the context, and must hand this one back
+        # to the sender.
+        source = Value(value.aval, value.content)
+        source.tape = Leaf()
+        copy = Value(value.aval, value.content)  # the result of an application that has been computed
         copy.origin, copy.inputs, copy.time = _receive_output(value.aval), (source,), tick()
-        copy.tape = Tape()
-        copy.tape.custom = origin
+        copy.tape = Interior(custom=origin)
         return copy
 
 
@@ -116,7 +117,7 @@ def _receive_output(aval: Aval) -> Output:
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
     """The origin of a received value; None for a value of this worker."""
-    origin = value.tape and value.tape.custom
+    origin = custom_of(value.tape)
     return origin if isinstance(origin, ReceivedTensor) else None
 
 
@@ -153,6 +154,8 @@ class Contexts:
             if context is None:
                 context = Context(number, self._me)
                 creator = self._lost.get(number >> _INCARNATION_BITS)
+                # A late message must not bring a released context back: nobody would release it again. Ids of a lost
+                # creator count as released, unless that worker is connected again.
                 context.over = number in self._released or (creator is not None and not self._connected(creator))
                 if not context.over:
                     self._all[number] = context
@@ -180,6 +183,7 @@ class Contexts:
         """Handle the end of a worker, and so of the contexts that it has created; returns those to release."""
         beginning = _first_id(worker) >> _INCARNATION_BITS
         with self._lock:
+            # Kept, since messages about its contexts may still arrive from third workers.
             self._lost[beginning] = worker
             return [number for number in self._all if number >> _INCARNATION_BITS == beginning]
 

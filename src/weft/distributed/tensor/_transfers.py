@@ -17,13 +17,13 @@ from weft._base.site import user_site
 from weft._base.state import ambient, using
 from weft._lazy.aval import aval_of
 from weft._lazy.record import record
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
 from weft.distributed._group import ProcessGroup
@@ -56,6 +56,7 @@ def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> 
         with using(grad=False):
             result = wrap(past or value).detach()._read()
     else:
+        # The exchange itself is not on the tape; its derivative is another transfer, linked below.
         with using(grad=False), _announced(transfer, value):
             result = transfer.run(wrap(value))._read()
     if not is_linked:
@@ -77,8 +78,7 @@ class _Derivative:
     def link(self, values: Sequence[Value]) -> None:
         """Make it the derivative of a result of this transfer."""
         for value in values:
-            value.tape = Tape()
-            value.tape.custom = self
+            value.tape = Interior(custom=self)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
         """The gradients of the result's own elements and of what was transferred."""
@@ -109,6 +109,7 @@ def gather(
     group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
 
     def run(x: Tensor) -> Tensor:
+        # Ranks without elements, or with fewer, send filled-up parts, as collectives take equal sizes.
         whole = collectives.all_gather_single(_padded(x, dim, -(-size // count)), dim, group)
         joined = _cut(whole, dim, 0, size)
         return joined if divisor == 1 else joined / divisor
@@ -156,6 +157,7 @@ def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: 
     step, length = -(-target_size // count), -(-size // count)
 
     def run(x: Tensor) -> Tensor:
+        # A tensor without elements has nothing to send; every rank knows that, so none waits.
         if not size * target_size:
             shape = [*x.shape]
             shape[source], shape[target] = size, part(target_size, count, index)[1]
