@@ -30,6 +30,7 @@ class Function:
     row: OpDef | None = None
 
 
+# no cell: filled when the library is imported
 FUNCTIONS: dict[tuple[str, str], Function] = {}
 """The public functions, by module ("" is the package) and name."""
 

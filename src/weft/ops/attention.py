@@ -16,15 +16,7 @@ from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
 from weft.ops._kinds import Array, Key
 from weft.ops._neural import attention_scale, dropout_mask
 from weft.ops._reduce import wide
-from weft.ops._table import (
-    INTERNAL,
-    LOWERED,
-    NO_DERIVATIVE,
-    OWN_ARITHMETIC,
-    Derivative,
-    Shards,
-    defop,
-)
+from weft.ops._table import INTERNAL, LOWERED, NO_DERIVATIVE, OWN_ARITHMETIC, Derivative, Shards, defop
 from weft.ops._type_names import c_name
 
 

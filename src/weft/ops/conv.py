@@ -20,16 +20,7 @@ from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
 from weft.ops._kernels.conv import CONV, CONV_TRANSPOSE
 from weft.ops._kinds import Array, Ints, Shape
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
-from weft.ops._table import (
-    INTERNAL,
-    LOWERED,
-    NO_ARITHMETIC,
-    Derivative,
-    OpDef,
-    Public,
-    Shards,
-    defop,
-)
+from weft.ops._table import INTERNAL, LOWERED, NO_ARITHMETIC, Derivative, OpDef, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
 
 Pairs = Sequence[tuple[int, int]]

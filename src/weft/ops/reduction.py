@@ -198,7 +198,7 @@ def _extreme(
 _OTHER_EXTREME = "Expected the dtype for input and out to match, but got {0} for input's dtype and {1} for out's dtype."
 
 
-_extreme = partial(
+_finds_extremes = partial(
     defop,
     dims=reduces,
     types=OWN_ARITHMETIC,
@@ -207,14 +207,14 @@ _extreme = partial(
 )
 
 
-@_extreme(shards=Shards(partial="max"))
+@_finds_extremes(shards=Shards(partial="max"))
 def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Largest element over `dim`; ties share the gradient evenly."""
     _require_elements("amax", input, dim)
     return _extreme(jax.lax.reduce_max, input, axes(dim, input.ndim), keepdim)
 
 
-@_extreme(shards=Shards(partial="min"))
+@_finds_extremes(shards=Shards(partial="min"))
 def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Smallest element over `dim`; ties share the gradient evenly."""
     _require_elements("amin", input, dim)
