@@ -11,8 +11,14 @@ from types import FunctionType
 from typing import Any
 
 import weft
-from weft import _C, fft, linalg, special
+from weft import fft, linalg, special
 from weft._base.state import ambient
+from weft._extension import (
+    DisableTorchFunction,
+    _EnableTorchFunction,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+)
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.overriding import MEMBERS, handle, overriding_among
@@ -81,7 +87,7 @@ def redispatch_function(
     """
     del types
     if resolve_name(func) is not None:
-        with _C.DisableTorchFunction():
+        with DisableTorchFunction():
             return func(*args, **(kwargs or {}))
     token = _skipped.set(True)
     try:
@@ -143,11 +149,11 @@ def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
 
 
 def _push_mode(mode: TorchFunctionMode) -> None:
-    _C._push_on_torch_function_stack(mode)
+    _push_on_torch_function_stack(mode)
 
 
 def _pop_mode() -> TorchFunctionMode:
-    return _C._pop_torch_function_stack()
+    return _pop_torch_function_stack()
 
 
 @contextmanager
@@ -160,12 +166,12 @@ def _pop_mode_temporarily() -> Any:
 
 
 def _enable_torch_function() -> AbstractContextManager[None]:
-    return _C._EnableTorchFunction()
+    return _EnableTorchFunction()
 
 
 def enable_reentrant_dispatch() -> AbstractContextManager[None]:
     """A block in which functions can be overridden again: what PyTorch needs within `__torch_dispatch__`."""
-    return _C._EnableTorchFunction()
+    return _EnableTorchFunction()
 
 
 # --- lists of functions -------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The public functions of automatic differentiation."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft._profile.event import DeviceType as DeviceType
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad
@@ -27,3 +28,5 @@ from weft.autograd.gradcheck import gradgradcheck as gradgradcheck
 from weft.autograd.profiler import _profiler_enabled as _profiler_enabled
 from weft.autograd.variable import Variable as Variable
 from weft.autograd.variable import variable as variable
+
+_serve_below(__name__)
