@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft._import_paths.table import TABLE
 
 ROOT = Path(weft.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -76,6 +77,12 @@ def test_imports_run_downwards():
         and (there := name.split(".")[1]) != own_part(path)
         and layer(there) > layer(own_part(path))
     ]
+
+
+def test_nothing_imports_a_module_of_names():
+    """They are for users, and the code that they name may not be loaded yet."""
+    served = {f"weft.{path}" for path in TABLE}
+    assert not [f"{name_of(path)} imports {name}" for path in FILES for name in {*imports(parsed(path))} & served]
 
 
 def module_name(path: Path) -> str:

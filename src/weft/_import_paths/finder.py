@@ -33,7 +33,7 @@ def serve_below(package: str) -> None:
     if _hook not in sys.path_hooks:
         sys.path_hooks.append(_hook)
     inherited = vars(module).get("__getattr__")
-    listed = vars(module).get("__dir__", lambda: vars(module))
+    inherited_names = vars(module).get("__dir__", lambda: vars(module))
 
     def get(name: str) -> Any:
         try:
@@ -44,7 +44,7 @@ def serve_below(package: str) -> None:
         return import_module(f"{package}.{name}")
 
     def names() -> list[str]:
-        return sorted({*listed(), *children(package)})
+        return sorted({*inherited_names(), *children(package)})
 
     vars(module).update(__getattr__=get, __dir__=names)
     if package != _ROOT:  # which has no functions with names of modules, and would import all to find that out
@@ -95,11 +95,11 @@ def _table() -> dict[str, str]:
 @cache
 def _listed_below() -> dict[str, list[str]]:
     """By package, the modules directly below it that have an entry."""
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for path in _table():
         package, _, name = f"{_ROOT}.{path}".rpartition(".")
-        found.setdefault(package, []).append(name)
-    return found
+        modules.setdefault(package, []).append(name)
+    return modules
 
 
 @cache
