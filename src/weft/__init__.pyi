@@ -65,6 +65,7 @@ from weft import onnx as onnx
 from weft import ops as ops
 from weft import optim as optim
 from weft import overrides as overrides
+from weft import owners as owners
 from weft import profiler as profiler
 from weft import quasirandom as quasirandom
 from weft import random as random

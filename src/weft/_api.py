@@ -9,7 +9,7 @@ MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
     "ao", "errors", "export", "fft", "func", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides",
-    "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
+    "owners", "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
     "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
 MODULES |= {"__config__", "__future__"}  # PyTorch's programs call them so

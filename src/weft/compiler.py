@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._base.state import ambient
 from weft._tensor.compile import compile as compile
 from weft._tensor.compile import functions
@@ -135,18 +136,17 @@ def _to_tensor(x: Any) -> Any:
 # --- the default compiler, whose name is stored -----------------------------------------------------------------
 
 
-class _Default:
-    backend: Any = "xla"
+_BACKEND = Cell[Any]("the default compiler", "xla")
 
 
 def get_default_backend() -> Any:
     """What `set_default_backend` has stored: "xla" at first. `compile` takes XLA in any case."""
-    return _Default.backend
+    return _BACKEND.get()
 
 
 def set_default_backend(backend: Any) -> None:
     """Store the name of a compiler, or None for "xla"."""
-    _Default.backend = "xla" if backend is None else backend
+    _BACKEND.set("xla" if backend is None else backend)
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any
 
 import weft
 from weft import fft, linalg, special
+from weft._base.cell import LocalCell
 from weft._base.state import ambient
 from weft._extension import (
     DisableTorchFunction,
@@ -27,7 +27,7 @@ from weft.nn import functional, init
 
 # --- in functions that can be overridden --------------------------------------------------------------------------
 
-_skipped: ContextVar[bool] = ContextVar("weft_skipped_override", default=False)
+_skipped = LocalCell("whether the next override is skipped", False)
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
@@ -89,11 +89,8 @@ def redispatch_function(
     if resolve_name(func) is not None:
         with DisableTorchFunction():
             return func(*args, **(kwargs or {}))
-    token = _skipped.set(True)
-    try:
+    with _skipped.within(True):
         return func(*args, **(kwargs or {}))
-    finally:
-        _skipped.reset(token)
 
 
 def is_tensor_like(inp: Any) -> bool:

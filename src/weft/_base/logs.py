@@ -46,6 +46,7 @@ class _State:
     rank: Callable[[], int | None] = lambda: None
 
 
+# no cell: only texts and reports depend on it
 _state = _State()
 
 

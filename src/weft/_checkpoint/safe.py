@@ -21,6 +21,7 @@ _NEVER = ("sys", "os", "posix", "nt")
 _NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
 
 
+# no cell: files are not read in a captured function
 class _Allowed:
     """The globals that the program trusts, by name. The dict is replaced as a whole, so that readers need no lock."""
 

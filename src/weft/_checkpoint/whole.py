@@ -23,8 +23,7 @@ from weft._base.torch_alias import own_name
 from weft._checkpoint.describe import Describer, is_numeric
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._tensor.composed import ComposedTensor
-from weft._tensor.copying import extras_of, handle_on, plain_kind, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, plain_kind, set_extras
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
@@ -71,14 +70,17 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
         def persistent_id(self, obj: Any) -> Any:
             if isinstance(obj, _Elements):
                 return "tensor", describer.number(obj.tensor)
-            if isinstance(obj, Tensor) and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+            if not isinstance(obj, Tensor):
+                return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            is_array = owner_that_saves(obj) is None
+            if is_array and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
                 return "tensor", describer.number(obj)
-            return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            return None
 
         def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, ComposedTensor):  # its parts are stored
-                return NotImplemented
             if isinstance(obj, Tensor):
+                if owner_that_saves(obj) is not None:  # its parts are stored
+                    return NotImplemented
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
                 return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
             if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 import weft.ops as _ops
+from weft._base.cell import Cell
 from weft._base.state import ambient
 from weft._tensor.overriding import flat, handle, overriding_among
 from weft.errors import ArgumentError, RegistrationError
@@ -126,6 +127,14 @@ class OpNamespace:
         return list(self._packets)
 
 
+_definitions = Cell[object]("the definitions of custom operators", None)
+
+
+def redefined() -> None:
+    """Called when an operator that may have been called computes something else from now on."""
+    _definitions.set(object())
+
+
 def publish(operator: Any, name: str, overload: str = "") -> None:
     """Let an operator be found under its name, instead of one that had it before."""
     namespace, _, own = name.partition("::")
@@ -133,6 +142,8 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
         raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
     packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
+    if (overload or "default") in packet._overloads:
+        redefined()
     packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
     for act in _waiting.pop(f"{name}.{overload}" if overload else name, ()):
         act(operator)
@@ -141,12 +152,14 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
 def withdraw(name: str, overload: str = "") -> None:
     """Let an operator be found no more."""
     namespace, _, own = name.partition("::")
+    redefined()
     packets = NAMESPACES[namespace]._packets
     packets[own]._overloads.pop(overload or "default", None)
     if not packets[own]._overloads:
         del packets[own]
 
 
+# no cell: what waits for an operator, which does not exist yet
 _waiting: dict[str, list[Callable[[Any], object]]] = {}
 
 

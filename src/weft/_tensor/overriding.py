@@ -58,6 +58,7 @@ class _Guarded:
 
 _GUARD = _Guarded()
 
+# no cell: filled when the library is imported
 MEMBERS: dict[str, Any] = {}
 """The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
 
@@ -255,6 +256,7 @@ class setting:
 
 # --- what overriding classes inherit ------------------------------------------------------------------------------
 
+# no cell: filled when the library is imported
 NOT_WRAPPED: list[Any] = []
 """Methods of properties whose results are as they were stored, such as `Tensor.grad.__get__`."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.cell import Registry
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._elementwise_transforms import AffineTransform, ExpTransform, SigmoidTransform
@@ -30,7 +31,7 @@ class ConstraintRegistry:
     """A table of functions that make a transform for a constraint, by the constraint's class."""
 
     def __init__(self) -> None:
-        self._registry: dict[type, Factory] = {}
+        self._registry = Registry[type, Factory]("the transforms for constraints")
 
     def register(self, constraint: Any, factory: Factory | None = None) -> Any:
         """Use `factory` for constraints of this class, or of the class of this constraint; also as a decorator."""
@@ -52,7 +53,9 @@ class ConstraintRegistry:
         return factory(constraint)
 
 
+# no cell: its table is a `Registry`
 biject_to = ConstraintRegistry()
+# no cell: its table is a `Registry`
 transform_to = ConstraintRegistry()
 
 
@@ -111,3 +114,5 @@ def _register_nested(registry: ConstraintRegistry) -> None:
 
 _register_nested(biject_to)
 _register_nested(transform_to)
+for _table in (biject_to, transform_to):
+    _table._registry.settle()

@@ -15,9 +15,9 @@ from weft.errors import ArgumentError, GradientError
 
 
 def _new(cls: type[Tensor], data: Any) -> Any:
-    """An object of the class or, for a sharded tensor, of a class that is also that of sharded tensors."""
-    sharding = data._read().aval.sharding if isinstance(data, Tensor) else None
-    return new_handle(cls if sharding is None else sharding.type_like(cls))
+    """An object of the class or, for a tensor with an owner, of a class that is also that of its tensors."""
+    owner = data._read().aval.owner if isinstance(data, Tensor) else None
+    return new_handle(cls if owner is None else owner.type_like(cls))
 
 
 def _share(target: Tensor, data: Any, kind: str) -> None:
@@ -37,7 +37,7 @@ class Parameter(Tensor):
     __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """A parameter that has the elements of `data`; it is sharded if `data` is."""
+        """A parameter that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -63,7 +63,7 @@ class Buffer(Tensor):
     persistent: bool
 
     def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """A buffer that has the elements of `data`; it is sharded if `data` is."""
+        """A buffer that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:

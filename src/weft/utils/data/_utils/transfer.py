@@ -26,9 +26,8 @@ from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import ALIGNMENT, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable
 
@@ -96,11 +95,11 @@ class _OutOfBandPickler(pickle.Pickler):
         self.dispatch_table = ForkingPickler(stream).dispatch_table
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ComposedTensor):
-            return NotImplemented  # its parts come here
         if not isinstance(obj, Tensor):
             require_importable(obj)
             return NotImplemented
+        if owner_that_saves(obj) is not None:
+            return NotImplemented  # its parts come here
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
         out_of_band = pickle.PickleBuffer(elements.data)
         return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), out_of_band, obj.requires_grad, extras_of(obj))

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from weft._lazy.aval import AnyOwner
+from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import Form, form_of
+from weft._tensor.composed import Encoding, encoding_of
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, UnsupportedCallError
 from weft.ops._dims import along, pointwise, reduces, wrap_dim
@@ -22,8 +24,8 @@ along some dims. Others, such as convolutions, give dims a meaning by their posi
 
 
 @dataclass(eq=False, repr=False)
-class Nested(Form):
-    """A form of several tensors, the components, along the first dim."""
+class Nested(Encoding):
+    """An encoding of several tensors, the components, along the first dim."""
 
     advice = "use x.unbind(), or x.to_padded_tensor(padding), first"
     kind = "NestedTensor"
@@ -77,10 +79,10 @@ class Nested(Form):
     def _first_dim(self, name: str) -> UnsupportedCallError:
         return UnsupportedCallError(f"{name}(): not supported for NestedTensor on dim=0; {self.advice}")
 
-    def to_sharding(self, value: Any, sharding: Any) -> Any:
-        """A value that is written to a tensor with this form; `RuntimeError` for one that differs in its sizes."""
-        own = value.aval.sharding
-        if own is None or type(own) is not type(sharding) or own.size != sharding.size:
+    def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
+        """A value that is written to a tensor with this encoding; `RuntimeError` for one that differs in its sizes."""
+        own = value.aval.owner
+        if type(own) is not type(owner) or not isinstance(own, Nested) or own.size != self.size:
             raise LayoutError("cannot write to a nested tensor what is not nested with the same sizes; use x.unbind()")
         return value
 
@@ -91,7 +93,7 @@ class Nested(Form):
 
 def is_nested(x: Any) -> bool:
     """Whether an argument is a nested tensor."""
-    return isinstance(x, Tensor) and isinstance(form_of(x), Nested)
+    return isinstance(x, Tensor) and isinstance(encoding_of(x), Nested)
 
 
 def nested_among(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -112,7 +114,7 @@ def _at_each(kwargs: dict[str, Any], at: int) -> dict[str, Any]:
 def _component(x: Any, at: int) -> Any:
     if isinstance(x, list):
         return [_component(part, at) for part in x]
-    return form_of(x).components()[at] if is_nested(x) else x
+    return encoding_of(x).components()[at] if is_nested(x) else x
 
 
 def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

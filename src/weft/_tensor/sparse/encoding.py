@@ -12,31 +12,31 @@ from weft._base.state import NO_AUTOCAST, Pending, using
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import Form, composed, form_of
+from weft._tensor.composed import Encoding, composed, encoding_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.ops._dims import pointwise
 from weft.ops._table import OpDef
 
 
 @dataclass(eq=False, repr=False)
-class Sparse(Form):
-    """A form of tensors that are zero where no element is stored."""
+class Sparse(Encoding):
+    """An encoding of tensors that are zero where no element is stored."""
 
     def with_values(self, values: Tensor) -> Tensor:
         """A tensor that differs in its elements only, with indices of its own."""
         return own_indices(replace(self, values=values))
 
-    def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """As that of forms. A result has indices of its own: only a sparse tensor itself shows what its user writes."""
+    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Compute a row. A result has indices of its own: only a sparse tensor itself shows what its user writes."""
         results = super().apply(call, inputs)
         if call.op.name == "alias":
             return results
-        operands = [x.aval.sharding for x in inputs]
-        forms: list[Any] = [x.aval.sharding for x in results]
+        operands = [x.aval.owner for x in inputs]
+        encodings = [x.aval.owner for x in results]
         return tuple(
             [
-                own_indices(form)._read() if isinstance(form, Sparse) and form not in operands else x
-                for x, form in zip(results, forms, strict=True)
+                own_indices(encoding)._read() if isinstance(encoding, Sparse) and encoding not in operands else x
+                for x, encoding in zip(results, encodings, strict=True)
             ]
         )
 
@@ -50,15 +50,15 @@ class Sparse(Form):
         others = tuple([number_of(x) for i, x in enumerate(args) if i != at])
         if not _keeps_zero(op.name, args[at].dtype, at, _typed(others), tuple(_typed(keywords.items()))):
             raise self.refusal(op.name, ", since it makes other numbers of zeros, which are not stored")
-        form = form_of(args[at] if op.linear else self.unique(args[at]))
+        encoding = encoding_of(args[at] if op.linear else self.unique(args[at]))
         call = getattr(rows, op.name)
-        return form.with_values(call(*others[:at], form.values, *others[at:], **keywords))
+        return encoding.with_values(call(*others[:at], encoding.values, *others[at:], **keywords))
 
-    def created(self, size: Sequence[int], create: Callable[[Any, int], Tensor], row: str = "") -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> Value:
         """A new value without stored elements, as by `zeros_like`."""
         if row != "zeros":
             raise self.refusal(f"{row}_like", ", since not all elements are zero")
-        return self.empty(size, create((0,), 0))._read()
+        return self.empty(size, wrap(create((0,), 0)))._read()
 
     def empty(self, size: Sequence[int], like: Tensor) -> Tensor:
         """A tensor with this layout that stores nothing, of the type and on the device of `like`."""
@@ -69,10 +69,13 @@ class Sparse(Form):
         return x
 
 
-def own_indices(form: Sparse) -> Tensor:
-    """The tensor of a form, with indices that nobody else can write to. Values do not change, so nothing is copied."""
-    indices = {name: wrap(part._read()) for name, part in form.parts().items() if name != "values"}
-    return composed(replace(form, **indices))
+def own_indices(encoding: Sparse) -> Tensor:
+    """The tensor of an encoding, with indices that nobody else can write to.
+
+    Values do not change, so nothing is copied.
+    """
+    indices = {name: wrap(part._read()) for name, part in encoding.parts().items() if name != "values"}
+    return composed(replace(encoding, **indices))
 
 
 def is_number(x: Tensor) -> bool:
@@ -87,7 +90,7 @@ def number_of(x: Any) -> Any:
 
 def is_sparse(x: Tensor) -> bool:
     """Whether the elements of a tensor are stored in a sparse format."""
-    return isinstance(form_of(x), Sparse)
+    return isinstance(encoding_of(x), Sparse)
 
 
 def _typed(xs: Any) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
@@ -15,10 +15,11 @@ from weft._base.layout import (
     quantized,
 )
 from weft._dispatch import apply
+from weft._lazy.aval import AnyOwner
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import Form, composed, form_of
+from weft._tensor.composed import Encoding, composed, encoding_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import DTypeError, LayoutError, ShapeError, UnsupportedCallError
 from weft.ops._table import Arithmetic, OpDef
@@ -36,8 +37,8 @@ _INSTEAD = {
 
 
 @dataclass(eq=False, repr=False)
-class Quantized(Form):
-    """A form of tensors with the elements `(values - zero_point) * scale`.
+class Quantized(Encoding):
+    """An encoding of tensors with the elements `(values - zero_point) * scale`.
 
     values      the integers
     scale       of all elements, without dims; or one for each index along `axis`
@@ -85,14 +86,14 @@ class Quantized(Form):
             raise LayoutError(f"{name}(): possible only on uniformly quantized tensors, and this one is {self.scheme}")
         return self
 
-    def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         """Compute a row; one that writes through a view writes integers."""
-        base = inputs[0].aval.sharding
+        base = inputs[0].aval.owner
         if not call.op.name.endswith("_write") or base is not self:
             return super().apply(call, inputs)
-        written = cast("Quantized", inputs[1].aval.sharding)
+        written = cast("Quantized", inputs[1].aval.owner)
         if written.axis is not None or written.scale is not self.scale or written.zero_point is not self.zero_point:
-            written = form_of(self.uniform("copy_").quantize(written.whole_array()))
+            written = encoding_of(self.uniform("copy_").quantize(written.whole_array()))
         integers = [wrap(x) for x in apply(call, (self.values._read(), written.values._read(), *inputs[2:]))]
         return tuple([self.with_values(x)._read() for x in integers])
 
@@ -118,29 +119,25 @@ class Quantized(Form):
             f"{name}(){why}; use x.dequantize(), or {instead}"
         )
 
-    def created(self, size: Sequence[int], create: Any, row: str = "") -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> NoReturn:
         """Refuses `zeros_like` and its like, whose results would be on a grid that does not fit them."""
         del size, create
         raise self.refusal(f"{row}_like", ", empty_like() and others that make tensors like them")
 
-    def to_sharding(self, value: Value, sharding: Any) -> Value:
+    def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
         """A value that is written: float numbers are put on the grid; quantized ones bring their own."""
-        own = value.aval.sharding
-        if sharding is None:
+        own = value.aval.owner
+        if owner is None:
             raise LayoutError(
                 "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a "
                 "float Tensor from a quantized Tensor"
             )
+        assert isinstance(owner, Quantized), "nothing else asks"
         if own is None:
-            return cast("Quantized", sharding).quantize(wrap(value))._read()
-        if not isinstance(own, Quantized) or own.element is not sharding.element:
+            return owner.quantize(wrap(value))._read()
+        if not isinstance(own, Quantized) or own.element is not owner.element:
             raise DTypeError(f"Quantized copy only works with the same data type: {value.aval.dtype} and {self.dtype}")
         return value
-
-    def seed(self, gradient: Value) -> NoReturn:
-        """Refuses backward passes: integers have no derivative."""
-        del gradient
-        raise UnsupportedCallError("quantized tensors have no gradients; use fake quantization to train")
 
 
 _KEEP_DIMS = frozenset({"clone", "alias", "detach", "copy"})
@@ -149,18 +146,18 @@ _KEEP_DIMS = frozenset({"clone", "alias", "detach", "copy"})
 
 def is_quantized(x: Any) -> bool:
     """Whether an argument is a quantized tensor."""
-    return isinstance(x, Tensor) and isinstance(form_of(x), Quantized)
+    return isinstance(x, Tensor) and isinstance(encoding_of(x), Quantized)
 
 
-def quantized_form(x: Tensor, name: str) -> Quantized:
-    """The form of a quantized tensor; `NotImplementedError` for others."""
-    form = form_of(x)
-    if not isinstance(form, Quantized):
+def quantized_encoding(x: Tensor, name: str) -> Quantized:
+    """The encoding of a quantized tensor; `NotImplementedError` for others."""
+    encoding = encoding_of(x)
+    if not isinstance(encoding, Quantized):
         raise UnsupportedCallError(
             f"Could not run 'aten::{name}' with arguments from the '{x.device.type.upper()}' backend: the tensor is "
             "not quantized; use torch.quantize_per_tensor first"
         )
-    return form
+    return encoding
 
 
 def grid_tensor(values: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None, dtype: DType) -> Tensor:
