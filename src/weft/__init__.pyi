@@ -31,12 +31,9 @@ from weft._tensor.derived import SolutionResidualsRankSingularValues
 from weft._tensor.derived import ValuesIndices
 
 import builtins
-from weft import _C as _C
+from types import ModuleType
 from weft import __config__ as __config__
 from weft import __future__ as __future__
-from weft import _custom_ops as _custom_ops
-from weft import _dynamo as _dynamo
-from weft import _logging as _logging
 from weft import accelerator as accelerator
 from weft import amp as amp
 from weft import ao as ao
@@ -51,7 +48,6 @@ from weft import errors as errors
 from weft import export as export
 from weft import fft as fft
 from weft import func as func
-from weft import functional as functional
 from weft import futures as futures
 from weft import fx as fx
 from weft import hub as hub
@@ -71,7 +67,6 @@ from weft import optim as optim
 from weft import overrides as overrides
 from weft import owners as owners
 from weft import profiler as profiler
-from weft import quantization as quantization
 from weft import quasirandom as quasirandom
 from weft import random as random
 from weft import return_types as return_types
@@ -79,7 +74,6 @@ from weft import serialization as serialization
 from weft import signal as signal
 from weft import sparse as sparse
 from weft import special as special
-from weft import storage as storage
 from weft import testing as testing
 from weft import torch_version as torch_version
 from weft import types as types
@@ -278,6 +272,13 @@ from weft._base.dtype import uint8 as uint8
 from weft._switches import use_deterministic_algorithms as use_deterministic_algorithms
 from weft.func._vmap import vmap as vmap
 from weft._interop.control import while_loop as while_loop
+_C: ModuleType
+_custom_ops: ModuleType
+_dynamo: ModuleType
+_logging: ModuleType
+functional: ModuleType
+quantization: ModuleType
+storage: ModuleType
 
 Number = builtins.int | builtins.float | builtins.bool | builtins.complex
 __version__: builtins.str

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import _api
+from weft._import_paths.finder import children
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.codegen import signature_text
 from weft._tensor.derived import Derived
@@ -324,12 +325,13 @@ def _functions(public: dict[str, Callable[..., Any]]) -> str:
 def package_stub() -> str:
     """`__init__.pyi`."""
     modules = "\n".join(f"from weft import {name} as {name}" for name in sorted(_api.MODULES))
+    of_table = "\n".join(f"{name}: ModuleType" for name in children("weft"))  # their stubs are made with the wheel
     named = "\n".join(
         f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.LOCATIONS.items())
     )
     functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
     text = _builtin(f"{_NUMBER}__version__: str\n\n{functions}\n")
-    return f"{_HEAD}{_IMPORTED}\nimport builtins\n{modules}\n{named}\n{text}"
+    return f"{_HEAD}{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n{of_table}\n{text}"
 
 
 def _builtin(text: str) -> str:
