@@ -234,7 +234,7 @@ def test_waiting_ends_when_all_is_computed():
     x = torch.randn(64, 64, device="xla")
     x = x @ x
     xm.mark_step(wait=True)
-    assert x._read().array.is_ready()
+    assert x._read().content.is_ready()
 
 
 def test_a_function_as_a_graph_of_its_own():

@@ -257,7 +257,9 @@ _thread = _Thread()
 
 def _enter_unseen(function: RecordFunction) -> Token[Ambient | None]:
     """Enter the state in which callbacks run: what they record is shown to nobody, and is not the program's."""
-    return replace_ambient(_thread.unseen.replaced(debug_info=function.debug_info))
+    if _thread.unseen.context.debug_info is not function.debug_info:
+        _thread.unseen = _thread.unseen.replaced(debug_info=function.debug_info)
+    return replace_ambient(_thread.unseen)
 
 
 def add_global_callback(
