@@ -12,6 +12,7 @@ import jax
 from weft._base.exports import missing
 from weft._base.scopes import begin_scope
 from weft._base.timeline import Exchange, Listeners, Phase, tell, tell_exchange
+from weft._base.types import Arg
 from weft._lazy.realize import flush_pending
 from weft._profile.chrome import chrome_events, write_trace
 from weft._profile.collector import Collector
@@ -61,7 +62,7 @@ class record_function(ContextDecorator):
         self._blocks.append((block, perf_counter_ns(), begin_scope(self.name)))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         block, start, ends = self._blocks.pop()
         for end in ends:
             end()
@@ -103,7 +104,7 @@ class profile(ProfileFigures):
         profile_memory: bool = False,
         with_stack: bool = False,
         with_modules: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         del use_cuda, use_device, options
         self.enabled = enabled
@@ -152,7 +153,7 @@ class profile(ProfileFigures):
         """The sum of all events."""
         return self.function_events.total_average()
 
-    def table(self, sort_by: str | None = None, row_limit: int = 100, **options: Any) -> str:
+    def table(self, sort_by: str | None = None, row_limit: int = 100, **options: Arg) -> str:
         """The events as text."""
         return self.function_events.table(sort_by, row_limit, **options)
 
