@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from weft._base.dtype import float64, from_numpy, int32, int64
 from weft._base.limits import iinfo
+from weft._base.types import PyTree
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.form import Quantized, grid_tensor, quantized_form
@@ -23,7 +24,7 @@ from weft.nn._module import Module
 class _Functional(Module):
     """The operators. Results pass through `_observed`."""
 
-    def forward(self, x: Any) -> NoReturn:
+    def forward(self, x: PyTree) -> NoReturn:
         """Raises: call one of the operators."""
         del x
         raise ModuleError(
@@ -134,7 +135,7 @@ class QFunctional(_Functional, OnGrid):
         return mul_scalar(x, y)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed `FloatFunctional`."""
         del use_precomputed_fake_quant
         require_type(mod, FloatFunctional, cls)
