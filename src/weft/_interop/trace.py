@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
@@ -44,7 +45,7 @@ class TensorTrace:
     defers = False
     """Whether calls of functions that are no operators can be a part of what is traced."""
 
-    def __init__(self, name: str, key: Any) -> None:
+    def __init__(self, name: str, key: Arg) -> None:
         self.name = name
         self.key = key
         self.drawn: dict[Value, Callable[[], Any]] = {}
@@ -82,7 +83,7 @@ class TensorTrace:
         self.drawn[offset] = lambda: jnp.asarray(offset.array, jnp.int64)
         return seed, offset
 
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+    def lift(self, value: Value, getter: Callable[[], object]) -> None:
         """A number that compiled functions read again at each call; here it is a constant."""
 
     def creates_leaf(self, value: Value) -> None:
@@ -91,10 +92,10 @@ class TensorTrace:
     def changes(self, tensor: Tensor, what: str) -> None:
         """A tensor changes in another way than by its elements."""
 
-    def called(self, *things: Any) -> None:
+    def called(self, *things: object) -> None:
         """A module runs."""
 
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+    def stepped(self, depends_on: Callable[[], object], *things: object) -> None:
         """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
@@ -149,10 +150,10 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 def traced(
     function: Callable[[list[Tensor]], Sequence[Tensor]],
-    arrays: Sequence[Any],
+    arrays: Sequence[jax.Array],
     name: str,
     *,
-    key: Any = None,
+    key: Arg = None,
     on_tape: bool = False,
 ) -> list[jax.Array]:
     """The results of `function` for tensors that stand for `arrays`, as arrays that depend on these.

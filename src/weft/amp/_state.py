@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 from weft._base.autocast import DEFAULT_TYPES, DTYPE_INDEX
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.state import ambient, set_field
+from weft._base.types import Arg
 from weft._tensor.kind_names import kind_and_advice
 from weft.errors import AmpError, ArgumentError
 
@@ -19,7 +19,7 @@ def is_autocast_available(device_type: str) -> bool:
     return _device_type(device_type, "is_autocast_available") in DEFAULT_TYPES
 
 
-def type_of(device_type: Any, function: str) -> str:
+def type_of(device_type: object, function: str) -> str:
     """The type in a type of device, or in a device such as "cpu:0"; `RuntimeError` for those without autocast."""
     kind = _device_type(device_type, function)
     if kind not in DTYPE_INDEX:
@@ -27,12 +27,12 @@ def type_of(device_type: Any, function: str) -> str:
     return kind
 
 
-def _dtype_index(device_type: Any, function: str) -> int:
+def _dtype_index(device_type: object, function: str) -> int:
     """The index of a type of device in `Autocast.dtypes`."""
     return DTYPE_INDEX[type_of(device_type, function)]
 
 
-def _device_type(device_type: Any, function: str) -> str:
+def _device_type(device_type: object, function: str) -> str:
     """The type in a type of device, or in a device; `TypeError` for what is no string."""
     if not isinstance(device_type, str):
         raise ArgumentError(f"{function}(): argument 'device_type' must be str, not {type(device_type).__name__}")
@@ -99,7 +99,7 @@ def autocast_decrement_nesting() -> int:
     return nesting
 
 
-def change(**fields: Any) -> None:
+def change(**fields: Arg) -> None:
     """Set fields of the autocast state. The first change in a thread gives it its own cache of casts."""
     state = ambient().autocast
     if "kept" not in fields and state.nesting == 0 and not state.kept:
