@@ -67,7 +67,7 @@ def _get_function_stack_at(index: int) -> Any:
     return ambient().overrides.modes[index]
 
 
-def _push_on_torch_function_stack(mode: Any) -> None:
+def _push_on_torch_function_stack(mode: object) -> None:
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
 

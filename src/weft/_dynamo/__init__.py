@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 from weft._dynamo import eval_frame as eval_frame
 from weft._dynamo import utils as utils
@@ -36,12 +35,12 @@ def graph_break(msg: str = "") -> None:
     """Does nothing: a function is captured whole, or not at all."""
 
 
-def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
+def mark_dynamic(t: object, index: object, **options: object) -> None:
     """Does nothing: sizes that change become symbols by themselves."""
 
 
 maybe_mark_dynamic = mark_static = mark_dynamic
 
 
-def mark_static_address(t: Any, guard: bool = False) -> None:
+def mark_static_address(t: object, guard: bool = False) -> None:
     """Does nothing: a compiled function reads tensors from outside anew in every call."""
