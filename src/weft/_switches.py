@@ -7,7 +7,7 @@ import warnings
 from importlib import import_module
 from types import ModuleType
 
-from weft._base.determinism import Determinism
+from weft._base.determinism import DETERMINISM
 from weft._base.device import DeviceLike, set_default_device
 from weft._base.device import device as device_class
 from weft._base.site import Repeated, warn_user
@@ -69,17 +69,17 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether `use_deterministic_algorithms` is on."""
-    return Determinism.level > 0
+    return DETERMINISM.get() > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether `use_deterministic_algorithms` is on with `warn_only`."""
-    return Determinism.level == 1
+    return DETERMINISM.get() == 1
 
 
 def get_deterministic_debug_mode() -> int:
     """0 if determinism is off, 1 with `warn_only`, else 2."""
-    return Determinism.level
+    return DETERMINISM.get()
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -93,7 +93,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     level = _DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
     if level not in range(3):
         raise SettingError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
-    Determinism.level = level
+    DETERMINISM.set(level)
     fix_tier(level > 0)
     if level and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
         warnings.warn(

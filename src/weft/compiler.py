@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._tensor.compile import compile as compile
@@ -136,18 +137,17 @@ def _to_tensor(x: PyTree) -> PyTree:
 # --- the default compiler, whose name is stored -----------------------------------------------------------------
 
 
-class _Default:
-    backend: Any = "xla"
+_BACKEND = Cell[Any]("the default compiler", "xla")
 
 
 def get_default_backend() -> Any:
     """What `set_default_backend` has stored: "xla" at first. `compile` takes XLA in any case."""
-    return _Default.backend
+    return _BACKEND.get()
 
 
 def set_default_backend(backend: object) -> None:
     """Store the name of a compiler, or None for "xla"."""
-    _Default.backend = "xla" if backend is None else backend
+    _BACKEND.set("xla" if backend is None else backend)
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:

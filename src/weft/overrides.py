@@ -5,24 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any, Self
 
 import weft
-from weft import _C, fft, linalg, special
+from weft import fft, linalg, special
+from weft._base.cell import LocalCell
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft._tensor.assemble import PUBLIC
-from weft._tensor.overriding import MEMBERS, handle, overriding_among
+from weft._tensor.overriding import MEMBERS, handle, overriding_among, setting
+from weft._tensor.overriding import pop_mode as _pop_mode
+from weft._tensor.overriding import push_mode as _push_mode
 from weft._tensor.tensor import Tensor
 from weft.nn import functional, init
 
 # --- in functions that can be overridden --------------------------------------------------------------------------
 
-_skipped: ContextVar[bool] = ContextVar("weft_skipped_override", default=False)
+_skipped = LocalCell("whether the next override is skipped", False)
 
 
 def has_torch_function(relevant_args: Iterable[object]) -> bool:
@@ -80,13 +82,10 @@ def redispatch_function(func: AnyCallable, types: Iterable[type], args: Args, kw
     """
     del types
     if resolve_name(func) is not None:
-        with _C.DisableTorchFunction():
+        with setting(by_classes=False, by_modes=False):
             return func(*args, **(kwargs or {}))
-    token = _skipped.set(True)
-    try:
+    with _skipped.within(True):
         return func(*args, **(kwargs or {}))
-    finally:
-        _skipped.reset(token)
 
 
 def is_tensor_like(inp: object) -> bool:
@@ -141,14 +140,6 @@ def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
     return list(ambient().overrides.modes)
 
 
-def _push_mode(mode: TorchFunctionMode) -> None:
-    _C._push_on_torch_function_stack(mode)
-
-
-def _pop_mode() -> TorchFunctionMode:
-    return _C._pop_torch_function_stack()
-
-
 @contextmanager
 def _pop_mode_temporarily() -> Any:
     old = _pop_mode()
@@ -159,12 +150,12 @@ def _pop_mode_temporarily() -> Any:
 
 
 def _enable_torch_function() -> AbstractContextManager[None]:
-    return _C._EnableTorchFunction()
+    return setting(by_classes=True, by_modes=True)
 
 
 def enable_reentrant_dispatch() -> AbstractContextManager[None]:
     """A block in which functions can be overridden again: what PyTorch needs within `__torch_dispatch__`."""
-    return _C._EnableTorchFunction()
+    return setting(by_classes=True, by_modes=True)
 
 
 # --- lists of functions -------------------------------------------------------------------------------------------

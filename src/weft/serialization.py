@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from weft._checkpoint.map_location import MapLocation
-    from weft._checkpoint.pickled import Stored
+    from weft._checkpoint.pickled import Fetch
 
 _PATHS = (str, os.PathLike)
 _SUFFIX = ".safetensors"
@@ -158,6 +158,7 @@ def load(
     if mmap and not isinstance(f, _PATHS):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
+    # All that goes wrong in between is told with the file's name.
     with _opened(f) as (file, name), _refusals(name):
         reading = _Reading(trusts, pickle_module, encoding)
         return _load(file, locate, mapped_file(f) if mmap and isinstance(f, _PATHS) else None, reading, _extra_files)
@@ -194,7 +195,7 @@ class _Reading:
     pickle_module: Any
     encoding: str
 
-    def own(self, content: bytes, stored: Stored) -> PyTree:
+    def own(self, content: bytes, stored: Fetch) -> PyTree:
         """The object of a pickle in the package's own files."""
         file = io.BytesIO(content)
         if self.trusts:

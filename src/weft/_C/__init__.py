@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.exports import on_first_use as _on_first_use
-from weft._base.state import ambient, set_field
+from weft._base.state import ambient
 from weft._base.usage import log_api_usage_once as _log_api_usage_once
 from weft._extension import DispatchKey as DispatchKey
 from weft._extension import DispatchKeySet as DispatchKeySet
@@ -17,6 +17,8 @@ from weft._extension import _nn as _nn
 from weft._extension import _TensorMeta as _TensorMeta
 from weft._tensor.base import TensorBase as _TensorBase
 from weft._tensor.overriding import disabled as _disabled_torch_function_impl
+from weft._tensor.overriding import pop_mode as _pop_torch_function_stack
+from weft._tensor.overriding import push_mode as _push_on_torch_function_stack
 from weft._tensor.overriding import setting
 
 __getattr__, __dir__ = _on_first_use(__name__, {}, ("_profiler",))
@@ -65,17 +67,6 @@ def _len_torch_function_stack() -> int:
 
 def _get_function_stack_at(index: int) -> Any:
     return ambient().overrides.modes[index]
-
-
-def _push_on_torch_function_stack(mode: object) -> None:
-    overrides = ambient().overrides
-    set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
-
-
-def _pop_torch_function_stack() -> Any:
-    overrides = ambient().overrides
-    set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
-    return overrides.modes[-1]
 
 
 __all__ = [

@@ -19,7 +19,9 @@ from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
 from weft._base.types import Json, PyTree
 from weft._checkpoint.keys import KeyChecker
-from weft._tensor.composed import FORMS, ComposedTensor, rebuilt
+from weft._lazy.aval import AnyOwner
+from weft._lazy.owner import Stored
+from weft._tensor.copying import owner_that_saves, restored
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
@@ -51,10 +53,9 @@ class Describer:
             return x
         if type(x) is float:
             return x if math.isfinite(x) else {"is": "float", "value": str(x)}
-        if isinstance(x, ComposedTensor):
-            return self._composed(x, path)
         if isinstance(x, Tensor):
-            return {"is": "tensor", "at": self.number(x)}
+            owner = owner_that_saves(x)
+            return {"is": "tensor", "at": self.number(x)} if owner is None else self._owned(x, owner, path)
         if type(x) is list or type(x) in _KIND:
             return self._container(x, path)
         return self._other(x, path)
@@ -67,11 +68,11 @@ class Describer:
             items.append(x)
         return at
 
-    def _composed(self, x: ComposedTensor, path: str) -> Json:
-        """A tensor that consists of others, such as a sparse one."""
-        form = x._form
-        facts, parts = self.describe(form.facts(), path), self.describe(form.parts(), path)
-        return {"is": "composed", "layout": str(form.layout), "facts": facts, "parts": parts}
+    def _owned(self, x: Tensor, owner: AnyOwner, path: str) -> Any:
+        """A tensor of which files hold what its owner says: that it consists of others, as a sparse one does."""
+        stored: Stored[Tensor] = owner.save(x._read())
+        facts, parts = self.describe(stored.facts, path), self.describe(stored.parts, path)
+        return {"is": "composed", "layout": stored.kind, "facts": facts, "parts": parts}
 
     def _container(self, x: PyTree, path: str) -> Json:
         if id(x) in self._open:
@@ -154,11 +155,12 @@ class Rebuilder:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
             case "composed":
-                return self._composed(x)
+                return self._owned_from(x)
             case "array":
                 return self._array(_field(x, "at", int))
             case "scalar":
                 return _scalar(dtype_of(_field(x, "dtype", str)), _bytes(x))
+            # NaN and infinities, which JSON lacks, are texts.
             case "float":
                 return float(_field(x, "value", str))
             case "complex":
@@ -175,12 +177,9 @@ class Rebuilder:
                 return device(_field(x, "name", str))
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
 
-    def _composed(self, x: dict[str, Json]) -> Tensor:
-        names = {str(layout): layout for layout in FORMS}
-        if x.get("layout") not in names:
-            raise ValueError(f"it holds a tensor of unknown layout {x.get('layout')!r}")
+    def _owned_from(self, x: dict[str, Any]) -> Any:
         facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
-        return rebuilt(names[x["layout"]], facts, parts)
+        return restored(Stored(_field(x, "layout", str), facts, parts))
 
     def _mapping(self, kind: str, x: dict[str, Json]) -> dict[PyTree, PyTree]:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]

@@ -13,6 +13,7 @@ ExtraFiles = Mapping[str, str | bytes]
 _MEMBER = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", re.DOTALL)
 
 
+# no cell: files are not written in a captured function
 class _Hook:
     """The function that adds files."""
 

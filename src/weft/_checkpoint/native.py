@@ -30,9 +30,11 @@ from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
 from weft._checkpoint.extra_files import is_extra, members_of_extra
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
+from weft._lazy.aval import AnyOwner
+from weft._lazy.owner import Stored
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
-from weft._tensor.copying import from_part, part_of, require_whole
+from weft._tensor.copying import require_whole, restored
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
@@ -41,7 +43,7 @@ from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import row_major
 
 if TYPE_CHECKING:
-    from weft._checkpoint.pickled import Stored
+    from weft._checkpoint.pickled import Fetch
 
 T = TypeVar("T")
 
@@ -136,7 +138,7 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
     aliases: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         owner = tensor if is_lazy(tensor) else owner_of(tensor)
-        if owner.device is META or _is_distributed(tensor) or _is_distributed(owner):
+        if owner.device is META or _owner_of_parts(tensor) or _owner_of_parts(owner):
             continue
         if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
             aliases.setdefault(id(owner), []).append(tensor)
@@ -145,9 +147,10 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
 
 def _describe_tensor(tensor: Tensor, storages: Storages, shares: bool) -> dict[str, Json]:
     kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
-    plain, facts = tensor.data if is_lazy(tensor) else tensor, None
-    if _is_distributed(plain):
-        plain, facts = part_of(plain)
+    plain, sharding = tensor.data if is_lazy(tensor) else tensor, None
+    if (owner := _owner_of_parts(plain)) is not None:
+        stored = owner.save(plain._read())
+        plain, sharding = stored.parts["part"], stored.facts
     description = {
         "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
         "dtype": tensor.dtype.name,
@@ -162,13 +165,15 @@ def _describe_tensor(tensor: Tensor, storages: Storages, shares: bool) -> dict[s
         description |= {"stride": list(layout.strides), "offset": layout.offset}
     if any(plain.names):
         description["names"] = list(plain.names)
-    if facts is not None:
-        description["sharding"] = facts
+    if sharding is not None:
+        description["sharding"] = sharding
     return description | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
 
 
-def _is_distributed(tensor: Tensor) -> bool:
-    return not is_lazy(tensor) and tensor._read().aval.mesh is not None
+def _owner_of_parts(tensor: Tensor) -> AnyOwner | None:
+    """The owner of a tensor of which this process has a part."""
+    aval = None if is_lazy(tensor) else tensor._read().aval
+    return None if aval is None or aval.distributed is None else aval.owner
 
 
 def _describe_array(array: np.ndarray, storages: Storages) -> dict[str, Json]:
@@ -182,7 +187,7 @@ def _stored(array: jax.Array | np.ndarray, storages: Storages) -> int:
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Stored], PyTree]) -> PyTree:
+def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Fetch], PyTree]) -> PyTree:
     """The object in a file. If the file is invalid, `ValueError`, `KeyError`, `TypeError` or others say why.
 
     `unpickled` reads the pickle of a file that has one, with a function that gives the tensors and arrays to which it
@@ -324,7 +329,7 @@ def _type_of(entry: Entry) -> tuple[tuple[int, ...], DType]:
 
 def _of_kind(plain: Tensor, entry: Entry) -> Tensor:
     if "sharding" in entry:
-        plain = from_part(plain, entry["sharding"])
+        plain = restored(Stored("sharding", entry["sharding"], {"part": plain}))
     names = entry.get("names")
     if names is not None:
         set_names(plain, checked_names(names, plain.ndim))

@@ -16,7 +16,7 @@ from weft._base.types import AnyCallable
 from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft.errors import CheckpointError, PickleError
 
-Stored = Callable[[Unpickled], Unpickled]
+Fetch = Callable[[Unpickled], Unpickled]
 """A persistent id -> the tensor, array or storage that it refers to."""
 
 _LITERALS = (

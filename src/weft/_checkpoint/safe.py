@@ -29,6 +29,7 @@ Trusted = AnyCallable | tuple[AnyCallable, str]
 A = TypeVar("A", bound=np.ndarray | np.dtype)
 
 
+# no cell: files are not read in a captured function
 class _Allowed:
     """The globals that the program trusts, by name. The dict is replaced as a whole, so that readers need no lock."""
 

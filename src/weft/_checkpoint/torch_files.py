@@ -14,7 +14,7 @@ from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
-from weft._checkpoint.pickled import Global, Stored, Unpickler, globals_named, short_repr
+from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
 from weft.errors import CheckpointError, PickleError
@@ -30,7 +30,7 @@ _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
 
-Trusted = Callable[[io.BytesIO, Stored, Callable[[str], Unpickled]], PyTree]
+Trusted = Callable[[io.BytesIO, Fetch, Callable[[str], Unpickled]], PyTree]
 """(a pickle, what a persistent id refers to, what stands for a global of tensors or None) -> the object."""
 
 
@@ -138,6 +138,8 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
         return reader.array(name)
 
     content = reader.read(f"{prefix}data.pkl")
+    # A small file may describe many tensors over one storage with strides that copy it again and again; what they may
+    # cost is bounded by the file's own size.
     limit = 16 * reader.length + _MOST_COPIED
     tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
     return _object(io.BytesIO(content), _NameResolver(len(content), tensors), encoding, trusted)
@@ -191,6 +193,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     begin = file.tell()
     survey = _NameResolver(size)
     if trusted is None:
+        # The storages stand behind the pickle that names them, so their places are only known after it has been read.
         survey.load(file, encoding)
     else:
         rest = io.BytesIO(file.read())

@@ -16,7 +16,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.ops._strides import row_major
 
-_COMPRESSED = {form.layout for form in COMPRESSED}
+_COMPRESSED = {encoding.layout for encoding in COMPRESSED}
 
 
 def layout_named(name: Unpickled) -> NamedConstant:

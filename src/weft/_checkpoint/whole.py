@@ -20,13 +20,12 @@ from weft._base.dtype import dtype_named
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
-from weft._base.types import AnyCallable, PyTree, Result, SavedState
+from weft._base.types import AnyCallable, PyTree, SavedState
 from weft._checkpoint.describe import Describer, is_numeric
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._tensor.composed import ComposedTensor
-from weft._tensor.copying import extras_of, handle_on, plain_kind, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, plain_kind, set_extras
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
@@ -37,7 +36,7 @@ from weft.nn._state_dict import StateDict
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from weft._checkpoint.pickled import Stored
+    from weft._checkpoint.pickled import Fetch
 
 _KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
 _OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
@@ -78,14 +77,17 @@ def _pickled(obj: PyTree, describer: Describer, pickle_module: ModuleType, proto
         def persistent_id(self, obj: object) -> tuple[str, int] | None:
             if isinstance(obj, _Elements):
                 return "tensor", describer.number(obj.tensor)
-            if isinstance(obj, Tensor) and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+            if not isinstance(obj, Tensor):
+                return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            is_array = owner_that_saves(obj) is None
+            if is_array and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
                 return "tensor", describer.number(obj)
-            return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            return None
 
-        def reducer_override(self, obj: PyTree) -> Result:
-            if isinstance(obj, ComposedTensor):  # its parts are stored
-                return NotImplemented
+        def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, Tensor):
+                if owner_that_saves(obj) is not None:  # its parts are stored
+                    return NotImplemented
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
                 return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
             if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's
@@ -131,7 +133,7 @@ def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
 
 def trusting(
     content: io.BytesIO,
-    stored: Stored,
+    stored: Fetch,
     pickle_module: ModuleType | None = None,
     encoding: str = "utf-8",
     stand_in: Callable[[str], Unpickled] = lambda name: None,
@@ -159,7 +161,7 @@ def trusting(
         raise PickleError(f"its pickle needs a class or function that is not there: {error}") from error
 
 
-def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "utf-8") -> PyTree:
+def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "utf-8") -> PyTree:
     """The object of a pickle of `size` bytes, built without running code but that which the program trusts."""
     plain = Plain(size)
     obj = Unpickler(_finder(plain), stored, plain.set_state, plain.keys, encoding).load(content)

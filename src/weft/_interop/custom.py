@@ -7,18 +7,18 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import update_wrapper
 from typing import Any
 
 import jax
 
 from weft._base.autocast import DTYPE_INDEX
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._base.types import Annotation, AnyCallable, Arg, Result
-from weft._interop.kernel import Form, Kernel
-from weft._interop.operators import publish
+from weft._interop.kernel import Declaration, Kernel
+from weft._interop.operators import publish, redefined
 from weft._interop.schema import infer_schema, parsed
 from weft._interop.structure import arrays_in
 from weft._interop.trace import traced
@@ -32,7 +32,7 @@ from weft.errors import ArgumentError, GradientError, UnsupportedCallError, Valu
 from weft.ops._dims import Rule
 from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
 
-_below_autograd: ContextVar[tuple[CustomOp, ...]] = ContextVar("weft_below_autograd", default=())
+_below_autograd = LocalCell["tuple[CustomOp, ...]"]("the operators whose kernel for gradients runs", ())
 """The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
 
 
@@ -63,7 +63,7 @@ class CustomOp:
         self.schema = schema
         self.public: Any = self  # what `__torch_function__` gets
         self._name, self._params, self._dims, self._cast, self._vjp = name, params, dims, cast, vjp
-        self._form = Form(name, _signature(params), mutates)
+        self._declaration = Declaration(name, _signature(params), mutates)
         self._kernels: dict[str, Kernel] = {}  # by type of device; "" for all others
         self._functions: dict[str, Callable[..., Any]] = {}  # of the kernels that are enabled
         self._disabled: set[str] = set()
@@ -85,6 +85,8 @@ class CustomOp:
         """Set fields of the rows, and make their functions anew."""
         for name, value in fields.items():
             setattr(self, f"_{name}", value)
+        if self._functions:
+            redefined()
         self._functions = {kind: function_of(self._row(kind)) for kind in self._kernels if kind not in self._disabled}
 
     # --- calls ---------------------------------------------------------------------------------------------------
@@ -95,21 +97,21 @@ class CustomOp:
         if ambient().overrides.mode is not None or overriding_among(relevant):
             return handle(self.public, relevant, args, kwargs)
         below = _below_autograd.get()
+        # A kernel for "Autograd" calls the operator again to compute, which must lead to the kernels below it and not
+        # back.
         if self._for_gradients is not None and self not in below:
-            token = _below_autograd.set((*below, self))
-            try:
+            with _below_autograd.within((*below, self)):
                 return self._for_gradients(*args, **kwargs)
-            finally:
-                _below_autograd.reset(token)
-        mutates = self._form.mutates
+        mutates = self._declaration.mutates
         result = self._function_for(relevant)(*args, **kwargs)
         if not mutates:
             return None if isinstance(result, tuple) and not result else result
         results = list(result) if isinstance(result, tuple) else [result]
-        arguments = self._form.signature.bind(*args, **kwargs).arguments
+        arguments = self._declaration.signature.bind(*args, **kwargs).arguments
+        # The new values are the last results, behind those that the caller gets.
         for name in reversed(mutates):
             write(arguments[name], results.pop()._read())
-        return None if not results else results[0] if self._form.single else tuple(results)
+        return None if not results else results[0] if self._declaration.single else tuple(results)
 
     def _function_for(self, relevant: Sequence[object]) -> AnyCallable:
         kind = next((x.device.type for x in relevant if isinstance(x, Tensor)), "cpu")
@@ -137,12 +139,13 @@ class CustomOp:
 
     def set_body(self, kind: str, body: AnyCallable, *, of_tensors: bool = True) -> None:
         """Set the body for one type of device, or for all others ("")."""
-        self._kernels[kind] = Kernel(self._form, body, of_tensors=of_tensors)
+        self._kernels[kind] = Kernel(self._declaration, body, of_tensors=of_tensors)
         self._redefine()
 
     def set_body_for_gradients(self, body: AnyCallable) -> None:
         """Set what is called first. If it calls the operator itself, the other bodies are meant."""
         self._for_gradients = body
+        redefined()
 
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> AbstractContextManager[None]:
         """Use the kernel for a type of device or, if not `enabled`, the default one: from now on, or in a block."""
@@ -164,7 +167,8 @@ class CustomOp:
 
         It is needed if the body reads values.
         """
-        self._form.fake = fn
+        self._declaration.fake = fn
+        redefined()
         return fn
 
     def register_vmap(self, func: AnyCallable | None = None) -> AnyCallable:
@@ -175,7 +179,7 @@ class CustomOp:
         """
         if func is None:
             return self.register_vmap
-        self._form.batch = func
+        self._declaration.batch = func
         self._redefine()
         return func
 
@@ -207,11 +211,13 @@ class CustomOp:
                 if setup_context is not None:
                     extra = {"keyword_only_inputs": kwargs} if kwargs else {}
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
+                # Those of what is written to are not `backward`'s: in PyTorch it has the results of the schema only.
                 cotangents = grads if isinstance(grads, tuple) else (grads,)
-                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._form.mutates)])
+                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._declaration.mutates)])
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
+            # Within an operator nothing is cast: autocast has done that at its inputs.
             with not_cast():
                 arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
             return _filled(places[0], arrays)
@@ -289,6 +295,7 @@ def custom_op(
     if schema is None:
         params, of_tensors = _params(name, fn)
         mutates = (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args)
+        # As in PyTorch: it may write to any tensor, so it counts as writing to all.
         if mutates == ("unknown",):
             mutates = tuple([p.name for p in params if p.kind is Kind.ARRAY])
         text = _inferred_schema(name, fn, mutates)

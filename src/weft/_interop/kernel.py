@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import traced
 from weft._lazy.callbacks import called_back
@@ -27,7 +27,7 @@ from weft.errors import ArgumentError, CompileError, GradientError, NeedsValueEr
 
 
 @dataclass(slots=True)
-class Form:
+class Declaration:
     """What all kernels of an operator share.
 
     name       of the operator
@@ -57,15 +57,16 @@ class BatchInfo:
 class Kernel:
     """One body of an operator; call it with arrays."""
 
-    def __init__(self, form: Form, body: AnyCallable, *, of_tensors: bool = True) -> None:
-        self.form = form
+    def __init__(self, declaration: Declaration, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
+        self.declaration = declaration
         self.body = body
         self._of_tensors = of_tensors
         self._reads_values = False  # once this has been found
 
     def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """The results for jax arrays: one or several, and after them the new values of what it writes to."""
-        if self.form.batch is None:
+        # Without a rule, `vmap` goes through what the body records.
+        if self.declaration.batch is None:
             return self._computed(args, kwargs)
         flat = arrays_in((args, kwargs))
 
@@ -87,24 +88,24 @@ class Kernel:
         if not self._reads_values:
             try:
                 with not_cast():
-                    return tuple(traced(partial(self._run, flat), flat.inputs, self.form.name))
+                    return tuple(traced(partial(self._run, flat), flat.inputs, self.declaration.name))
             except NeedsValueError:
                 self._reads_values = True
         return self._on_host(flat)
 
     def _run(self, flat: Flat, tensors: list[Tensor]) -> list[Tensor]:
         """The body on tensors: its results, then the new values of what it writes to."""
-        name = self.form.name
+        name = self.declaration.name
         args, kwargs = flat.rebuilt(tensors)
-        bound = self.form.signature.bind(*args, **kwargs).arguments
-        written = [bound[name] for name in self.form.mutates]
+        bound = self.declaration.signature.bind(*args, **kwargs).arguments
+        written = [bound[name] for name in self.declaration.mutates]
         before = [tensor._read() for tensor in tensors]
         result = self.body(*args, **kwargs)
         for tensor, old in zip(tensors, before, strict=True):
             if tensor._read() is not old and not any(tensor is x for x in written):
                 parameter = next((key for key, x in bound.items() if x is tensor), "a list")
                 raise CompileError(f"{name}: it writes to {parameter!r}, which mutates_args does not name")
-        self.form.single = not isinstance(result, (tuple, list))
+        self.declaration.single = not isinstance(result, (tuple, list))
         return [*self._outputs(result), *written]
 
     def _outputs(self, result: PyTree) -> list[Tensor]:
@@ -113,12 +114,12 @@ class Kernel:
         for x in results:
             if not isinstance(x, Tensor):
                 raise ArgumentError(
-                    f"{self.form.name}: an operator gives tensors, and it returned a {type(x).__name__}"
+                    f"{self.declaration.name}: an operator gives tensors, and it returned a {type(x).__name__}"
                 )
         return results
 
     def _on_host(self, flat: Flat) -> tuple[jax.Array, ...]:
-        name, fake = self.form.name, self.form.fake
+        name, fake = self.declaration.name, self.declaration.fake
         if fake is None:
             raise CompileError(
                 f"{name}: its body looks at values, so it runs on the host, and the types of its results must be "
@@ -127,9 +128,10 @@ class Kernel:
 
         def types_of(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = flat.rebuilt(tensors)
-            bound = self.form.signature.bind(*args, **kwargs).arguments
-            return [*self._outputs(fake(*args, **kwargs)), *(bound[written] for written in self.form.mutates)]
+            bound = self.declaration.signature.bind(*args, **kwargs).arguments
+            return [*self._outputs(fake(*args, **kwargs)), *(bound[written] for written in self.declaration.mutates)]
 
+        # XLA has to know what comes back before the host computes it.
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {name}")), *flat.inputs)
 
         @called_back
@@ -153,6 +155,8 @@ class Kernel:
         def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             return jax.pure_callback(host, structs, *arrays, vmap_method="sequential")
 
+        # Without a formula the backward pass raises when it comes here, as in PyTorch, and not when the call is
+        # recorded.
         call.defvjp(
             lambda *arrays: (call(*arrays), arrays),
             lambda arrays, _: jax.pure_callback(refuse, arrays),
@@ -161,7 +165,7 @@ class Kernel:
 
     def _batched(self, size: int, is_batched: list[bool], flat: Flat) -> PyTree:
         """The results for several examples, by the rule of `register_vmap`, and whether each differs between them."""
-        rule, name = self.form.batch, self.form.name
+        rule, name = self.declaration.batch, self.declaration.name
         assert rule is not None, "there is a rule"
         dims = flat.marked([0 if batched else None for batched in is_batched])[0]
         differ: list[bool] = []

@@ -82,8 +82,8 @@ def _check_schema(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) ->
     tensors = [x.requires_grad_(False) for x in tensors]
     before = [x.clone() for x in tensors]
     result = operator(*own_args, **own_kwargs)
-    bound = operator._form.signature.bind(*own_args, **own_kwargs).arguments
-    written = [bound[name] for name in operator._form.mutates]
+    bound = operator._declaration.signature.bind(*own_args, **own_kwargs).arguments
+    written = [bound[name] for name in operator._declaration.mutates]
     for tensor, old in zip(tensors, before, strict=True):
         if not any(tensor is x for x in written):
             assert_close(tensor, old, equal_nan=True, msg=f"{operator!r} writes to an argument that it does not name")
@@ -96,7 +96,7 @@ def _check_schema(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) ->
 def _check_gradients(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) -> None:
     own_args, own_kwargs, tensors = _copied(args, kwargs)
     leaves = [x for x in tensors if x.requires_grad]
-    if operator._form.mutates or not leaves:
+    if operator._declaration.mutates or not leaves:
         return
     outputs = [y for y in _outputs(operator(*own_args, **own_kwargs)) if y.dtype.is_differentiable]
     if any(y.requires_grad for y in outputs):
@@ -106,10 +106,11 @@ def _check_gradients(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object)
                 x.tolist()  # a derivative that is not there raises when it is computed
 
 
-def _check_fake(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) -> None:
-    fake = operator._form.fake
+def _check_fake(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
+    fake = operator._declaration.fake
     if fake is None:
         return
+    # Copies, as the operator may write to its arguments, and other checks use them, too.
     own_args, own_kwargs, tensors = _copied(args, kwargs)
     flat = tensors_in((own_args, own_kwargs))
 

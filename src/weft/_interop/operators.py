@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 import weft.ops as _ops
+from weft._base.cell import Cell
 from weft._base.state import ambient
 from weft._base.types import Arg, Result
 from weft._tensor.overriding import flat, handle, overriding_among
@@ -127,13 +128,23 @@ class OpNamespace:
         return list(self._packets)
 
 
-def publish(operator: Arg, name: str, overload: str = "") -> None:
+_definitions = Cell[object]("the definitions of custom operators", None)
+
+
+def redefined() -> None:
+    """Called when an operator that may have been called computes something else from now on."""
+    _definitions.set(object())
+
+
+def publish(operator: Any, name: str, overload: str = "") -> None:
     """Let an operator be found under its name, instead of one that had it before."""
     namespace, _, own = name.partition("::")
     if hasattr(_ops, namespace) and namespace not in NAMESPACES:
         raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
     packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
+    if (overload or "default") in packet._overloads:
+        redefined()
     packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
     for act in _waiting.pop(f"{name}.{overload}" if overload else name, ()):
         act(operator)
@@ -142,12 +153,14 @@ def publish(operator: Arg, name: str, overload: str = "") -> None:
 def withdraw(name: str, overload: str = "") -> None:
     """Let an operator be found no more."""
     namespace, _, own = name.partition("::")
+    redefined()
     packets = NAMESPACES[namespace]._packets
     packets[own]._overloads.pop(overload or "default", None)
     if not packets[own]._overloads:
         del packets[own]
 
 
+# no cell: what waits for an operator, which does not exist yet
 _waiting: dict[str, list[Callable[[Any], object]]] = {}
 
 
@@ -164,7 +177,7 @@ def when_defined(name: str, act: Callable[[Arg], object]) -> None:
         act(operator)
 
 
-def lookup(name: str) -> Arg:
+def lookup(name: object) -> Arg:
     """The operator called `namespace::name` or `namespace::name.overload`, or that of an overload; `RuntimeError`."""
     if not isinstance(name, str):
         return getattr(name, "operator", name)

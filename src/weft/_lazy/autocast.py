@@ -99,8 +99,8 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
 def _recorded(value: Value, dtype: DType, ambient: Ambient) -> Value:
     call = _to_dtype(dtype)
     avals = (value.aval,)
-    if value.aval.sharding is not None:
-        return value.aval.sharding.apply(call, (value,))[0]
+    if value.aval.owner is not None:
+        return value.aval.owner.apply(call, (value,))[0]
     return record(call.signatures.get(avals) or signature_of(call, avals), (value,), ambient)[0]
 
 

@@ -35,6 +35,7 @@ def plain(entry: Any) -> Any:
     return entry.value if isinstance(entry, Exact) else entry
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _many: dict[int, Many] = {}
 
 

@@ -238,6 +238,7 @@ def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
 
 # --- all families ---
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _families: dict[Any, Family] = {}
 _MOST_FAMILIES = 65_536
 _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})

@@ -14,7 +14,7 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.aval import Aval, marked, named, sharded
+from weft._lazy.aval import Aval, marked, named, plain_type
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.explain import inferring
@@ -54,6 +54,7 @@ class Call(BoundOp):
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _calls: dict[Any, Call] = {}
 _MOST_CALLS = 65_536
 
@@ -126,9 +127,9 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
 
 
 def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of a row that changes of what values are parts; it computes with the parts alone."""
+    """The signature of a row that changes the owner of values; it computes with their arrays alone."""
     assert call.op.result_type is not None, "it has a rule for the type of its result"
-    plain = _infer(call, tuple([named(sharded(aval, None), None) for aval in avals]))
+    plain = _infer(call, tuple([plain_type(aval) for aval in avals]))
     rest = call.static[len(avals) :]
     return call.signatures.setdefault(avals, plain.with_types([call.op.result_type(avals, *rest)]))
 

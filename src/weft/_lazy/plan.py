@@ -53,6 +53,7 @@ class Busy(Exception):
         self.value = value
 
 
+# no cell: filled when the library is imported
 class _Registry:
     """State of all flushes.
 

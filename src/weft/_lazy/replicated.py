@@ -39,6 +39,7 @@ class Replication(Protocol):
         ...
 
 
+# no cell: set once, when the process joins a job
 class _Job:
     replication: Replication | None = None
 

@@ -26,6 +26,7 @@ from weft.ops._table import TABLE, OpDef
 assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
+# no cell: filled when the library is imported
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
     name: {}
     for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked", "sparse", "nested")

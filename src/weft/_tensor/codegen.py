@@ -314,6 +314,7 @@ class _Rows:
         return function
 
 
+# no cell: its attributes are the rows; `op.add` is one of them
 op: Any = _Rows()
 
 
@@ -334,6 +335,7 @@ class Composite:
     also: tuple[str, ...]
 
 
+# no cell: filled when the library is imported
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 

@@ -170,6 +170,7 @@ class _Default(Generator):
         self._of_thread.state = _State()
 
 
+# no cell: captures note its draws, and replays draw anew
 default_generator = _Default()
 """The generator of operators that are given none."""
 

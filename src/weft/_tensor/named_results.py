@@ -8,7 +8,9 @@ from typing import Any
 
 from weft.ops._table import TABLE, OpDef
 
+# no cell: a cache, keyed by all that its entries depend on
 _of_rows: dict[OpDef, Any] = {}
+# no cell: a cache, keyed by all that its entries depend on
 _by_name: dict[str, Any] = {}
 
 

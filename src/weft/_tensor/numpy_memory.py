@@ -25,6 +25,7 @@ from weft._tensor.capture_hooks import depends_on
 Array = np.ndarray[Any, Any]
 
 _lock = threading.RLock()  # reentrant, as garbage may be collected anywhere
+# no cell: locks on the memory of arrays, which captures do not write
 _locks: dict[int, _Lock] = {}  # by the identity of the array
 
 

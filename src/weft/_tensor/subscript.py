@@ -158,7 +158,7 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     if state.watched or state.inference or state.transform or old.tape is not None or old.aval.inference:
         return False
     aval = x._read().aval  # a distributed tensor may be a view of a plain one, and the reverse
-    if old.aval.sharding is not None or aval.sharding is not None or old.aval.names is not None:
+    if old.aval.owner is not None or aval.owner is not None or old.aval.names is not None:
         return False
     if alias is not None and spreads(x):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
+from weft._lazy.infer import Call
+from weft._lazy.moving import moved_array
+from weft._lazy.owner import Owner
 from weft._lazy.refusal import require_dim
 from weft._lazy.tape import Hooks, Tape
 from weft._lazy.value import Value
@@ -439,24 +442,34 @@ class Tensor(TensorBase):
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
 
 
+class TensorOwner(Owner[Call, Value, Tensor], Protocol):
+    """What owners derive from. Unless one says otherwise, values have arrays, and tensors no class of their own."""
+
+    tensor_type: type[Tensor] = Tensor
+
+    def move(self, value: Value, target: device) -> Value:
+        """A value of this owner, whose array is a copy on another device."""
+        return moved_array(value, target)
+
+
 # --- between tensors and values ---------------------------------------------------------------------------------
 
 
 def wrap(value: Value) -> Tensor:
     """A new handle on a value."""
-    sharding = value.aval.sharding
-    tensor: Tensor = _new(Tensor if sharding is None else sharding.tensor_type)
+    owner = value.aval.owner
+    tensor: Tensor = _new(Tensor if owner is None else owner.tensor_type)
     tensor._facts = NO_FACTS
     tensor._value = value
     return tensor
 
 
 def placed_with(x: Tensor, new: Tensor) -> Tensor:
-    """A new plain tensor, of data that every process has, for an operator that takes `x`, too: sharded if `x` is."""
-    sharding, value = x._read().aval.sharding, new._read()
-    if sharding is None or value.aval.sharding is not None:
+    """A new plain tensor, of data that every process has, beside `x` in a call: distributed, if that is."""
+    distributed, value = x._read().aval.distributed, new._read()
+    if distributed is None or value.aval.owner is not None:
         return new
-    return wrap(sharding.whole(value, new.shape))
+    return wrap(distributed.whole(value, new.shape))
 
 
 def operand(x: Any, *, name: str = "", op: str = "") -> Value:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator
 from contextlib import ContextDecorator
-from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
+from weft._base.cell import LocalCell
 from weft._base.state import ambient, enter, leave, set_field
 from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft.errors import ArgumentError
@@ -143,7 +143,7 @@ def is_inference_mode_enabled() -> bool:
     return ambient().inference
 
 
-_multithreading: ContextVar[bool] = ContextVar("weft_multithreading", default=True)
+_multithreading = LocalCell("whether backward passes may use several threads", True)
 
 
 class set_multithreading_enabled(ContextDecorator):

@@ -58,7 +58,6 @@ from weft.cuda.memory import mem_get_info as mem_get_info
 from weft.cuda.memory import memory_allocated as memory_allocated
 from weft.cuda.memory import memory_cached as memory_cached
 from weft.cuda.memory import memory_reserved as memory_reserved
-from weft.cuda.memory import memory_snapshot as memory_snapshot
 from weft.cuda.memory import memory_stats as memory_stats
 from weft.cuda.memory import memory_stats_as_nested_dict as memory_stats_as_nested_dict
 from weft.cuda.memory import memory_summary as memory_summary

@@ -110,6 +110,8 @@ def __getattr__(name: str) -> AttributeValue:
         return import_module(f"weft.cuda.{name}")
     if name in _CLASSES:
         return _CLASSES[name]
+    if name == "memory_snapshot":  # it tells what keeps arrays, which modules and optimizers do, too
+        return import_module("weft.utils.memory").memory_snapshot
     if name == "default_generators":
         return cuda.default_generators
     raise AttributeError(

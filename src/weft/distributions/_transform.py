@@ -259,6 +259,7 @@ def _end_of(steps: Sequence[tuple[Any, Any]]) -> Constraint:
     return constraints.independent(region, event_dim - region.event_dim) if event_dim > region.event_dim else region
 
 
+# no cell: its cache holds inverses by the tensors that they belong to
 identity_transform = ComposeTransform([])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from weft._base.cell import Registry
 from weft._base.types import AnyCallable
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
@@ -34,7 +35,7 @@ class ConstraintRegistry:
     """A table of functions that make a transform for a constraint, by the constraint's class."""
 
     def __init__(self) -> None:
-        self._registry: dict[type, Factory] = {}
+        self._registry = Registry[type, Factory]("the transforms for constraints")
 
     def register(self, constraint: AnyConstraint, factory: Factory | None = None) -> AnyCallable:
         """Use `factory` for constraints of this class, or of the class of this constraint; also as a decorator."""
@@ -56,7 +57,9 @@ class ConstraintRegistry:
         return factory(constraint)
 
 
+# no cell: its table is a `Registry`
 biject_to = ConstraintRegistry()
+# no cell: its table is a `Registry`
 transform_to = ConstraintRegistry()
 
 
@@ -115,3 +118,5 @@ def _register_nested(registry: ConstraintRegistry) -> None:
 
 _register_nested(biject_to)
 _register_nested(transform_to)
+for _table in (biject_to, transform_to):
+    _table._registry.settle()

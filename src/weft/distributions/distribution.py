@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+from weft._base.cell import DerivedCell
 from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient, using
@@ -20,6 +21,7 @@ Shape = Sequence[int]
 _SCALAR = Size()
 
 
+# no cell: `_validates` tells its attribute
 class Distribution:
     """A batch of distributions. Values have the shape `sample_shape + batch_shape + event_shape`.
 
@@ -218,6 +220,9 @@ class Distribution:
         parameters = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}
         fields = [f"{name}: {x if x.numel() == 1 else x.size()}" for name, x in parameters.items()]
         return f"{type(self).__name__}({', '.join(fields)})"
+
+
+_validates = DerivedCell("whether distributions are validated", lambda: Distribution._validate_args)
 
 
 def all_true(valid: Tensor) -> bool:

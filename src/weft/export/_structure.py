@@ -19,6 +19,7 @@ Structure = dict[str, Any]
 A registered dataclass is a dict with a further entry: {"dict": …, "class": name}.
 """
 
+# no cell: read where files are loaded, which is no part of a capture
 _classes: dict[str, type[Any]] = {}
 
 
@@ -115,6 +116,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
             raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(value).__name__}")
         tensors.append((path, value))
     elif kind == "value":
+        # `value == value` lets NaN match itself; `True` is no 1.
         if type(value) is not type(content) or (value != content and value == value):
             raise ProgramError(
                 f"{name}: Expected input at {path} to be equal to {content!r}, but got {_short(value)}; what is no "

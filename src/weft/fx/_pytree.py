@@ -16,6 +16,7 @@ from weft.utils._pytree import tree_unflatten as tree_unflatten
 
 FlattenFnSpec = Callable[[Any, TreeSpec], list[Any]]
 
+# no cell: only a tracer reads it
 _FLATTEN: dict[Any, FlattenFnSpec] = {}
 
 

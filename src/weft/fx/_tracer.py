@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft._assertions import _assert
 from weft._base.overriding import has_handler
@@ -29,10 +29,9 @@ from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.utils import _pytree as pytree
 from weft.utils._pytree import is_namedtuple_instance
+from weft.utils._pytree.spec import TreeSpec
 
-if TYPE_CHECKING:
-    from weft.utils._pytree.spec import TreeSpec
-
+# no cell: set only while a program is traced
 _TRACING: ContextVar[bool] = ContextVar("weft_fx_tracing", default=False)
 
 
@@ -181,6 +180,7 @@ class Tracer(TracerBase):
             return self.create_node("get_attr", self._constant(a) if path is None else path, (), {})
         if is_namedtuple_instance(a) and first_proxy(a) is not None:
             return self.create_node("call_function", type(a), tuple([self.create_arg(part) for part in a]), {})
+        # Made while tracing, from no proxy: a constant of the graph.
         if isinstance(type(a), ProxyableClassMeta):
             return self.create_node("get_attr", self._constant(a), (), {})
         return super().create_arg(a)
@@ -248,6 +248,7 @@ class Tracer(TracerBase):
         self, root_fn: AnyCallable, is_module: bool, concrete_args: PyTree = None
     ) -> tuple[AnyCallable, list[Arg]]:
         """The function to call, and its arguments: the root if it is a module, and a placeholder for each input."""
+        # Parameters are those of the function below decorators, which take `*args`.
         function: Any = inspect.unwrap(root_fn)
         code: CodeType = function.__code__
         signature = inspect.signature(function)
@@ -275,6 +276,7 @@ class Tracer(TracerBase):
                 args.append(self.create_proxy("placeholder", f"{stars}{rest[0]}", (), {}))
                 rest = rest[1:]
         if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            # A proxy cannot be unpacked by `*` or `**`; with plain parameters each stands for all that belongs to it.
             root_fn = _with_plain_parameters(function, len(fixed) + len(args))
         leaves, spec = pytree.tree_flatten(tuple(args))
         if concrete_args is None or all(child.is_leaf() for child in spec.children()):
@@ -291,6 +293,7 @@ class Tracer(TracerBase):
 
         def input_or_value(value: AttributeValue) -> Arg:
             nonlocal number
+            # Each leaf of the structure is an input of its own, as the flattened graph takes them.
             number += 1
             proxy = self._input(f"{name}_{number}", args, value)
             if isinstance(value, PHBase):

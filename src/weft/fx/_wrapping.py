@@ -19,6 +19,7 @@ from weft.utils._pytree import tree_leaves
 
 F = TypeVar("F", str, Callable[..., Any])
 
+# no cell: only a tracer reads it
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}
 """The globals of modules in which a name is wrapped, by their id and the name."""
 
@@ -104,6 +105,7 @@ class _Replaced:
             self._names[self._name] = self._previous
 
 
+# no cell: set only while a program is traced
 _REPLACED: dict[tuple[int, str], _Replaced] = {}
 _LOCK = threading.Lock()
 
@@ -156,6 +158,7 @@ class Patches:
         finally:
             with _LOCK:
                 for key in self._keys:
+                    # Stand-ins are shared by the tracers of all threads: the last one to end puts the function back.
                     _REPLACED[key].users -= 1
                     if not _REPLACED[key].users:
                         _REPLACED.pop(key).revert()

@@ -38,6 +38,7 @@ OPCODES = frozenset({"placeholder", "get_attr", "call_function", "call_module", 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LAYERS_WITH_NEW_RESULTS = (_ConvNd, Linear, _Affine)
+# no cell: only a tracer reads it
 _SIDE_EFFECTS: set[Any] = {_assert, _assert_async, operator.setitem, setattr, print}
 
 

@@ -18,8 +18,11 @@ from weft.fx.node import Node
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# no cell: set only while a program is traced
 _preserving: ContextVar[bool] = ContextVar("weft_fx_preserving", default=False)
+# no cell: set only while a program is traced
 _current: ContextVar[dict[str, Any]] = ContextVar("weft_fx_meta", default={})  # noqa: B039  never written to
+# no cell: set only while a program is traced
 _replayed: ContextVar[Node | None] = ContextVar("weft_fx_replayed", default=None)
 
 

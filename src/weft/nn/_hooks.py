@@ -6,9 +6,9 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from weft._base.cell import LocalCell, Registry
 from weft._base.handles import Handle
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._lazy.tape import Tape
@@ -110,10 +110,12 @@ class GlobalHook(NamedTuple):
     regular: bool = False
 
 
-GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
+GLOBAL_HOOKS = Registry[int, GlobalHook]("hooks on the calls of all modules")
 """Hooks on the calls of all modules, of all kinds: in one table, because every call checks whether it is empty."""
 
-_REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
+_REGISTRATION = {
+    kind: Registry[int, Any](f"hooks on the registration of {kind}s") for kind in ("parameter", "buffer", "module")
+}
 
 
 def _register_globally(kind: str, hook: AnyCallable, with_kwargs: bool = False, always_call: bool = False) -> Handle:
@@ -206,21 +208,18 @@ class Interceptor(Protocol):
         ...
 
 
-_INTERCEPTOR: ContextVar[Interceptor | None] = ContextVar("weft_module_interceptor", default=None)
+_INTERCEPTOR = LocalCell[Interceptor | None]("what takes over the calls of modules", None)
 
 
 @contextmanager
 def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
     """A block in which an object takes over the calls of modules in this thread, and what is read from them."""
-    token = _INTERCEPTOR.set(interceptor)
-    try:
+    with _INTERCEPTOR.within(interceptor):
         if interceptor is None:
             yield
         else:
             with Handle(GLOBAL_HOOKS, GlobalHook("interceptor", Hook(interceptor.module_called))):
                 yield
-    finally:
-        _INTERCEPTOR.reset(token)
 
 
 def read(module: object, name: str, value: AttributeValue) -> AttributeValue:
@@ -250,6 +249,8 @@ def call_with_hooks(module: HasForward, args: Args, kwargs: Kwargs) -> Result:
         while waiting:
             result = _after(module, waiting.pop(0), args, kwargs, result)
         return hook_call.wrap_outputs(result)
+    # As in PyTorch, `always_call` hooks see failed calls, so that what they have begun can end; their own errors only
+    # warn.
     except Exception:
         for hook in _on_calls(module, "forward") if waiting is None else waiting:
             if hook.always_call:

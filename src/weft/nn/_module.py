@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
 from weft._base.device import DeviceLike
@@ -26,8 +26,7 @@ from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
 from weft.nn._parameter import Buffer, Parameter
-
-Self = TypeVar("Self", bound="Module")
+from weft.nn._state_dict import IncompatibleKeys, Metadata
 
 
 class Module(Lookup):
@@ -74,11 +73,13 @@ class Module(Lookup):
 
     def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         own = self.__dict__
+        # An absent attribute would be searched for among parameters, buffers and submodules, in every call.
         if "_compiled_call_impl" in own:
             return own["_compiled_call_impl"](*args, **kwargs)
         state = peek()
         if state is not None and state.capture is not None:
-            state.capture.called(self, GLOBAL_HOOKS)
+            # Adding a hook, or changing what the call reads, has to invalidate replays, which do not come by here.
+            state.capture.called(self)
         if (
             own["_forward_hooks"]
             or own["_forward_pre_hooks"]
@@ -97,7 +98,7 @@ class Module(Lookup):
         """A call without compilation, even if the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, GLOBAL_HOOKS)
+            capture.called(self)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Arg, **kwargs: Arg) -> None:
@@ -252,14 +253,14 @@ class Module(Lookup):
 
     # --- the whole tree ---------------------------------------------------------------------------------------
 
-    def apply(self: Self, fn: Callable[[Module], object]) -> Self:
+    def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call `fn` with every module below this one, then with this one."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
-    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the contents of all tensors and of their gradients; the tensor objects stay the same.
 
         After `weft.__future__.set_overwrite_module_params_on_conversion(True)`, parameters are other objects.
@@ -273,6 +274,7 @@ class Module(Lookup):
             if tensor is None:
                 continue
             grad = tensor.grad
+            # The tensor objects stay, so optimizers and ties between modules stay, too.
             tensor.data = fn(tensor.data)
             if grad is not None:
                 tensor.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
@@ -285,7 +287,7 @@ class Module(Lookup):
                 new = self._parameters[name] = Parameter(old.detach(), old.requires_grad)
                 new.grad = old.grad
 
-    def to(self: Self, *args: Arg, **kwargs: Arg) -> Self:
+    def to(self, *args: Arg, **kwargs: Arg) -> Self:
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
         if "copy" in kwargs or len(args) > (2 if isinstance(args[0] if args else None, DType | Tensor) else 3):
             raise ModuleError(".to() does not accept copy argument")
@@ -308,8 +310,7 @@ class Module(Lookup):
             )
         others = tuple(a for a in args if not isinstance(a, DType))
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
-        order = kwargs.get("memory_format")
-        order_by_name(order)  # also where no tensor has an order
+        order_by_name(order := kwargs.get("memory_format"))  # also where no tensor has an order
 
         def convert(tensor: Tensor) -> Tensor:
             if order is not None and tensor.ndim in (4, 5):
@@ -319,52 +320,52 @@ class Module(Lookup):
 
         return self._apply(convert)
 
-    def _cast(self: Self, dtype: DType) -> Self:
+    def _cast(self, dtype: DType) -> Self:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
-    def float(self: Self) -> Self:
+    def float(self) -> Self:
         """Cast the floating tensors to float32."""
         return self._cast(float32)
 
-    def double(self: Self) -> Self:
+    def double(self) -> Self:
         """Cast the floating tensors to float64."""
         return self._cast(float64)
 
-    def half(self: Self) -> Self:
+    def half(self) -> Self:
         """Cast the floating tensors to float16."""
         return self._cast(float16)
 
-    def bfloat16(self: Self) -> Self:
+    def bfloat16(self) -> Self:
         """Cast the floating tensors to bfloat16."""
         return self._cast(bfloat16)
 
-    def type(self: Self, dst_type: DType | str) -> Self:
+    def type(self, dst_type: DType | str) -> Self:
         """Cast all tensors."""
         return self._apply(lambda t: t.type(dst_type))
 
-    def cpu(self: Self) -> Self:
+    def cpu(self) -> Self:
         """Move all tensors to the CPU."""
         return self._apply(lambda t: t.to("cpu"))
 
-    def cuda(self: Self, device: DeviceLike | None = None) -> Self:
+    def cuda(self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to a GPU."""
         return self._apply(lambda t: t.to("cuda" if device is None else device))
 
-    def xpu(self: Self, device: DeviceLike | None = None) -> Self:
+    def xpu(self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to an Intel GPU."""
         return self._apply(lambda t: t.to("xpu" if device is None else device))
 
-    def to_empty(self: Self, *, device: DeviceLike, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
         """Replace all tensors by uninitialised ones of the same shapes and types on a device."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
-    def share_memory(self: Self) -> Self:
+    def share_memory(self) -> Self:
         """Return the module unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.share_memory_()  # raises for parameters that have no elements yet
         return self
 
-    def train(self: Self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Self:
         """Set training mode on or off, for this module and all below it."""
         if not isinstance(mode, bool):
             raise ValueRangeError("training mode is expected to be boolean")
@@ -373,11 +374,11 @@ class Module(Lookup):
             module.train(mode)
         return self
 
-    def eval(self: Self) -> Self:
+    def eval(self) -> Self:
         """Set evaluation mode, for this module and all below it."""
         return self.train(False)
 
-    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether gradients are accumulated, for all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
@@ -423,9 +424,7 @@ class Module(Lookup):
         if type(self).get_extra_state is not Module.get_extra_state:
             destination[prefix + _state_dict.EXTRA] = self.get_extra_state()
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Arg], strict: bool = True, assign: bool = False
-    ) -> _state_dict.IncompatibleKeys:
+    def load_state_dict(self, state_dict: SavedState, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copy a state dict into the module's tensors; with `assign`, replace the tensors by those of the dict.
 
         Returns `(missing_keys, unexpected_keys)`. Raises `StateDictError` if a tensor does not fit or, with `strict`,
@@ -437,7 +436,7 @@ class Module(Lookup):
         self,
         state_dict: SavedState,
         prefix: str,
-        local_metadata: _state_dict.Metadata,
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -459,6 +458,8 @@ class Module(Lookup):
         if strict:
             missing_keys.extend(missing)
             unexpected_keys.extend(_state_dict.unexpected(self, state_dict, prefix, extra_key))
+        # Written at the end, when all modules are known to fit: a state dict that does not must leave the model as it
+        # was.
         _state_dict.write_or_plan(writes, local_metadata)
 
     def register_state_dict_pre_hook(self, hook: AnyCallable) -> Handle:

@@ -18,9 +18,9 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _new(cls: type[T], data: object) -> T:
-    """An object of the class or, for a sharded tensor, of a class that is also that of sharded tensors."""
-    sharding = data._read().aval.sharding if isinstance(data, Tensor) else None
-    return new_handle(cls if sharding is None else sharding.type_like(cls))
+    """An object of the class or, for a tensor with an owner, of a class that is also that of its tensors."""
+    owner = data._read().aval.owner if isinstance(data, Tensor) else None
+    return new_handle(cls if owner is None else owner.type_like(cls))
 
 
 def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
@@ -40,7 +40,7 @@ class Parameter(Tensor):
     __torch_function__ = disabled
 
     def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
-        """A parameter that has the elements of `data`; it is sharded if `data` is."""
+        """A parameter that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -66,7 +66,7 @@ class Buffer(Tensor):
     persistent: bool
 
     def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
-        """A buffer that has the elements of `data`; it is sharded if `data` is."""
+        """A buffer that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:

@@ -267,6 +267,7 @@ class OpDef:
         return self.partial if isinstance(self.partial, str) else self.partial(static)
 
 
+# no cell: filled when the library is imported
 TABLE: dict[str, OpDef] = {}
 
 # The fields are the types of the result and of `out`, in PyTorch's names (2 and 3) and in those of C++ (0 and 1).

@@ -18,11 +18,11 @@ from weft._base.scopes import observe_scopes
 from weft._base.types import Json
 from weft._lazy.aval import Aval
 from weft._lazy.value import Value, tick
-from weft._profile.chrome import write_json
-from weft._profile.names import operator_name
-from weft.monitor import RecordScope
 from weft.ops._strides import row_major
 from weft.ops._type_names import c_name
+from weft.profiler._callbacks import RecordScope
+from weft.profiler._chrome import write_json
+from weft.profiler._names import operator_name
 
 _SCHEMA = "1.1.1-chakra.0.0.4"
 _NUMBERS = {bool: "Bool", int: "Int", float: "Double", complex: "ComplexDouble"}

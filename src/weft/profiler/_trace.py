@@ -10,13 +10,13 @@ from typing import Any
 
 from weft._base.types import Json
 from weft._lazy.realize import flush_pending
-from weft._profile.chrome import chrome_events, write_trace
-from weft._profile.collector import Collector
-from weft._profile.events import EventList
-from weft._profile.figures import ProfileFigures
-from weft._profile.xla_trace import XlaTrace
 from weft.errors import PreconditionError, UnsupportedCallError
+from weft.profiler._chrome import chrome_events, write_trace
+from weft.profiler._collector import Collector
 from weft.profiler._config import Activities, ProfilerActivity, chosen_activities
+from weft.profiler._events import EventList
+from weft.profiler._figures import ProfileFigures
+from weft.profiler._xla_trace import XlaTrace
 
 _OPTIONS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 

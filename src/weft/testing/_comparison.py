@@ -26,7 +26,7 @@ from weft._base.dtype import (
 )
 from weft._base.state import using
 from weft._base.types import Arg, AttributeValue
-from weft._tensor.composed import form_of
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import as_tensor
 from weft._tensor.kind_names import advice
 from weft._tensor.sparse.tensor import SparseTensor
@@ -145,7 +145,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """The older form of `assert_close`, which takes tensors and what they are made from, of any types and devices.
+    """The older encoding of `assert_close`, which takes tensors and what they are made from, of any types and devices.
 
     Without tolerances, (rtol, atol) is (1e-3, 1e-3) for float16, (1e-4, 1e-5) for float32, (1e-5, 1e-8) for float64,
     the larger ones for two types, and 0 for all others.
@@ -314,7 +314,7 @@ def _compare_tensors(actual: Tensor, expected: Tensor, options: Options, rtol: f
 def _compare_stored(actual: SparseTensor, expected: SparseTensor, options: Options, rtol: float, atol: float) -> None:
     """Compare what sparse tensors store: as many elements, at the same places, that are close."""
     kind = repr(actual.layout).rpartition("_")[2].upper()
-    parts = [form_of(x.coalesce() if x.is_sparse else x).parts() for x in (actual, expected)]
+    parts = [encoding_of(x.coalesce() if x.is_sparse else x).parts() for x in (actual, expected)]
     counts = [len(part["values"]) for part in parts]
     if counts[0] != counts[1]:
         raise _Failure(

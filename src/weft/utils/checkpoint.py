@@ -6,9 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft._base.state import Pending, ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.outline import has_user_derivatives, outline
@@ -40,8 +40,8 @@ __all__ = [
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-_debug: ContextVar[bool | None] = ContextVar("weft_checkpoint_debug", default=None)
-_early_stop: ContextVar[bool | None] = ContextVar("weft_checkpoint_early_stop", default=None)
+_debug = LocalCell[bool | None]("whether checkpoints are compared", None)
+_early_stop = LocalCell[bool | None]("whether checkpoints stop early", None)
 
 
 def noop_context_fn() -> Contexts:
@@ -154,21 +154,15 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
 
     It shows nothing: what was recorded cannot differ when it is computed again.
     """
-    token = _debug.set(enabled)
-    try:
+    with _debug.within(enabled):
         yield
-    finally:
-        _debug.reset(token)
 
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     """A block that sets `early_stop` for all checkpoints whose forward pass runs in it."""
-    token = _early_stop.set(enable)
-    try:
+    with _early_stop.within(enable):
         yield
-    finally:
-        _early_stop.reset(token)
 
 
 def detach_variable(inputs: Args) -> Args:

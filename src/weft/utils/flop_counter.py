@@ -25,6 +25,7 @@ Formula = Callable[..., int]
 Count = Callable[[Signature, Sequence[Value], Sequence[Value]], int]
 """(signature, inputs, results) -> flops."""
 
+# no cell: only who counts operations reads it
 flop_registry: dict[Any, Count] = {}
 """The operators of `register_flop_formula`. All others are counted by what they compute."""
 

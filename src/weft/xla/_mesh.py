@@ -10,6 +10,7 @@ from functools import cached_property
 import jax.sharding
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._lazy.runtime import xla_devices
 from weft.errors import PreconditionError, ValueRangeError
 
@@ -117,18 +118,17 @@ class HybridMesh(Mesh):
         super().__init__(range(math.prod(self.ici_mesh_shape)), self.ici_mesh_shape, axis_names)
 
 
-class _Global:
-    mesh: Mesh | None = None
+_MESH = Cell["Mesh | None"]("the global mesh", None)
 
 
 def set_global_mesh(mesh: Mesh) -> None:
     """Set the mesh that `get_global_mesh` returns."""
-    _Global.mesh = mesh
+    _MESH.set(mesh)
 
 
 def get_global_mesh() -> Mesh | None:
     """The mesh that was set by `set_global_mesh`, or None."""
-    return _Global.mesh
+    return _MESH.get()
 
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:

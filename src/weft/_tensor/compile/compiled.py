@@ -19,10 +19,10 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
-from weft._base.device import default_device
+from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
-from weft._base.state import ambient, default_dtype, enter, leave, set_field
+from weft._base.state import Ambient, ambient, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
@@ -79,6 +79,7 @@ class _CacheEntry:
         self.failures = 0
 
 
+# no cell: who is told to forget replays
 functions: WeakSet[Compiled] = WeakSet()
 """All functions that are compiled."""
 
@@ -106,7 +107,7 @@ class Compiled:
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = ambient()
-        if state.capture is not None or state.eager or state.anomaly or Stance.current == "force_eager":
+        if _sees_operators(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
         call = _CallArguments(args, kwargs)
         key = (
@@ -117,8 +118,9 @@ class Compiled:
             state.inference,
             state.autocast,
             state.attention,
-            default_dtype(),
-            default_device(),
+            state.overrides.by_classes,
+            state.transform is None,
+            settings(),
         )
         entry = self._entries.get(key)
         if entry is None:
@@ -154,6 +156,9 @@ class Compiled:
         snapshot.add(self._function, self._name)
         for thing in call.objects:
             snapshot.add(thing, f"{self._name}(...)")
+        for cell, value in settings():
+            if isinstance(value, Contents):  # hooks and other functions of the user
+                snapshot.add(value, cell.name)
         capture = Capture(call.tensors, snapshot)
         outer = ambient().pending
         apart = {"pending": capture.region, "capture": capture, "autocast": ambient().autocast.apart()}
@@ -352,10 +357,16 @@ def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> Non
         raise PreconditionError(f"compile: expected dynamic to be a bool or None, got {type(dynamic)}")
 
 
+def _sees_operators(state: Ambient) -> bool:
+    """Whether something is done at every operator of a call, or depends on which tensors have tangents."""
+    overridden = state.overrides.mode is not None
+    return state.capture is not None or state.eager or state.anomaly or overridden or bool(state.forward)
+
+
 def _modes() -> tuple[Any, ...]:
     state = ambient()
     modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
-    return *modes, default_dtype(), default_device()
+    return *modes, settings()
 
 
 def _refresh(result: Any, capture: Capture) -> None:

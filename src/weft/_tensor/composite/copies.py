@@ -83,7 +83,7 @@ def new_empty_strided(
 
     It is distributed as this tensor is, if that is, and then has no room between its elements.
     """
-    if input._read().aval.sharding is None:
+    if input._read().aval.owner is None:
         device = options.pop("device", input.device)
         return empty_strided(size, stride, dtype=dtype or input.dtype, device=device, **options)
     if len(size) != len(stride):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._lazy.aval import Sharding
+from weft._lazy.aval import AnyOwner
+from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
 from weft._tensor.codegen import composite, op
 from weft._tensor.dim_names import checked_names, set_names, take_names
@@ -52,31 +53,31 @@ def create(
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
-    sharding = None if like is None else like._read().aval.sharding
-    if dtype.is_quantized and sharding is None:
+    owner = None if like is None else like._read().aval.owner
+    if dtype.is_quantized and owner is None:
         raise UnsupportedCallError(f"{row}(): {dtype} is the type of what torch.quantize_per_tensor makes of floats")
-    if sharding is None:
+    if owner is None:
         result = getattr(op, row)(size, *args, dtype=dtype, **options)
     else:
-        result = _sharded(sharding, row, size, args, {"dtype": dtype, **options})
+        result = _created(owner, row, size, args, {"dtype": dtype, **options})
     if out is not None:
         return replace(out, result)
     return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
-def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
-    """The result of a factory row, placed as other tensors of its size are; each process makes its part alone.
+def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
+    """The result of a factory row, as an owner makes it. Of a distributed tensor, each process makes its part alone.
 
     Random numbers are those that one process would draw.
     """
     requires_grad = options.pop("requires_grad", False)
 
-    def create(own: Any, first: int) -> Tensor:
+    def create(own: Sequence[int], first: int) -> Value:
         if TABLE[row].drawn is not None:
             options["generator"] = PartOfDraws(options.get("generator"), first, size)
-        return getattr(op, row)(own, *args, **options)
+        return getattr(op, row)(tuple(own), *args, **options)._read()
 
-    return wrap(sharding.created(size, create, row)).requires_grad_(requires_grad)
+    return wrap(owner.created(size, create, row)).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from weft._base.layout import jagged, layout, strided
 from weft._base.state import default_dtype
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import composite, op
-from weft._tensor.composed import form_of
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import tensor
-from weft._tensor.nested.form import is_nested
+from weft._tensor.nested.encoding import is_nested
 from weft._tensor.nested.jagged import jagged_from, jagged_of
 from weft._tensor.nested.strided import strided_from, strided_of
 from weft._tensor.nested.tensor import NestedTensor
@@ -91,7 +91,7 @@ def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, la
     """A nested tensor of components, to which gradients flow: a list, or the slices of a tensor."""
     if isinstance(ts, Tensor):
         if is_nested(ts):
-            if layout not in (None, form_of(ts).layout):
+            if layout not in (None, encoding_of(ts).layout):
                 return _nested(list(ts.unbind()), layout)
             return ts
         ts = list(ts.unbind())

@@ -12,11 +12,11 @@ from weft._base.layout import qscheme
 from weft._base.state import using
 from weft._tensor.arguments import Dim, refuse_of_other_library
 from weft._tensor.codegen import composite, op
-from weft._tensor.composed import form_of
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import tensor
 from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
-from weft._tensor.quantized.form import Quantized, grid_tensor, is_quantized, quantized_form, quantized_with
+from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -73,7 +73,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
     if is_quantized(input):
-        raise quantized_form(input, "quantize_per_tensor").refusal("quantize_per_tensor")
+        raise quantized_encoding(input, "quantize_per_tensor").refusal("quantize_per_tensor")
     scale, zero_point = _grid(scale, zero_point, _element(dtype), input)
     return quantized_with(input, scale, zero_point, None, dtype)
 
@@ -87,7 +87,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     require_not_overridden(input)
     element = _element(dtype)
     if is_quantized(input):
-        raise quantized_form(input, "quantize_per_channel").refusal("quantize_per_channel")
+        raise quantized_encoding(input, "quantize_per_channel").refusal("quantize_per_channel")
     scales, zero_points = _grids(scales, zero_points)
     return quantized_with(input, scales, zero_points, wrap_dim(axis, input.ndim), element)
 
@@ -142,40 +142,40 @@ def dequantize(input: Any) -> Any:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
     if isinstance(input, list | tuple):
         return tuple([dequantize(x) for x in input])
-    form = form_of(input)
-    return form.whole_array() if isinstance(form, Quantized) else input.to(float32)
+    encoding = encoding_of(input)
+    return encoding.whole_array() if isinstance(encoding, Quantized) else input.to(float32)
 
 
 @composite()
 def int_repr(input: Tensor) -> Tensor:
     """The integers of a quantized tensor."""
-    return op.clone(quantized_form(input, "int_repr").values)
+    return op.clone(quantized_encoding(input, "int_repr").values)
 
 
 @composite(function=False)
 def qscheme_(input: Tensor) -> qscheme:
     """How the integers of a quantized tensor stand for numbers, such as `per_tensor_affine`."""
-    return quantized_form(input, "qscheme").scheme
+    return quantized_encoding(input, "qscheme").scheme
 
 
 def _of_tensor(input: Tensor, name: str) -> Quantized:
-    form = quantized_form(input, name)
-    if form.axis is not None:
+    encoding = quantized_encoding(input, name)
+    if encoding.axis is not None:
         raise LayoutError(
-            f"{name}(): Expected quantizer->qscheme() == kPerTensorAffine, but got {form.scheme}; use "
+            f"{name}(): Expected quantizer->qscheme() == kPerTensorAffine, but got {encoding.scheme}; use "
             "q_per_channel_scales() and q_per_channel_zero_points()"
         )
-    return form
+    return encoding
 
 
 def _of_channels(input: Tensor, name: str) -> Quantized:
-    form = quantized_form(input, name)
-    if form.axis is None:
+    encoding = quantized_encoding(input, name)
+    if encoding.axis is None:
         raise LayoutError(
             f"{name}(): Expected quantizer->qscheme() == kPerChannelAffine || quantizer->qscheme() == "
-            f"kPerChannelAffineFloatQParams, but got {form.scheme}; use q_scale() and q_zero_point()"
+            f"kPerChannelAffineFloatQParams, but got {encoding.scheme}; use q_scale() and q_zero_point()"
         )
-    return form
+    return encoding
 
 
 @composite()

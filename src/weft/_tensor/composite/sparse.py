@@ -11,7 +11,7 @@ from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse
 from weft._base.state import default_dtype
 from weft._tensor.arguments import Dim, Dims, ints, sizes
 from weft._tensor.codegen import composite, op
-from weft._tensor.composed import FORMS, form_of
+from weft._tensor.composed import ENCODINGS, encoding_of
 from weft._tensor.scalar import Number
 from weft._tensor.sparse import pointwise as _pointwise
 from weft._tensor.sparse import products as _products
@@ -19,7 +19,7 @@ from weft._tensor.sparse import structure as _structure
 from weft._tensor.sparse.compressed import Csr, blocks_of, compressed_of, coordinates_of
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates, require_positive
 from weft._tensor.sparse.coo import Coo, coo, elements_at, empty_coo, on_device, stored
-from weft._tensor.sparse.form import is_sparse
+from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.sparse.reductions import require_sparse, softmax_of
 from weft._tensor.sparse.tensor import masked_to
 from weft._tensor.tensor import Tensor
@@ -164,7 +164,7 @@ def to_sparse(
         )
     blocks = layout in (sparse_bsr, sparse_bsc)
     if blocks is (blocksize is None):
-        kind = FORMS[layout].kind
+        kind = ENCODINGS[layout].kind
         option = "without blocksize argument given" if blocks else "with blocksize argument given"
         raise LayoutError(f"dense_to_sparse: conversion from Strided to {kind} {option} is not supported")
     if input.ndim != 2:
@@ -274,9 +274,9 @@ def _softmax(name: str, what: str) -> None:
     def function(input: Tensor, dim: Dim, *, dtype: DType | None = None) -> Tensor:
         require_sparse(input, name)
         x = input if dtype is None else input.to(dtype)
-        form = form_of(x)
-        if not isinstance(form, Coo):
-            raise form.refusal(f"sparse.{name}")
+        encoding = encoding_of(x)
+        if not isinstance(encoding, Coo):
+            raise encoding.refusal(f"sparse.{name}")
         return softmax_of(x, dim, log=name == "log_softmax")
 
 
@@ -287,8 +287,8 @@ _softmax("log_softmax", "The logarithm of softmax")
 @composite(module="sparse")
 def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)` where the CSR matrix `input` stores elements; no other is computed."""
-    form = form_of(input)
-    if not isinstance(form, Csr):
+    encoding = encoding_of(input)
+    if not isinstance(encoding, Csr):
         raise LayoutError(f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout!r}")
     if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0]:
         sizes = f"{list(mat1.shape)} and {list(mat2.shape)}"
@@ -297,9 +297,9 @@ def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1
         raise ShapeError(
             f"sampled_addmm: the product has size {[mat1.shape[0], mat2.shape[1]]}, but input has {list(input.shape)}"
         )
-    row, column = form_of(coordinates_of(input)).indices
+    row, column = encoding_of(coordinates_of(input)).indices
     products = mat1.index_select(0, row) * mat2.t().index_select(0, column)
-    return form.with_values(op.add(op.mul(form.values, beta), op.mul(products.sum(1), alpha)))
+    return encoding.with_values(op.add(op.mul(encoding.values, beta), op.mul(products.sum(1), alpha)))
 
 
 @composite(module="sparse")
@@ -335,13 +335,13 @@ def as_sparse_gradcheck(gradcheck: Any) -> Any:
 
         def on_values(*values: Tensor) -> Any:
             several = zip(originals, values, strict=True)
-            arguments = [form_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
+            arguments = [encoding_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
             results = func(*arguments)
             outputs = results if isinstance(results, (tuple, list)) else (results,)
             dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in outputs])
             return dense if isinstance(results, (tuple, list)) else dense[0]
 
-        parts = [form_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
+        parts = [encoding_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
         return gradcheck(on_values, parts, **options)
 
     return checked

@@ -118,8 +118,8 @@ def data_ptr(input: Tensor) -> int:
         return 0
     memory, value = memory_of(owner), owner._read()
     if input.device.type == "cpu" and ambient().capture is None and not memory.shows(value):
-        sharding = value.aval.sharding
-        part = owner if sharding is None or sharding.mesh is None else wrap(sharding.part(value))
+        distributed = value.aval.distributed
+        part = owner if distributed is None else wrap(distributed.part(value))
         memory.show(value, part._host())
     return memory.start + storage_offset(input) * input.element_size()
 

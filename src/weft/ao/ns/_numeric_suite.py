@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.dtype import quint8
 from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._base.usage import log_api_usage_once
-from weft._tensor.quantized.form import is_quantized
+from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
 from weft.ao.nn.quantized.dynamic.modules.rnn import LSTM as DynamicLSTM

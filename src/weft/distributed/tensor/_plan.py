@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -14,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.cell import LocalCell
 from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, plain_type
 from weft._lazy.call import ONE, kinds_of, part_of_draw
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
@@ -33,7 +33,6 @@ from weft.distributed.tensor._sharding import (
     Sharding,
     labelled,
     local_part,
-    local_type,
     set_operations,
     sharding_of,
     type_of,
@@ -74,7 +73,7 @@ class Plan:
     def text(self, call: Call, avals: Sequence[Aval]) -> str:
         """The call, how its inputs are moved, and its results."""
         inputs = [
-            type_text(aval) if to is None or to is aval.sharding else f"{type_text(aval)} moved to {to}"
+            type_text(aval) if to is None or to is aval.owner else f"{type_text(aval)} moved to {to}"
             for aval, to in zip(avals, self.inputs, strict=True)
         ]
         results = [type_text(output.aval) for output in self.signature.outputs[: self.signature.main]]
@@ -90,6 +89,7 @@ class Plan:
         return record(self.signature, (*inputs, *place), ambient())
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
 _MOST_PLANS = 65_536
 on_dtype_change(_plans.clear)  # the types of results depend on it
@@ -149,30 +149,27 @@ def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Valu
 
 def _only_scalars_are_sharded(inputs: Sequence[Value]) -> bool:
     """Whether plain tensors meet distributed ones without dims, or those of several meshes meet each other."""
-    sharded = [x for x in inputs if x.aval.sharding is not None]
+    sharded = [x for x in inputs if x.aval.owner is not None]
     if any(x.aval.size for x in sharded):
         return False
-    meshes = {x.aval.sharding.mesh for x in sharded if isinstance(x.aval.sharding, Sharding)}
+    meshes = {x.aval.owner.mesh for x in sharded if isinstance(x.aval.owner, Sharding)}
     return len(meshes) > 1 or not all(map(_is_single, inputs))
 
 
 def _plain_scalar(value: Value) -> Value:
     """A distributed tensor without dims as a plain one, for a call with plain tensors."""
-    sharding = value.aval.sharding
+    sharding = value.aval.owner
     return local_part(redistributed(value, sharding.replicated())) if isinstance(sharding, Sharding) else value
 
 
-_replicates_implicitly: ContextVar[bool] = ContextVar("implicit_replication", default=False)
+_replicates_implicitly = LocalCell("whether plain tensors stand for replicated ones", False)
 
 
 @contextmanager
 def implicit_replication() -> Generator[None]:
     """Within the block, a plain tensor that meets distributed ones stands for a replicated one."""
-    token = _replicates_implicitly.set(True)
-    try:
+    with _replicates_implicitly.within(True):
         yield
-    finally:
-        _replicates_implicitly.reset(token)
 
 
 def _is_single(value: Value) -> bool:
@@ -183,7 +180,7 @@ def _is_single(value: Value) -> bool:
 def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """The inputs, in which plain tensors of one element are replicated; in `implicit_replication`, all plain ones."""
     every = _replicates_implicitly.get()
-    plain = [x.aval.sharding is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
+    plain = [x.aval.owner is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
     if not any(plain):
         return inputs
     if not every and any(x.aval.shape for x, is_plain in zip(inputs, plain, strict=True) if is_plain):
@@ -192,7 +189,7 @@ def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
             "it. However, please consider changing it to a scalar tensor or explicitly create a DTensor under "
             "distributed environment."
         )
-    mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
+    mesh = next(x.aval.owner.mesh for x in inputs if isinstance(x.aval.owner, Sharding))
     placements = (Replicate(),) * mesh.ndim
     return tuple(
         [
@@ -256,9 +253,9 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     wanted: list[Sharding | None] = [None] * len(avals)
     spread: list[tuple[int, ...]] = [()] * len(avals)
     for at, position in enumerate(whole.tensors):
-        if avals[position].sharding is None and any(s.ins[at] != Replicate() for s in strategies):
+        if avals[position].owner is None and any(s.ins[at] != Replicate() for s in strategies):
             raise _mixed(call, avals[position])
-        if avals[position].sharding is not None:
+        if avals[position].owner is not None:
             placements = in_order([s.ins[at] for s in strategies], order, mesh.shape)
             wanted[position] = sharding_of(mesh, placements, avals[position].size)
             spread[position] = tuple(dim for dim, s in enumerate(strategies) if at in s.spread)
@@ -266,7 +263,7 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
         sharding_of(mesh, in_order([s.outs[at] for s in strategies], order, mesh.shape), size)
         for at, size in enumerate(whole.sizes)
     ]
-    parts = [aval if to is None else local_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
+    parts = [aval if to is None else plain_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
     drawn = _drawn_in_parts(whole, results)
     if drawn is not None:
         parts.append(number(0).aval)
@@ -277,7 +274,7 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
         local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
-    is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
+    is_local = all(aval.owner is to for aval, to in zip(avals, wanted, strict=True))
     summed = tuple([at for at, dims in enumerate(spread) if dims])
     has_grads = grad or all(s.is_differentiable for s in strategies)
     first = None if drawn is None else results[0].position_in(drawn)
@@ -302,12 +299,12 @@ def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | No
 
 def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:
     """The mesh of all inputs; `RuntimeError` if there are two meshes or, unless it `mixes`, plain tensors with dims."""
-    meshes = {aval.sharding.mesh.key: aval.sharding.mesh for aval in avals if isinstance(aval.sharding, Sharding)}
+    meshes = {aval.owner.mesh.key: aval.owner.mesh for aval in avals if isinstance(aval.owner, Sharding)}
     mesh, *others = meshes.values()
     if others:
         raise DistError(f"{call.op.name}(): all tensors must be on one mesh, but got {mesh} and {others[0]}")
     for aval, kind in zip(avals, kinds_of(call), strict=True):
-        if kind in TENSOR_KINDS and aval.sharding is None and not aval.weak and aval.shape and not mixes:
+        if kind in TENSOR_KINDS and aval.owner is None and not aval.weak and aval.shape and not mixes:
             raise _mixed(call, aval)
     return mesh
 
@@ -321,12 +318,12 @@ def _mixed(call: Call, aval: Aval) -> DistError:
 
 def _operand(aval: Aval) -> Operand:
     shape = tuple(aval.size)
-    plain = aval.sharding is None
+    plain = aval.owner is None
     return Operand(shape, prod(shape) * aval.dtype.itemsize, plain, aval.dtype.is_differentiable)
 
 
 def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
-    sharding = aval.sharding
+    sharding = aval.owner
     return sharding.placements if isinstance(sharding, Sharding) else (Replicate(),) * mesh.ndim
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft._base.cell import Registry
 from weft.distributed.tensor._placements import Placement, Placements
 from weft.distributed.tensor._propagate import WHOLE, Strategy
 from weft.errors import ArgumentError, PreconditionError
@@ -27,7 +28,7 @@ class TensorMeta:
         return len(self.shape)
 
 
-_stated: dict[str, Stated] = {}
+_stated = Registry[str, Stated]("how operators run on parts")
 
 
 def register_sharding(op: Any) -> Callable[[Stated], Stated]:

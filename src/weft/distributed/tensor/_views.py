@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from weft._dispatch import apply
-from weft._lazy.aval import Aval, sharded
+from weft._lazy.aval import Aval, owned
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -55,7 +55,7 @@ def _written(base: Any, value: Any, *_: Any) -> Any:
 
 def _plain_type(avals: Sequence[Aval], sharding: Sharding) -> Aval:
     del sharding
-    return sharded(avals[0], None)
+    return owned(avals[0], None)
 
 
 def _distributed_type(avals: Sequence[Aval], sharding: Sharding) -> Aval:

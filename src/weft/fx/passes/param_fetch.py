@@ -25,6 +25,7 @@ def default_matching(name: str, target_version: int) -> str:
 _CONV = ["weight", "bias", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"]
 _POOL = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
+# no cell: only passes over traced programs read it
 module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] = {
     Linear: (1, ["weight", "bias"], default_matching),
     Conv2d: (1, _CONV, default_matching),

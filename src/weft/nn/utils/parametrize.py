@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any, TypeVar
 
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import using
 from weft._base.types import Arg, AttributeValue, Result
@@ -24,18 +24,29 @@ from weft.nn._parameter import Parameter
 
 M = TypeVar("M", bound="Module")
 
-_cache: ContextVar[dict[tuple[int, str], Any] | None] = ContextVar("weft_parametrizations", default=None)
+
+class _Computed:
+    """The tensors that have been computed in blocks of `cached`, by module and name."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[tuple[int, str], Any] = {}
+
+
+_computed = LocalCell[_Computed | None]("the parametrized tensors of a block", None)
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Compute each parametrized tensor once while the block runs, however often it is read."""
-    outer = _cache.get()
-    token = _cache.set({} if outer is None else outer)
-    try:
+    if _computed.get() is not None:
         yield
+        return
+    computed = _Computed()
+    try:
+        with _computed.within(computed):
+            yield
     finally:
-        _cache.reset(token)
+        computed.tensors.clear()  # replays that are valid within the block refer to it
 
 
 class ParametrizationList(ModuleList):
@@ -62,7 +73,9 @@ class ParametrizationList(ModuleList):
         if self.is_tensor:
             self.ntensors = 1
             _keep_kind(original, value)
+            # A parametrization that does not fit must leave the module's tensor as it was.
             before = original.detach().clone()
+            # The same object stays the parameter, so an optimizer that has it goes on updating it.
             original.data = value.detach()
             _register(self, "original", original)
         else:
@@ -193,13 +206,13 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
 def _property(name: str) -> property:
     def read(self: Module) -> Tensor:
         compute = self.parametrizations[name]
-        cache = _cache.get()
-        if cache is None:
+        computed = _computed.get()
+        if computed is None:
             return compute()
         key = (id(self), name)
-        if key not in cache:
-            cache[key] = compute()
-        return cache[key]
+        if key not in computed.tensors:
+            computed.tensors[key] = compute()
+        return computed.tensors[key]
 
     def write(self: Module, value: Tensor) -> None:
         self.parametrizations[name].right_inverse(value)
@@ -310,6 +323,7 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
         left = computed.original
         if leave_parametrized:
             with using(grad=False):
+                # Again the same object, for optimizers.
                 left.data = getattr(module, tensor_name).detach()
     elif leave_parametrized:
         value = getattr(module, tensor_name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from weft._base.cell import Registry
 from weft._base.types import Arg
 from weft._base.types import PyTree as PyTree
 from weft.errors import ArgumentError, ValueRangeError
@@ -94,7 +95,7 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: FlattenFn | None
 
 
-SUPPORTED_NODES: dict[Any, NodeDef] = {}
+SUPPORTED_NODES = Registry[Any, NodeDef]("the types of containers")
 """The registered types of containers; objects of all other types are leaves."""
 
 
@@ -266,6 +267,7 @@ _register(
     lambda parts, context: defaultdict(context[0], _mapping(context[1], parts)),
 )
 
+SUPPORTED_NODES.settle()
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 STANDARD_DICT_TYPES = frozenset({dict, OrderedDict, defaultdict})
 

@@ -11,9 +11,9 @@ from weft._base.timeline import Phase
 from weft._base.types import Json
 from weft._lazy import explain
 from weft._lazy.signature import operators_of
-from weft._profile.collector import Collector
-from weft._profile.events import EventList
-from weft._profile.phases import PYTHON, Phases, phases_of
+from weft.profiler._collector import Collector
+from weft.profiler._events import EventList
+from weft.profiler._phases import PYTHON, Phases, phases_of
 from weft.utils.bottleneck._inferred import Inferred, inferred_at
 
 _ROWS = 5

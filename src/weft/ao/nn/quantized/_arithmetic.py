@@ -18,7 +18,7 @@ from weft._tensor.composite.quantized import (
     quantize_per_tensor,
     quantize_per_tensor_dynamic,
 )
-from weft._tensor.quantized.form import is_quantized, quantized_form
+from weft._tensor.quantized.encoding import is_quantized, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import QConfig
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
@@ -45,7 +45,7 @@ class Weights:
     symmetric: bool = False
 
     def _product(self, x: Tensor, row: AnyCallable, channel_dim: int, **options: Arg) -> Tensor:
-        own, ours = quantized_form(x, "product").uniform("product"), quantized_form(self.weight, "product")
+        own, ours = quantized_encoding(x, "product").uniform("product"), quantized_encoding(self.weight, "product")
         if own.element is qint32:
             raise DTypeError("quantized layers take inputs of 8 bits (quint8 or qint8), not qint32")
         zero = None if self.symmetric else ours.zero_point
@@ -87,7 +87,7 @@ def weights_of(weight: Tensor, bias: Tensor | None) -> Weights:
         return Weights(weight, bias)
     if weight.dtype not in (qint8, quint8):
         raise DTypeError(f"weights of quantized layers have 8 bits (qint8), but these are {weight.dtype}")
-    zeros = quantized_form(weight, "weight").zero_point
+    zeros = quantized_encoding(weight, "weight").zero_point
     return Weights(weight, bias, not bool((zeros != 0).any()))
 
 
@@ -138,9 +138,9 @@ def quantized_weight(weight: Tensor, observer: Module) -> Tensor:
         result = quantize_per_channel(weight, scale, zero_point, observer.ch_axis, observer.dtype)
     else:
         raise PreconditionError(f"Unexpected qscheme {observer.qscheme}")
-    form = quantized_form(result, "weight")
+    encoding = quantized_encoding(result, "weight")
     low, high = getattr(observer, "quant_min", None), getattr(observer, "quant_max", None)
-    return result if low is None or high is None else form.with_values(op.clamp(form.values, low, high))
+    return result if low is None or high is None else encoding.with_values(op.clamp(encoding.values, low, high))
 
 
 def observed_weight(module: AnyModule, observer: Module, *, observe: bool = True) -> Tensor:

@@ -10,7 +10,7 @@ from weft import quantize_per_tensor
 from weft._base.dtype import quint8
 from weft._base.types import PyTree
 from weft._tensor.convert import tensor
-from weft._tensor.quantized.form import is_quantized
+from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph
 from weft.ao.quantization.fx.names import numbered
@@ -183,6 +183,8 @@ class _Shadows:
         """
         start, end = self.nodes[part_b.start.name], self.nodes[part_b.end.name]
         own, other = list(tensor_inputs(start)), list(tensor_inputs(part_a.start))
+        # Shadows of recurrent layers get the same states, as otherwise they would compute something else from the
+        # second step on.
         if len(own) != len(other) or not (len(own) == 1 or part_a.base in RECURRENT):
             return None
         grid = _grid(other[0][2], self.a)

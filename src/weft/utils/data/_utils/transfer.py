@@ -21,15 +21,14 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
-from weft._base.types import PyTree, Result, SavedState
+from weft._base.types import PyTree, SavedState
 from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import ALIGNMENT, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable
 
@@ -99,12 +98,12 @@ class _OutOfBandPickler(pickle.Pickler):
         super().__init__(stream, 5, buffer_callback=buffers.append)
         self.dispatch_table = ForkingPickler(stream).dispatch_table
 
-    def reducer_override(self, obj: object) -> Result:
-        if isinstance(obj, ComposedTensor):
-            return NotImplemented  # its parts come here
+    def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
             require_importable(obj)
             return NotImplemented
+        if owner_that_saves(obj) is not None:
+            return NotImplemented  # its parts come here
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
         out_of_band = pickle.PickleBuffer(elements.data)
         return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), out_of_band, obj.requires_grad, extras_of(obj))

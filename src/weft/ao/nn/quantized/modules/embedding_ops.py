@@ -10,7 +10,7 @@ from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros
 from weft._tensor.composite.quantized import quantize_per_channel
-from weft._tensor.quantized.form import quantized_form
+from weft._tensor.quantized.encoding import quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import float_qparams_weight_only_qconfig
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
@@ -119,9 +119,9 @@ class Embedding(HidesState, QuantizedModule):
 
     def _vectors(self, indices: Tensor) -> Tensor:
         """The float vectors of numbers (...): (..., embedding_dim)."""
-        form = quantized_form(self.weight(), "embedding")
-        integers = F.embedding(indices, form.values)
-        scale, zero_point = (op.unsqueeze(x[indices], -1).to(float32) for x in (form.scale, form.zero_point))
+        encoding = quantized_encoding(self.weight(), "embedding")
+        integers = F.embedding(indices, encoding.values)
+        scale, zero_point = (op.unsqueeze(x[indices], -1).to(float32) for x in (encoding.scale, encoding.zero_point))
         return (integers.to(float32) - zero_point) * scale
 
     def forward(self, indices: Tensor) -> Tensor:
@@ -129,8 +129,8 @@ class Embedding(HidesState, QuantizedModule):
         return self._vectors(indices)
 
     @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of a table whose `qconfig` has an observer for each row, of float zero points."""
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized encoding of a table whose `qconfig` has an observer for each row, of float zero points."""
         del use_precomputed_fake_quant
         if hasattr(mod, "weight_fake_quant"):
             require_type(mod, cls._QAT_MODULE, cls)
