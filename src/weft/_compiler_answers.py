@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 config = SimpleNamespace(
     suppress_errors=False,
@@ -27,11 +26,11 @@ def graph_break(msg: str = "") -> None:
     """Does nothing: a function is captured whole, or not at all."""
 
 
-def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
+def mark_dynamic(t: object, index: object, **options: object) -> None:
     """Does nothing: sizes that change become symbols by themselves."""
 
 
-def mark_static_address(t: Any, guard: bool = False) -> None:
+def mark_static_address(t: object, guard: bool = False) -> None:
     """Does nothing: a compiled function reads tensors from outside anew in every call."""
 
 

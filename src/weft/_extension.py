@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from enum import Enum, auto
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DType
 from weft._base.state import ambient, set_field
@@ -30,7 +31,11 @@ def _get_accelerator() -> Device:
 
 
 def _parse_to(
-    device: Any = None, dtype: DType | None = None, non_blocking: bool = False, copy: bool = False, **options: Any
+    device: DeviceLike | None = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    **options: object,
 ) -> tuple[Device | None, DType | None, bool, Any]:
     """Device, type, `non_blocking` and `memory_format` of a call of `to`, whose first argument may be any of these."""
     if isinstance(device, Tensor):
@@ -43,7 +48,7 @@ def _parse_to(
 class PyTorchFileReader:
     """Would read the entries of a file of PyTorch's. Making one raises `NotImplementedError`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         raise UnsupportedCallError(
             "PyTorchFileReader: read files of PyTorch's with weft.load; their entries as a zipfile"
         )

@@ -234,7 +234,7 @@ class DeviceType:
         """The jax device; `RuntimeError` if there is none."""
         return jax_device(Device(self.kind, index))
 
-    def index_of(self, device: Any, *, optional: bool = False) -> int:
+    def index_of(self, device: DeviceLike | None, *, optional: bool = False) -> int:
         """The index of a device, given as a device, a name or an index; None means the current one, if `optional`."""
         if optional and device is None:
             return self.index

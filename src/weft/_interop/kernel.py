@@ -10,11 +10,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import traced
 from weft._lazy.callbacks import called_back
@@ -62,7 +63,7 @@ class Kernel:
         self._of_tensors = of_tensors
         self._reads_values = False  # once this has been found
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """The results for jax arrays: one or several, and after them the new values of what it writes to."""
         # Without a rule, `vmap` goes through what the body records.
         if self.declaration.batch is None:
@@ -70,17 +71,17 @@ class Kernel:
         flat = arrays_in((args, kwargs))
 
         @jax.custom_batching.custom_vmap
-        def call(*arrays: jax.Array) -> Any:
+        def call(*arrays: jax.Array) -> PyTree:
             args, kwargs = flat.rebuilt(arrays)
             return self._computed(args, kwargs)
 
         @call.def_vmap
-        def batched(size: int, is_batched: list[bool], *arrays: jax.Array) -> Any:
+        def batched(size: int, is_batched: list[bool], *arrays: jax.Array) -> PyTree:
             return self._batched(size, is_batched, Flat(list(arrays), flat.rest, flat.tree))
 
         return call(*flat.inputs)
 
-    def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _computed(self, args: Args, kwargs: Kwargs) -> PyTree:
         if not self._of_tensors:
             return self.body(*args, **kwargs)
         flat = arrays_in((args, kwargs))
@@ -107,7 +108,7 @@ class Kernel:
         self.declaration.single = not isinstance(result, (tuple, list))
         return [*self._outputs(result), *written]
 
-    def _outputs(self, result: Any) -> list[Tensor]:
+    def _outputs(self, result: PyTree) -> list[Tensor]:
         """The tensors that the body or its fake returned; `TypeError` if it returned anything else."""
         results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
         for x in results:
@@ -134,7 +135,7 @@ class Kernel:
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {name}")), *flat.inputs)
 
         @called_back
-        def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        def host(*arrays: jax.Array) -> tuple[np.ndarray, ...]:
             results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
             for at, (array, struct) in enumerate(zip(results, structs, strict=True)):
                 if (array.shape, array.dtype) != (struct.shape, struct.dtype):
@@ -144,7 +145,7 @@ class Kernel:
                     )
             return tuple(results)
 
-        def refuse(*_: Any) -> Any:
+        def refuse(*_: object) -> NoReturn:
             raise GradientError(
                 f"Trying to backward through {name} but no autograd formula was registered. Please use "
                 "register_autograd to add one."
@@ -162,7 +163,7 @@ class Kernel:
         )
         return call(*flat.inputs)
 
-    def _batched(self, size: int, is_batched: list[bool], flat: Flat) -> Any:
+    def _batched(self, size: int, is_batched: list[bool], flat: Flat) -> PyTree:
         """The results for several examples, by the rule of `register_vmap`, and whether each differs between them."""
         rule, name = self.declaration.batch, self.declaration.name
         assert rule is not None, "there is a rule"

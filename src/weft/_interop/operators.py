@@ -9,6 +9,7 @@ from typing import Any
 import weft.ops as _ops
 from weft._base.cell import Cell
 from weft._base.state import ambient
+from weft._base.types import Arg, Result
 from weft._tensor.overriding import flat, handle, overriding_among
 from weft.errors import ArgumentError, RegistrationError
 from weft.ops._namespaces import NAMESPACES
@@ -39,7 +40,7 @@ class Tag(Enum):
 class OpOverload:
     """One overload of an operator: call it on tensors."""
 
-    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Any) -> None:
+    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Arg) -> None:
         self.overloadpacket = packet
         self.operator = operator
         self.namespace = packet.namespace
@@ -55,7 +56,7 @@ class OpOverload:
         overload = "" if self._overloadname == "default" else f".{self._overloadname}"
         return f"{self.namespace}::{self.overloadpacket.__name__}{overload}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator."""
         return self.operator(*args, **kwargs)
 
@@ -87,7 +88,7 @@ class OpOverloadPacket:
     def __dir__(self) -> list[str]:
         return self.overloads()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator."""
         relevant = list(flat(args, kwargs))
         if ambient().overrides.mode is not None or overriding_among(relevant):
@@ -163,7 +164,7 @@ def withdraw(name: str, overload: str = "") -> None:
 _waiting: dict[str, list[Callable[[Any], object]]] = {}
 
 
-def when_defined(name: Any, act: Callable[[Any], object]) -> None:
+def when_defined(name: str, act: Callable[[Arg], object]) -> None:
     """Call `act` with an operator: at once, or when one with this name is defined.
 
     Libraries state rules for the operators of an extension that may not be there.
@@ -176,7 +177,7 @@ def when_defined(name: Any, act: Callable[[Any], object]) -> None:
         act(operator)
 
 
-def lookup(name: Any) -> Any:
+def lookup(name: object) -> Arg:
     """The operator called `namespace::name` or `namespace::name.overload`, or that of an overload; `RuntimeError`."""
     if not isinstance(name, str):
         return getattr(name, "operator", name)

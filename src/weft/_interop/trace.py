@@ -18,6 +18,7 @@ from weft._base.capture import Capture
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
@@ -40,7 +41,7 @@ _ADVICE = "use operators such as where() in place of Python's control flow, or c
 class TensorTrace(Capture):
     """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
 
-    def __init__(self, name: str, key: Any) -> None:
+    def __init__(self, name: str, key: Arg) -> None:
         self.name = name
         self.key = key
         self.drawn: dict[Value, Callable[[], Any]] = {}
@@ -128,10 +129,10 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 def traced(
     function: Callable[[list[Tensor]], Sequence[Tensor]],
-    arrays: Sequence[Any],
+    arrays: Sequence[jax.Array],
     name: str,
     *,
-    key: Any = None,
+    key: Arg = None,
     on_tape: bool = False,
 ) -> list[jax.Array]:
     """The results of `function` for tensors that stand for `arrays`, as arrays that depend on these.

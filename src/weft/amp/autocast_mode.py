@@ -7,11 +7,11 @@ What is set is a field of the thread's state (`weft._base.autocast`). It takes e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -20,11 +20,15 @@ from weft._base.device import device
 from weft._base.dtype import DType, bfloat16, float16
 from weft._base.site import warn_user
 from weft._base.state import ambient, set_field
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._lazy.autocast import is_eligible
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.cuda._devices import is_available, is_bf16_supported
 from weft.errors import AmpError, ArgumentError, ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.autograd._context import Ctx
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -83,7 +87,7 @@ class autocast:
             nesting=now.nesting - 1,
         )
 
-    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, func: AnyCallable) -> AnyCallable:
         if not callable(func):
             raise ArgumentError(
                 f"autocast()(func) requires a callable, but got {type(func).__name__}. "
@@ -94,11 +98,11 @@ class autocast:
         return autocast_decorator(self, func)
 
 
-def autocast_decorator(autocast_instance: autocast, func: Callable[..., Any]) -> Callable[..., Any]:
+def autocast_decorator(autocast_instance: autocast, func: AnyCallable) -> AnyCallable:
     """The function, with its calls in the region."""
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Arg, **kwargs: Arg) -> Result:
         region = copy(autocast_instance)  # calls may overlap, in threads and in recursion
         region._before = []
         with region:
@@ -107,7 +111,7 @@ def autocast_decorator(autocast_instance: autocast, func: Callable[..., Any]) ->
     return call
 
 
-def _required_type(device_type: Any) -> str:
+def _required_type(device_type: object) -> str:
     if not isinstance(device_type, str):
         raise ValueRangeError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     return type_of(device_type, "autocast")
@@ -134,9 +138,7 @@ def _is_possible(device_type: str, dtype: DType) -> bool:
 # --- derivatives written by users ---------------------------------------------------------------------------------
 
 
-def custom_fwd(
-    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: DType | None = None
-) -> Callable[..., Any]:
+def custom_fwd(fwd: AnyCallable | None = None, *, device_type: str, cast_inputs: DType | None = None) -> AnyCallable:
     """Decorates `forward` of an `autograd.Function`, whose `backward` is decorated with `custom_bwd`.
 
     With `cast_inputs`, floating tensors on devices of the type are cast to it in a region, and `forward` then runs with
@@ -147,7 +149,7 @@ def custom_fwd(
         return partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
     @wraps(fwd)
-    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(ctx: Ctx, *args: Arg, **kwargs: Arg) -> Result:
         enabled = is_autocast_enabled(device_type)
         ctx._dtype = get_autocast_dtype(device_type)
         # `backward` runs later, outside of the region, and has to find the settings of the forward pass.
@@ -160,21 +162,21 @@ def custom_fwd(
     return forward
 
 
-def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
+def custom_bwd(bwd: AnyCallable | None = None, *, device_type: str) -> AnyCallable:
     """Decorates `backward` of an `autograd.Function`, which then runs in the autocast state of its `forward`."""
     device_type = _required_type(device_type)
     if bwd is None:
         return partial(custom_bwd, device_type=device_type)
 
     @wraps(bwd)
-    def backward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward(ctx: Ctx, *args: Arg, **kwargs: Arg) -> Result:
         with autocast(device_type, enabled=ctx._fwd_used_autocast, dtype=ctx._dtype):
             return bwd(ctx, *args, **kwargs)
 
     return backward
 
 
-def _cast(value: Any, device_type: str, dtype: DType) -> Any:
+def _cast(value: PyTree, device_type: str, dtype: DType) -> PyTree:
     """Floating tensors on devices of the type, in another type, also inside of containers."""
     if isinstance(value, Tensor):
         kind = ambient().autocast.as_if or value.device.type
@@ -197,7 +199,7 @@ def is_autocast_available(device_type: str) -> bool:
     return _device_type(device_type, "is_autocast_available") in DEFAULT_TYPES
 
 
-def type_of(device_type: Any, function: str) -> str:
+def type_of(device_type: object, function: str) -> str:
     """The type in a type of device, or in a device such as "cpu:0"; `RuntimeError` for those without autocast."""
     kind = _device_type(device_type, function)
     if kind not in DTYPE_INDEX:
@@ -205,12 +207,12 @@ def type_of(device_type: Any, function: str) -> str:
     return kind
 
 
-def _dtype_index(device_type: Any, function: str) -> int:
+def _dtype_index(device_type: object, function: str) -> int:
     """The index of a type of device in `Autocast.dtypes`."""
     return DTYPE_INDEX[type_of(device_type, function)]
 
 
-def _device_type(device_type: Any, function: str) -> str:
+def _device_type(device_type: object, function: str) -> str:
     """The type in a type of device, or in a device; `TypeError` for what is no string."""
     if not isinstance(device_type, str):
         raise ArgumentError(f"{function}(): argument 'device_type' must be str, not {type(device_type).__name__}")
@@ -277,7 +279,7 @@ def autocast_decrement_nesting() -> int:
     return nesting
 
 
-def change(**fields: Any) -> None:
+def change(**fields: Arg) -> None:
     """Set fields of the autocast state. The first change in a thread gives it its own cache of casts."""
     state = ambient().autocast
     if "kept" not in fields and state.nesting == 0 and not state.kept:

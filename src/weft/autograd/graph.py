@@ -13,6 +13,7 @@ from weft._base.cell import LocalCell
 from weft._base.device import device
 from weft._base.handles import RemovableHandle
 from weft._base.state import ambient, enter, leave, using
+from weft._base.types import Arg
 from weft._lazy.role import custom_of
 from weft._tensor.alias import owner_of
 from weft._tensor.node import GradientEdge as GradientEdge
@@ -39,7 +40,7 @@ class saved_tensors_hooks:
     tensor: `RuntimeError`.
     """
 
-    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+    def __init__(self, pack_hook: Callable[[Tensor], Arg], unpack_hook: Callable[[Arg], Tensor]) -> None:
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self._tokens: list[Any] = []

@@ -7,6 +7,7 @@ from typing import Any
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.exports import on_first_use as _on_first_use
+from weft._base.types import Json
 from weft._devices.figures import summary
 from weft.cuda._devices import cuda
 
@@ -40,7 +41,7 @@ def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) 
     return summary(Device(cuda.kind, index), abbreviated) if cuda.is_available() else ""
 
 
-def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
+def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Json]:
     """`memory_stats` as dicts within dicts, by the parts of the names."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from weft._base.cell import DerivedCell
 from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
@@ -132,7 +133,7 @@ class Distribution:
 
     # --- expansion
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         """The same distributions with a larger batch: parameters are expanded, and share their elements.
 
         Subclasses that define `__init__` define `expand`, too, and may pass the instance that they have begun to fill.
@@ -151,7 +152,7 @@ class Distribution:
     def _event_dim_of(self, parameter: str) -> int:
         return self.arg_constraints[parameter].event_dim
 
-    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+    def _get_checked_instance(self, cls: type, _instance: Arg = None) -> Self:
         if _instance is None and type(self).__init__ is not cls.__init__:
             raise NotDefinedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
@@ -183,7 +184,7 @@ class Distribution:
                 f"{constraint!r}, but found invalid values:\n{value}"
             )
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise ValueRangeError(f"The value argument to log_prob must be a Tensor{advice(value)}")
         self._validate_shape(value.shape)

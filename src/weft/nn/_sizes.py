@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
+from weft._base.types import Arg, SavedState
 from weft.ops._neural import ntuple
 
 
-def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
+def _ntuple(n: int, name: str = "parse") -> Callable[[object], tuple[Arg, ...]]:
     """A function that turns a single value into a tuple of `n`, and a sequence into a tuple."""
     del name
     return partial(ntuple, n=n)
@@ -18,7 +18,7 @@ def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
 _single, _pair, _triple, _quadruple = (_ntuple(n) for n in (1, 2, 3, 4))
 
 
-def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+def consume_prefix_in_state_dict_if_present(state_dict: SavedState, prefix: str) -> None:
     """Remove a prefix from the keys of a state dict and of its metadata, in place; the order of keys stays."""
     for key in list(state_dict):
         state_dict[key.removeprefix(prefix)] = state_dict.pop(key)

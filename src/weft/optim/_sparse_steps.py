@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced
@@ -23,7 +23,7 @@ def refusal(name: str) -> OptionError:
     return OptionError(f"{name} does not support sparse gradients{advice}")
 
 
-def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **options: Any) -> tuple[Tensor, ...]:
+def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Arg, **options: Arg) -> tuple[Tensor, ...]:
     """The results of a step in which nothing changes where there is no gradient.
 
     Where a gradient is sparse, the row gets the rows (along dim 0) that it stores, of parameter and state, too.
@@ -53,7 +53,9 @@ def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **opti
 
 
 @rule(Coo, "sgd_step")
-def _sgd(params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: Any, **options: Any) -> Any:
+def _sgd(
+    params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: Arg, **options: Arg
+) -> tuple[Tensor, ...]:
     if number_of(numbers[-1]):
         raise OptionError("weight_decay option is not compatible with sparse gradients; use 0")
     if momentum_buffer:  # decays in all rows
@@ -63,14 +65,14 @@ def _sgd(params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: An
 
 
 @rule(Coo, "adagrad_step")
-def _adagrad(*arguments: Any, **options: Any) -> Any:
+def _adagrad(*arguments: Arg, **options: Arg) -> tuple[Tensor, ...]:
     if number_of(arguments[-1]):
         raise OptionError("weight_decay option is not compatible with sparse gradients")
     return _step_on_rows("adagrad_step", *arguments, **options)
 
 
 @rule(Coo, "sparse_adam_step")
-def _sparse_adam(*arguments: Any, **options: Any) -> Any:
+def _sparse_adam(*arguments: Arg, **options: Arg) -> tuple[Tensor, ...]:
     return _step_on_rows("sparse_adam_step", *arguments, **options)
 
 

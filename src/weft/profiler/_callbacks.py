@@ -26,6 +26,7 @@ from weft._base.scopes import observe_scopes
 from weft._base.site import user_site
 from weft._base.size import Size
 from weft._base.state import Ambient, ambient, leave, replace_ambient, using
+from weft._base.types import Arg, AttributeValue
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, OptionError, ValueRangeError
@@ -91,7 +92,7 @@ class RecordFunction:
         return tuple([type(x.number) if x.aval.weak else _type_of(x) for x in self._operands()])
 
     @property
-    def inputs(self) -> tuple[Any, ...]:
+    def inputs(self) -> tuple[object, ...]:
         """The inputs: tensors outside of the graph, and Python's numbers, which have no shape.
 
         Reading elements computes what they depend on.
@@ -180,7 +181,7 @@ class CallbackHandle:
         while True:
             yield self._random.geometric(self._probability, 256).tolist()
 
-    def show(self, value: Any) -> None:
+    def show(self, value: Arg) -> None:
         """Call it for an operator."""
         scope = self._backward if is_running() else self._forward
         if scope is None:
@@ -228,7 +229,7 @@ class CallbackHandle:
 
         return end
 
-    def _exited(self, exit: Exit, function: RecordFunction, context: Any) -> None:
+    def _exited(self, exit: Exit, function: RecordFunction, context: object) -> None:
         try:
             exit(function, context)
         except Exception as error:
@@ -307,7 +308,7 @@ def _added(
 
 
 @contextmanager
-def debug_info(**items: Any) -> Generator[None]:
+def debug_info(**items: object) -> Generator[None]:
     """Tell callbacks more of what is recorded in the block, such as `model_id="a"`: `RecordFunction.debug_info`.
 
     Blocks within add items, or replace them. A backward pass that runs in the block belongs to it, and so do threads
@@ -317,6 +318,6 @@ def debug_info(**items: Any) -> Generator[None]:
         yield
 
 
-def get_debug_info(name: str) -> Any:
+def get_debug_info(name: str) -> AttributeValue:
     """An item that `debug_info` has set around this line, or None."""
     return ambient().context.debug_info.get(name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft._base.files import write_output
 from weft._base.timeline import Phase
+from weft._base.types import Json
 from weft.profiler._collector import Collector
 from weft.profiler._exchanges import exchange_events
 from weft.profiler._names import operator_name
@@ -18,14 +19,14 @@ from weft.profiler._shares import shares_of
 _CATEGORIES = {Phase.BLOCK: "user_annotation", Phase.COLLECTIVE: "communication", Phase.DATA: "user_annotation"}
 
 
-def chrome_events(notes: Collector) -> list[dict[str, Any]]:
+def chrome_events(notes: Collector) -> list[dict[str, Json]]:
     """The entries of a trace; times in microseconds since the profile began."""
     process = os.getpid()
     entries: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": "weft"}}
     ]
 
-    def add(category: str, name: str, thread: int, start: float, end: float, **details: Any) -> None:
+    def add(category: str, name: str, thread: int, start: float, end: float, **details: object) -> None:
         entries.append(
             {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
             | {"ts": 1e-3 * (start - notes.start_ns), "dur": 1e-3 * (end - start), "args": details}
@@ -57,7 +58,7 @@ _WORKERS = 1 << 23
 """The number of the process under which worker 0 is shown: beyond those of processes."""
 
 
-def _exchanges(notes: Collector, process: int) -> list[dict[str, Any]]:
+def _exchanges(notes: Collector, process: int) -> list[dict[str, Json]]:
     """The entries of exchanges with other processes, and of what other workers have done for calls."""
     entries: list[dict[str, Any]] = []
     workers: set[int] = set()
@@ -78,12 +79,14 @@ def _exchanges(notes: Collector, process: int) -> list[dict[str, Any]]:
     return entries
 
 
-def write_trace(path: str | os.PathLike[str], entries: Iterable[dict[str, Any]], metadata: dict[str, Any]) -> None:
+def write_trace(
+    path: str | os.PathLike[str], entries: Iterable[dict[str, object]], metadata: Mapping[str, object]
+) -> None:
     """Write a trace as JSON, compressed if the path ends with `.gz`."""
     write_json(path, {"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": list(entries), **metadata})
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
+def write_json(path: str | os.PathLike[str], content: object) -> None:
     """Write JSON, compressed if the path ends with `.gz`."""
     data = json.dumps(content).encode()
     write_output(path, gzip.compress(data) if os.fspath(path).endswith(".gz") else data)

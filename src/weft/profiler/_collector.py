@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -186,11 +186,11 @@ class Collector:
         ]
         self._undo.append(lambda: [handle.remove() for handle in handles])
 
-    def _enter(self, module: Module, _: Any) -> None:
+    def _enter(self, module: Module, _: object) -> None:
         if ambient().capture is None:
             self._modules.append((type(module).__name__, perf_counter_ns()))
 
-    def _leave(self, module: Module, *_: Any) -> None:
+    def _leave(self, module: Module, *_: object) -> None:
         if ambient().capture is None and self._modules:  # it may have been entered before the profile began
             name, start = self._modules.pop()
             tell(Phase.BLOCK, f"nn.Module: {name}", start)

@@ -11,6 +11,7 @@ from typing import Any
 from weft._base.device import CPU
 from weft._base.files import write_output
 from weft._base.timeline import Phase
+from weft._base.types import Arg
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
 from weft.errors import ValueRangeError
@@ -126,7 +127,7 @@ class EventList(list[FunctionEvent]):
         return self.table()
 
 
-def _average(event: FunctionEvent, **changes: Any) -> FunctionEventAvg:
+def _average(event: FunctionEvent, **changes: Arg) -> FunctionEventAvg:
     """The sum of this one event, with changes."""
     return FunctionEventAvg(**{part.name: getattr(event, part.name) for part in fields(event)} | changes)
 

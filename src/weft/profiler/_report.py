@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from weft._base.activity import process
+from weft._base.types import Arg
 from weft.errors import ArgumentError, ValueRangeError
 
 
-def report(*, tokens: Any = 0, samples: Any = 0, **values: Any) -> None:
+def report(*, tokens: object = 0, samples: object = 0, **values: object) -> None:
     """Tell the launcher what this rank has worked on, and how it goes.
 
     `tokens` and `samples` are the numbers worked on since the last report: `weft top` shows them per second, and adds
@@ -33,7 +33,7 @@ def report(*, tokens: Any = 0, samples: Any = 0, **values: Any) -> None:
             raise ValueRangeError(f"report: {name} is one value too many; a rank can report 16 under different names")
 
 
-def _require_number(name: str, value: Any) -> None:
+def _require_number(name: str, value: Arg) -> None:
     """`TypeError` for what is no number by its type and shape, which are known before it is computed."""
     shape = getattr(value, "shape", None)
     is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
@@ -41,14 +41,14 @@ def _require_number(name: str, value: Any) -> None:
         raise _refusal(name, value)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: Arg) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):  # a complex tensor, or something else that has no such number
         raise _refusal(name, value) from None
 
 
-def _refusal(name: str, value: Any) -> ArgumentError:
+def _refusal(name: str, value: Arg) -> ArgumentError:
     shape = getattr(value, "shape", None)
     got = repr(value) if shape is None else f"a tensor of shape {tuple(shape)}"
     return ArgumentError(f"report: {name} must be a number or a tensor of one element, got {got}")

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from weft._base.types import Json
 from weft._lazy.realize import flush_pending
 from weft.errors import PreconditionError, UnsupportedCallError
 from weft.profiler._chrome import chrome_events, write_trace
@@ -175,7 +176,7 @@ class _KinetoProfile(ProfileFigures):
         self.custom_trace_id_callback = callback
 
 
-def _rank() -> dict[str, Any]:
+def _rank() -> dict[str, Json]:
     """What a trace says of the rank that has written it."""
     rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     return {} if rank is None or size is None else {"distributedInfo": {"rank": int(rank), "world_size": int(size)}}

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from weft._base.types import Json
 from weft.errors import OptionError
 
 _BEGIN = "weft profile begins"
@@ -46,7 +47,7 @@ class XlaTrace:
     def _files(self) -> list[Path]:
         return [] if self._folder is None else sorted(path for path in self._folder.rglob("*") if path.is_file())
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[dict[str, Json]]:
         """The entries of the trace in Chrome's format; times in microseconds since it began."""
         for path in self._files():
             if path.name.endswith(".trace.json.gz"):

@@ -6,7 +6,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import jax.sharding
 import numpy as np
@@ -29,7 +28,7 @@ class Mesh:
 
     def __init__(
         self,
-        device_ids: Sequence[int] | np.ndarray[Any, Any],
+        device_ids: Sequence[int] | np.ndarray,
         mesh_shape: Sequence[int],
         axis_names: Sequence[str] | None = None,
     ) -> None:
@@ -55,7 +54,7 @@ class Mesh:
         """The size of each axis by its name, or by its number where axes have no names."""
         return OrderedDict(zip(self.axis_names or range(len(self.mesh_shape)), self.mesh_shape, strict=True))
 
-    def get_logical_mesh(self) -> np.ndarray[Any, Any]:
+    def get_logical_mesh(self) -> np.ndarray:
         """The numbers of the devices in their grid."""
         return self.device_ids.reshape(self.mesh_shape)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft.errors import OutOfRangeError
 from weft.fx._names import home_of
 from weft.fx.graph_module import GraphModule
@@ -37,7 +37,7 @@ module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] 
 """By class: its latest version that the entry knows, the attributes to fetch, and their names in other versions."""
 
 
-def extract_attrs_for_lowering(mod: Module) -> dict[str, Any]:
+def extract_attrs_for_lowering(mod: Module) -> dict[str, AttributeValue]:
     """The attributes of a layer by name, and its class as "name".
 
     Raises `RuntimeError` if `module_fetch_book` does not have the class, or only older versions of it.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from weft._base.timeline import Phase
+from weft._base.types import Json
 from weft._lazy import explain
 from weft._lazy.signature import operators_of
 from weft.profiler._collector import Collector
@@ -50,7 +51,7 @@ class Figures:
     def __post_init__(self) -> None:
         self.inferred_at = [Inferred(*entry) for entry in self.inferred_at]  # in JSON they are lists
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """For JSON."""
         return asdict(self)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.dtype import DType, float32, int64, quint8
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros
 from weft._tensor.composite.quantized import quantize_per_channel
@@ -20,6 +21,9 @@ from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
 from weft.nn import functional as F
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class EmbeddingPackedParams(QuantizedModule):
@@ -47,10 +51,10 @@ class EmbeddingPackedParams(QuantizedModule):
         """The input: this module only keeps the weight."""
         return x
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"dtype": self.dtype, "_packed_weight": self._packed_weight}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         self.dtype = entries["dtype"]
         self.set_weight(entries["_packed_weight"])
 
@@ -89,10 +93,10 @@ class Embedding(HidesState, QuantizedModule):
                 raise PreconditionError("Shape of weight does not match num_embeddings and embedding_dim")
             self.set_weight(_weight)
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         del entries
 
     def _get_name(self) -> str:
@@ -145,7 +149,7 @@ class Embedding(HidesState, QuantizedModule):
         return result
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(mod.num_embeddings, mod.embedding_dim)
 
 
@@ -197,5 +201,5 @@ class EmbeddingBag(Embedding):
         )
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(mod.num_embeddings, mod.embedding_dim, mode=mod.mode, include_last_offset=mod.include_last_offset)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from weft._base.dtype import float64, from_numpy, int32, int64
 from weft._base.limits import iinfo
+from weft._base.types import PyTree
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, quantized_encoding
@@ -23,7 +24,7 @@ from weft.nn._module import Module
 class _Functional(Module):
     """The operators. Results pass through `_observed`."""
 
-    def forward(self, x: Any) -> NoReturn:
+    def forward(self, x: PyTree) -> NoReturn:
         """Raises: call one of the operators."""
         del x
         raise ModuleError(
