@@ -7,12 +7,12 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "ao", "errors", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
+    "ao", "errors", "export", "fft", "func", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides",
-    "owners", "profiler", "quantization", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
-    "special", "storage", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
+    "owners", "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
+    "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"_C", "__config__", "__future__", "_custom_ops", "_dynamo", "_logging"}  # PyTorch's programs call them so
+MODULES |= {"__config__", "__future__"}  # PyTorch's programs call them so
 
 _NAMES = {
     "weft._base.dtype": (

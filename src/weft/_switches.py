@@ -161,12 +161,12 @@ def set_default_tensor_type(t: object) -> None:
 
 def is_anomaly_enabled() -> bool:
     """Whether anomaly detection is on."""
-    return ambient().anomaly
+    return ambient().watchers.anomaly
 
 
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether anomaly detection, where it is on, looks for NaN."""
-    return ambient().check_nan
+    return ambient().watchers.check_nan
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:

@@ -16,7 +16,7 @@ from weft._autograd.derive import derivative_of
 from weft._base.pending import Pending
 from weft._base.state import ambient, using
 from weft._lazy.record import record
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.tensor import wrap
 from weft.distributed._threads import run_threads
@@ -56,7 +56,7 @@ class Seen(list):
 def leaf(array, aval):
     value = Value(aval, array.item() if aval.weak else array)
     if aval.dtype.is_differentiable and not aval.weak:
-        value.tape = Tape(leaf=True)
+        value.tape = Leaf()
     return value
 
 

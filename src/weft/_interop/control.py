@@ -213,7 +213,7 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
 def _recorded_loop(cond_fn: AnyCallable, body_fn: AnyCallable, carried: Sequence[PyTree]) -> tuple[PyTree, ...]:
     start = tensors_in(jax.tree.map(_as_tensor, tuple(carried), is_leaf=lambda x: isinstance(x, Tensor)))
     # Copies for the recording: what the body computes with them must not be taken for uses of the carried tensors.
-    leaves = [Value(x._read().aval, x._read().array) for x in start.inputs]
+    leaves = [Value(x._read().aval, x._read().content) for x in start.inputs]
     iterates: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
     with using(grad=False):
         values = start.rebuilt(iterates)

@@ -29,8 +29,10 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.autograd.function import FunctionCtx
 from weft.errors import ArgumentError, GradientError, UnsupportedCallError, ValueRangeError
+from weft.ops._autocast import Cast, CastClass, PerDevice, class_on
 from weft.ops._dims import Rule
-from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
+from weft.ops._kinds import REQUIRED, Kind, Param
+from weft.ops._table import Derivative, OpDef, Public, Types
 
 _below_autograd = LocalCell["tuple[CustomOp, ...]"]("the operators whose kernel for gradients runs", ())
 """The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
@@ -79,7 +81,15 @@ class CustomOp:
 
     def _row(self, device_type: str) -> OpDef:
         kernel = self._kernels[device_type]
-        return OpDef(self._name, kernel, self._params, self._dims, cast=self._cast, vjp=self._vjp)
+        return OpDef(
+            self._name,
+            kernel,
+            self._params,
+            dims=self._dims,
+            types=Types(autocast=self._cast),
+            derivative=Derivative(vjp=self._vjp),
+            public=Public(method="", out=""),
+        )
 
     def _redefine(self, **fields: object) -> None:
         """Set fields of the rows, and make their functions anew."""

@@ -17,7 +17,7 @@ from weft._tensor.compile import compile
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
 from weft.errors import MismatchError, ValueRangeError
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 from weft.testing import assert_close
 
 Check = Callable[[CustomOp, tuple[Any, ...], dict[str, Any], float | None, float | None], None]

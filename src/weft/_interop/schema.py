@@ -16,7 +16,7 @@ from weft._base.dtype import DType
 from weft._base.types import Annotation, AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import SchemaError
-from weft.ops._table import REQUIRED, Kind, Param
+from weft.ops._kinds import REQUIRED, Kind, Param
 
 
 @dataclass(frozen=True, slots=True)

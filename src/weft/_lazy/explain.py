@@ -16,7 +16,7 @@ import jax
 from weft._base.site import user_site
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output, operators_of
-from weft.ops._table import Many
+from weft.ops._kinds import Many
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
+from weft._base.capture import active_capture
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, strided
@@ -18,16 +19,16 @@ from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
 from weft._lazy.owner import Stored
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
 from weft._tensor.copying import restored, set_restorer
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
 from weft._tensor.tensor import Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
-from weft.ops._table import Kind, Many, OpDef
+from weft.ops._kinds import Kind, Many
+from weft.ops._table import OpDef
 
 # no cell: filled when the library is imported
 ENCODINGS: dict[layout, type[Encoding]] = {}
@@ -79,7 +80,8 @@ class Encoding(TensorOwner):
     @classmethod
     def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Encoding:
         """The encoding with these facts and parts."""
-        return cls(**{**facts, **parts})
+        arguments: dict[str, Any] = {**facts, **parts}
+        return cls(**arguments)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
@@ -107,7 +109,7 @@ class Encoding(TensorOwner):
 
     def tell_capture(self) -> None:
         """Tell a capture that such a tensor is used, which is no part of what it captures."""
-        depends_on(
+        active_capture().needs_value(
             f"a tensor with layout {self.layout!r}",
             f"such tensors are no part of exported or traced programs: {self.alternative}{self.advice}",
         )
@@ -122,7 +124,7 @@ class Encoding(TensorOwner):
         result = NotImplemented if rule is None else rule(*args, **kwargs)
         if result is NotImplemented:
             result = self.derived(call.op, args, kwargs)
-        results = result if isinstance(result, tuple) else (result,)
+        results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
         return tuple([x._read() for x in results])
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -219,7 +221,7 @@ def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _whole(x: Any) -> Any:
     if isinstance(x, list):
-        return [_whole(one) for one in x]
+        return [_whole(one) for one in cast("list[Any]", x)]
     encoding = encoding_of(x) if isinstance(x, Tensor) else None
     return x if encoding is None else encoding.whole_array()
 
@@ -257,12 +259,12 @@ class Composed(Value):
         self.origin = None
         self.inputs = ()
         self.aval = Aval(encoding.shape, encoding.dtype, False, values.device, values.inference, None, encoding)
-        self.extras = None
+        self.extras = ()
         self.num = -1
         encoding.tell_capture()
 
     @property
-    def array(self) -> NoReturn:
+    def content(self) -> NoReturn:
         """Raises: there is no single array."""
         encoding = self._encoding
         raise LayoutError(f"a tensor with layout {encoding.layout!r} has no single array; {encoding.advice}")
@@ -278,13 +280,14 @@ class Composed(Value):
         return self._encoding.values._read()
 
     @property
-    def tape(self) -> Tape | None:
+    def tape(self) -> Role | None:
         """How the values take part in differentiation."""
         return self._values.tape
 
     @tape.setter
-    def tape(self, tape: Tape | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
-        self._values.tape = self._encoding.values._tape = tape
+    def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+        self._values.tape = tape
+        self._encoding.values._tape = cast("Leaf | None", tape)  # gradients end at a sparse leaf's values
 
     @property
     def time(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own

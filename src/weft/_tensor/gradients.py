@@ -13,12 +13,12 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
 from weft._lazy.aval import Aval, owned
+from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -46,12 +46,12 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
-    if ambient().transform is not None:
+    if ambient().context.transform is not None:
         raise backward_inside()
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
-    def deliver(tape: Tape, grad: Value) -> None:
+    def deliver(tape: Leaf, grad: Value) -> None:
         accumulate(tape, grad, create_graph)
 
     if inputs is None:
@@ -63,14 +63,14 @@ def backward(
     for tensor in wanted:
         if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
+        if isinstance(tensor, GradientEdge) and not isinstance(tensor.place.tape, Leaf):
             raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
     targets = [_place_of(x) for x in wanted]
     grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
     for tensor, value in zip(wanted, grads, strict=True):
         if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
             if tensor._tape is None:
-                tensor._tape = Tape()
+                tensor._tape = Retained()
             accumulate(tensor._tape, value, create_graph)
 
 
@@ -200,7 +200,7 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
 _accumulating = threading.Lock()  # several threads may run backward into one leaf
 
 
-def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
+def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
     """Add a gradient to that of a leaf, then call its post-accumulate hooks."""
     owner = None if tape.owner is None else tape.owner()
     value = None if owner is None else owner._value

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from weft._autograd.graph import hooks_of
+from weft._base.capture import active_capture
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
@@ -21,13 +22,12 @@ from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
 from weft._lazy.refusal import require_dim
-from weft._lazy.tape import Hooks, Tape
+from weft._lazy.role import Hooks, Interior, Leaf, Retained, Role
 from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import NO_FACTS, TensorBase
-from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
@@ -154,7 +154,7 @@ class Tensor(TensorBase):
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
             )
         value = self._read()
-        if value.tape is not None and not value.tape.leaf:
+        if isinstance(value.tape, Interior):
             if not requires_grad:
                 raise GradientError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
@@ -167,13 +167,13 @@ class Tensor(TensorBase):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-        changes(self, "whether a tensor requires a gradient")
+        active_capture().changes(self, "whether a tensor requires a gradient")
         if self._alias is not None:
             sharing.detach_view(self)
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
-                self._tape = Tape(leaf=True)
+                self._tape = Leaf()
             self._tape.owner = weakref.ref(self)
             fresh.tape = self._tape
         return self
@@ -182,7 +182,7 @@ class Tensor(TensorBase):
     def is_leaf(self) -> bool:
         """Whether this is not a result of an operator through which gradients flow."""
         tape = self._read().tape
-        return tape is None or tape.leaf
+        return not isinstance(tape, Interior)
 
     @property
     def grad(self) -> Tensor | None:
@@ -218,7 +218,7 @@ class Tensor(TensorBase):
         elif self._tape is None:
             return
         if self._tape is None:
-            self._tape = Tape(leaf=True)
+            self._tape = Leaf()
         capture = ambient().capture
         if capture is not None:
             capture.writes_grad(self._tape, reads=False)
@@ -230,7 +230,7 @@ class Tensor(TensorBase):
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or self.retains_grad:
             return
-        kept = self._tape = self._tape or Tape()
+        kept = self._tape = self._tape or Retained()
 
         aval = self._read().aval
 
@@ -238,8 +238,8 @@ class Tensor(TensorBase):
             named = wrap(view.as_gradient_of(aval, grad))
             kept.grad = named if kept.grad is None else kept.grad + named
 
-        kept.hooks = Hooks({Tape.KEEP: keep})  # for what the tensor becomes by writes
-        hooks_of(self._read())[Tape.KEEP] = keep
+        kept.hooks = Hooks({Role.KEEP: keep})  # for what the tensor becomes by writes
+        hooks_of(self._read())[Role.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
@@ -270,7 +270,7 @@ class Tensor(TensorBase):
         tape = self._read().tape
         if tape is None:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
-        if not tape.leaf:
+        if not isinstance(tape, Leaf):
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if tape.post_hooks is None:
             tape.post_hooks = {}
@@ -292,7 +292,7 @@ class Tensor(TensorBase):
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
         if value.tape is not None:
-            changes(self, "whether a tensor requires a gradient")
+            active_capture().changes(self, "whether a tensor requires a gradient")
             grad, self._value, self._tape = self._grad, own(value), None
             self._grad = grad
             if self._alias is not None and self._alias.tracked:

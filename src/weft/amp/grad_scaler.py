@@ -20,8 +20,8 @@ from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import kind_and_advice
+from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value

@@ -1,6 +1,7 @@
 """The public functions of automatic differentiation."""
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad
 from weft._tensor.saved import SavedTensor as SavedTensor
@@ -31,3 +32,4 @@ __getattr__, __dir__ = _on_first_use(
     {"weft.profiler._event": ("DeviceType",), "weft.profiler._block": ("_profiler_enabled",)},
     ("profiler",),
 )
+_serve_below(__name__)

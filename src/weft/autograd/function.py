@@ -10,17 +10,18 @@ from inspect import signature as signature_of
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of, write
 from weft.autograd._context import BackwardCFunction as BackwardCFunction
@@ -116,9 +117,8 @@ class Function(metaclass=FunctionMeta):
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = ambient().capture
-        if capture is not None:
-            capture.user_derivative(cls.__name__)
+        capture = active_capture()
+        capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:
                 raise GradientError(
@@ -199,7 +199,7 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        assert value.tape is not None, "it has just entered the tape"
+        assert isinstance(value.tape, Interior), "it has just entered the tape"
         value.tape.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
@@ -232,9 +232,8 @@ class _Derivative:
     def enter(self, values: Sequence[Value]) -> None:
         """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
         for value in values:
-            value.tape = Tape(site=value.tape.site if value.tape is not None else "")
-            value.tape.custom = self
-            value.tape.release = self.node._release
+            site = value.tape.site if isinstance(value.tape, Interior) else ""
+            value.tape = Interior(site=site, custom=self, release=self.node._release)
             self.node.put(value)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Arg]) -> list[Value | None]:
@@ -243,7 +242,7 @@ class _Derivative:
             self.node.put(member)
         gradients = self._custom(self.node, cotangents)
         state = ambient()
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 

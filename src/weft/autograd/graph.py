@@ -14,6 +14,7 @@ from weft._base.device import device
 from weft._base.handles import RemovableHandle
 from weft._base.state import ambient, enter, leave, using
 from weft._base.types import Arg
+from weft._lazy.role import custom_of
 from weft._tensor.alias import owner_of
 from weft._tensor.node import GradientEdge as GradientEdge
 from weft._tensor.node import Node as Node
@@ -48,7 +49,7 @@ class saved_tensors_hooks:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        others = [observe for observe in ambient().observers if not isinstance(observe, Packing)]
+        others = [observe for observe in ambient().watchers.observers if not isinstance(observe, Packing)]
         self._tokens.append(enter(observers=(*others, Packing(self.pack_hook, self.unpack_hook))))
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +78,7 @@ def _from_cpu(packed: tuple[device, Tensor]) -> Tensor:
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """A block in which `saved_tensors_hooks` raises `RuntimeError` with this message."""
-    if any(isinstance(observe, Packing) for observe in ambient().observers):
+    if any(isinstance(observe, Packing) for observe in ambient().watchers.observers):
         raise GradientError(error_message)
     with _disabled.within(error_message):
         yield
@@ -117,7 +118,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     value = tensor._read()
     node = node_of(value)
     tape = value.tape
-    is_users = tape is not None and tape.custom is not None
+    is_users = custom_of(tape) is not None
     with using(grad=True):
         token = grad_fn_of(tensor.view_as(tensor)) if is_users else None
     return GradientEdge(node, tensor.output_nr, token)

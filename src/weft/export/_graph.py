@@ -11,7 +11,7 @@ from weft._lazy.call import BoundOp, Exact
 from weft._lazy.form import Form
 from weft._lazy.signature import Signature
 from weft.export._sizes import Sizes
-from weft.ops._table import Many
+from weft.ops._kinds import Many
 
 Entry = Any
 """An argument in a file: {"node": name}, a number, a text, a bool, None, or a list of entries."""

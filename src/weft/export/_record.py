@@ -20,7 +20,7 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.outline import form_of, outline
 from weft._lazy.realize import array_of
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import owner_of
 from weft._tensor.generator import Generator as RandomGenerator
@@ -227,7 +227,7 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def placeholder(aval: Aval, kind: str, key: object, tape: Tape | None) -> Value:
+    def placeholder(aval: Aval, kind: str, key: object, tape: Role | None) -> Value:
         leaf = Value(aval, _PlaceholderArray())
         leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)
@@ -240,8 +240,7 @@ def record(
     with state.preserved(), using(pending=region, capture=trace, **modes):
         before = {n: placeholder(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
         tensors = [
-            wrap(placeholder(aval, "input", at, Tape(leaf=True) if grad else None))
-            for at, (aval, grad) in enumerate(inputs)
+            wrap(placeholder(aval, "input", at, Leaf() if grad else None)) for at, (aval, grad) in enumerate(inputs)
         ]
         with _in_place(state, before):
             try:
@@ -264,7 +263,7 @@ def record(
     _refuse_shared(state, changed, name)
     results_and_state = [*output_values, *[after[n] for n in changed]]
     signature, needed = outline(results_and_state, region, f"export({name})")
-    inside = {id(value) for value in region if value.array is None}
+    inside = {id(value) for value in region if value.is_pending}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
     input_sources: list[Source] = []
     for value in needed:
@@ -272,7 +271,7 @@ def record(
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
-            kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
+            kind, key = ("number", value.number) if value.aval.weak else ("constant", array_of(value))
         input_sources.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
     return Recording(
@@ -301,10 +300,10 @@ def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
             tape.grad = grad
 
 
-def _leaf_tape(tensor: Tensor) -> Tape | None:
+def _leaf_tape(tensor: Tensor) -> Leaf | None:
     """The tape that collects the gradient of a leaf; None for other tensors."""
     tape = tensor._read().tape
-    return tape if tape is not None and tape.leaf else None
+    return tape if isinstance(tape, Leaf) else None
 
 
 def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:

@@ -59,7 +59,7 @@ class Linearization:
         # flow through the arguments, those of this one end at the places. Users' `no_grad` around the call has no say.
         state = ambient()
         self._level = level = Level()
-        noting = (*state.forward, level) if forward else state.forward
+        noting = (*state.watchers.forward, level) if forward else state.watchers.forward
         try:
             with using(grad=True, inference=False, transform=level, forward=noting):
                 places = [_placed(x, level) for x in self.inputs]
@@ -129,7 +129,7 @@ def _left(x: Arg) -> Arg:
     """A result as the caller gets it."""
     if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and flows_out(operand(x))):
         return x
-    if not ambient().forward:
+    if not ambient().watchers.forward:
         return wrap(own(operand(x)))
     with using(grad=False):  # levels of forward mode note it, so tangents go on
         return wrap(apply(_ALIAS, (operand(x),))[0])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from weft._base.cell import LocalCell, Registry
 from weft._base.handles import Handle
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, wrap
@@ -397,7 +397,6 @@ def _pass(
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
         if value.tape is not None:  # it is None outside of grad mode
-            value.tape = Tape()
-            value.tape.custom = on_values
+            value.tape = Interior(custom=on_values)
         passed[i] = tensor
     return at, tuple(passed)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any, TypeAlias
 
+from weft._base.generated import execute
 from weft._base.overriding import acts_for_user
 from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.nn._module import Module
@@ -77,7 +78,7 @@ def _methods(
     ]
     scope = {"_Module": Module, "_function": function, "_settle": settle}
     scope |= {f"d_{name}": default for name, default in defaults.items()}
-    exec(compile("\n".join(source), f"<weft {name}>", "exec"), scope)
+    execute("\n".join(source), f"nn.{name}", scope)
     methods: dict[str, Any] = {method: scope[method] for method in ("__init__", "forward")}
     for method, compiled in methods.items():
         compiled.__qualname__ = f"{name}.{method}"

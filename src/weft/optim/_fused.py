@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.capture import active_capture
 from weft._base.device import device
 from weft._base.dtype import DType, float32, float64
 from weft._base.interrupts import uninterrupted
@@ -20,12 +21,13 @@ from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.capture_hooks import leaf
+from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, UnsupportedCallError, ValueRangeError
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._sparse_steps import refusal
@@ -129,7 +131,7 @@ class FusedOptimizer(Optimizer):
     def _read(self, group: Group) -> Numbers:
         """The row's numbers. Replays of a captured step read them from the group again."""
         numbers: Numbers = {}
-        capture = ambient().capture
+        capture = active_capture()
         for name, option, at in self._numbers:
             value = group[option] if at is None else group[option][at]
             if isinstance(value, Tensor):
@@ -139,8 +141,7 @@ class FusedOptimizer(Optimizer):
             else:
                 read = partial(_checked, group, option, at)
                 numbers[name] = value = number(read())
-                if capture is not None:
-                    capture.lift(value, read)
+                capture.lift(value, read)
         return numbers
 
     def _update(self, group: Group, params: Sequence[Tensor], numbers: Numbers) -> None:

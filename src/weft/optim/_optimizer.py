@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 from weft._base.activity import Activity, process
+from weft._base.capture import active_capture
 from weft._base.cell import Registry
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
@@ -371,18 +372,13 @@ def _run_with_hooks(self: Optimizer, step: AnyCallable, args: Args, kwargs: Kwar
         hook(self, args, kwargs)
     end_optimizer_step()
     if process.activity is not None:
-        _note_step(process.activity, id(self), state.capture)
+        _tell_step(process.activity, id(self))
+        active_capture().repeats(partial(_tell_step, process.activity, id(self)))
     return loss
 
 
-def _note_step(activity: Activity, optimizer: int, capture: Any) -> None:
-    """Tell the launcher of a step, and of each replay of a captured one."""
-    _tell_step(activity, optimizer)
-    if capture is not None:
-        capture.repeats(partial(_tell_step, activity, optimizer))
-
-
 def _tell_step(activity: Activity, optimizer: int) -> None:
+    """Tell the launcher of a step."""
     activity.step(optimizer)
     if activity.wants_memory():
         activity.device_memory(*accelerator_memory())

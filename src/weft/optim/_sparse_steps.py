@@ -11,7 +11,8 @@ from weft._tensor.sparse.coo import Coo, coalesced
 from weft._tensor.sparse.encoding import is_sparse, number_of
 from weft._tensor.tensor import Tensor
 from weft.errors import OptionError
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 Tensors = Sequence[Tensor]
 

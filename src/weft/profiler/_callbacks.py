@@ -68,7 +68,7 @@ class RecordFunction:
     def __init__(self, name: str, scope: RecordScope, frame: FrameType, value: Value | None = None) -> None:
         self.name = name
         self.scope = scope
-        self.debug_info = ambient().debug_info
+        self.debug_info = ambient().context.debug_info
         self._frame: FrameType | None = frame  # that calls the callback, while it runs
         self._value = value
 
@@ -89,7 +89,7 @@ class RecordFunction:
     @property
     def input_types(self) -> tuple[TensorType | type, ...]:
         """The types of the inputs, in order: `TensorType`, or the Python type of a number. None for a block."""
-        return tuple([type(x.array) if x.aval.weak else _type_of(x) for x in self._operands()])
+        return tuple([type(x.number) if x.aval.weak else _type_of(x) for x in self._operands()])
 
     @property
     def inputs(self) -> tuple[object, ...]:
@@ -97,7 +97,7 @@ class RecordFunction:
 
         Reading elements computes what they depend on.
         """
-        return tuple([x.array if x.aval.weak else _detached(x) for x in self._operands()])
+        return tuple([x.number if x.aval.weak else _detached(x) for x in self._operands()])
 
     @property
     def output_type(self) -> TensorType | None:
@@ -258,9 +258,9 @@ _thread = _Thread()
 
 def _enter_unseen(function: RecordFunction) -> Token[Ambient | None]:
     """Enter the state in which callbacks run: what they record is shown to nobody, and is not the program's."""
-    unseen = _thread.unseen
-    unseen.debug_info = function.debug_info
-    return replace_ambient(unseen)
+    if _thread.unseen.context.debug_info is not function.debug_info:
+        _thread.unseen = _thread.unseen.replaced(debug_info=function.debug_info)
+    return replace_ambient(_thread.unseen)
 
 
 def add_global_callback(
@@ -314,10 +314,10 @@ def debug_info(**items: object) -> Generator[None]:
     Blocks within add items, or replace them. A backward pass that runs in the block belongs to it, and so do threads
     that the library starts in it to run the program's functions.
     """
-    with using(debug_info={**ambient().debug_info, **items}):
+    with using(debug_info={**ambient().context.debug_info, **items}):
         yield
 
 
 def get_debug_info(name: str) -> AttributeValue:
     """An item that `debug_info` has set around this line, or None."""
-    return ambient().debug_info.get(name)
+    return ambient().context.debug_info.get(name)

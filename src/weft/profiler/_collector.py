@@ -31,7 +31,8 @@ from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.composite.create import ones
-from weft.nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._module import Module
 
 COMPILATION = frozenset({Phase.TRACING, Phase.LOWERING, Phase.COMPILING, Phase.LOADING})
 

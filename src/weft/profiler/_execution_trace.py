@@ -158,7 +158,7 @@ class ExecutionTraceObserver:
 
     def _operand(self, x: Value) -> Described:
         if x.aval.weak:
-            return x.array, (), _NUMBERS.get(type(x.array), "Scalar"), ()
+            return x.number, (), _NUMBERS.get(type(x.number), "Scalar"), ()
         if x.origin is not None:
             return _tensor(x.time, x.aval)
         with self._lock:

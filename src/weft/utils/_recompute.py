@@ -117,7 +117,7 @@ class _Complete(Exception):
 
 
 def _within(packing: Packing) -> using:
-    return using(observers=(*[each for each in ambient().observers if not isinstance(each, Packing)], packing))
+    return using(observers=(*[each for each in ambient().watchers.observers if not isinstance(each, Packing)], packing))
 
 
 def _saved(tensor: Tensor) -> SavedTensor:

@@ -55,7 +55,7 @@ class Selection:
         self._tokens: list[Any] = []
 
     def __enter__(self) -> Selection:
-        self._tokens.append(enter(observers=(*ambient().observers, self._choose)))
+        self._tokens.append(enter(observers=(*ambient().watchers.observers, self._choose)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,7 +84,7 @@ def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Arg]] | None:
     head = values[0]
     if head.origin is None or head.origin.signature.call is None:
         return None
-    args = arguments_of(head.origin.signature.call, [x.array if x.aval.weak else wrap(x) for x in head.inputs])
+    args = arguments_of(head.origin.signature.call, [x.number if x.aval.weak else wrap(x) for x in head.inputs])
     return OpOverload(snake_case(backward_name(head))), args
 
 

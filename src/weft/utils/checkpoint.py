@@ -93,12 +93,12 @@ def checkpoint(
         )
         with again.packing(), contexts[0]:
             return function(*args, **kwargs)
-    if state.eager:
+    if state.watchers.eager:
         return function(*args, **kwargs)
     region = Pending(sys.maxsize)
     region.kept = True
-    packing = tuple([each for each in state.observers if isinstance(each, Packing)])
-    unpacked = tuple([each for each in state.observers if each not in packing])
+    packing = tuple([each for each in state.watchers.observers if isinstance(each, Packing)])
+    unpacked = tuple([each for each in state.watchers.observers if each not in packing])
     with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]

@@ -67,7 +67,7 @@ def _counts(formulas: Mapping[object, Formula], *, raw: bool = False) -> dict[An
 def _count(formula: Formula, *, raw: bool) -> Count:
     def count(signature: Signature, inputs: Sequence[Value], results: Sequence[Value]) -> int:
         assert signature.call is not None, "formulas are for operators"
-        operands = [x.array if x.aval.weak else wrap(x) if raw else x.aval.shape for x in inputs]
+        operands = [x.number if x.aval.weak else wrap(x) if raw else x.aval.shape for x in inputs]
         outs = [wrap(y) if raw else y.aval.shape for y in results]
         out = outs[0] if len(outs) == 1 else tuple(outs)
         return formula(*arguments_of(signature.call, operands), **{"out_val" if raw else "out_shape": out})
@@ -104,7 +104,7 @@ class FlopCounterMode:
     def __enter__(self) -> Self:
         self.mod_tracker.__enter__()
         self.flop_counts.clear()
-        self._token = enter(observers=(*ambient().observers, self._on_record))
+        self._token = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -11,9 +11,10 @@ from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
 from weft._base.layout import qscheme
 from weft._base.state import using
 from weft._tensor.arguments import Dim, refuse_of_other_library
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of
 from weft._tensor.convert import tensor
+from weft._tensor.functions import composite
 from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
@@ -22,6 +23,7 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, LayoutError, OutOfRangeError, UnsupportedCallError
 from weft.ops._dims import wrap_dim
+from weft.ops._table import NO_FUNCTION, NO_METHOD
 
 RULES = (_rules, QuantizedTensor)
 """What is registered by import."""
@@ -61,7 +63,7 @@ def _grids(scales: Tensor, zero_points: Tensor) -> tuple[Tensor, Tensor]:
 # --- to quantized tensors, and back -------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
     """The quantized tensor nearest to float32 numbers, on one grid: `(q - zero_point) * scale` with integers `q`.
 
@@ -78,7 +80,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     return quantized_with(input, scale, zero_point, None, dtype)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: Any) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
@@ -92,7 +94,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     return quantized_with(input, scales, zero_points, wrap_dim(axis, input.ndim), element)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> Tensor:
     """As `quantize_per_tensor`, on the grid from the smallest to the largest element, with zero on it.
 
@@ -152,7 +154,7 @@ def int_repr(input: Tensor) -> Tensor:
     return op.clone(quantized_encoding(input, "int_repr").values)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def qscheme_(input: Tensor) -> qscheme:
     """How the integers of a quantized tensor stand for numbers, such as `per_tensor_affine`."""
     return quantized_encoding(input, "qscheme").scheme
@@ -210,7 +212,7 @@ def q_per_channel_axis(input: Tensor) -> int:
     return axis
 
 
-@composite("_make_per_tensor_quantized_tensor", method=False)
+@composite("_make_per_tensor_quantized_tensor", public=NO_METHOD)
 def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
     """The quantized tensor with these integers."""
     element = _of_integers(input)
@@ -218,7 +220,7 @@ def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
     return grid_tensor(input.detach(), scales, zero_points, None, element)
 
 
-@composite("_make_per_channel_quantized_tensor", method=False)
+@composite("_make_per_channel_quantized_tensor", public=NO_METHOD)
 def per_channel_from(input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim) -> Tensor:
     """The quantized tensor with these integers, and a grid for each index along `axis`."""
     scale, zero_point = _grids(scale, zero_point)
@@ -242,7 +244,7 @@ def _require_levels(quant_min: int, quant_max: int) -> None:
         )
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -263,7 +265,7 @@ def fake_quantize_per_tensor_affine(
     return op.fake_quantize_affine(input, scale, zero_point, None, quant_min, quant_max)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -279,7 +281,7 @@ def fake_quantize_per_channel_affine(
     return op.fake_quantize_affine(input, scale.detach(), zero_point.detach(), axis, quant_min, quant_max)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fused_moving_avg_obs_fake_quant(
     input: Tensor,
     observer_on: Tensor,

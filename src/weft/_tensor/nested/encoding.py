@@ -13,7 +13,8 @@ from weft._tensor.composed import Encoding, encoding_of
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, UnsupportedCallError
 from weft.ops._dims import along, pointwise, reduces, wrap_dim
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 
 PLAIN = frozenset({
     "linear", "matmul", "embedding", "layer_norm", "rms_norm", "unsqueeze", "squeeze", "transpose", "permute", "cat",
@@ -36,7 +37,7 @@ class Nested(Encoding):
 
     def row_of_components(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
         """The results of a row for each component; other nested arguments give theirs."""
-        results = []
+        results: list[Tensor] = []
         for at in range(self.shape[0]):
             result = getattr(rows, op.name)(*_at(args, at), **_at_each(kwargs, at))
             if not isinstance(result, Tensor):

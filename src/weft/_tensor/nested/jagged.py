@@ -19,7 +19,8 @@ from weft._tensor.sparse.coo import on_device, summed_at
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import along, pointwise, reduces, shared_letter
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 
 
 class RaggedSize:

@@ -100,13 +100,14 @@ class Quantized(Encoding):
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Rows that only move elements move the integers."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and is_quantized(x)]
-        if op.arithmetic is not Arithmetic.NONE or len(tensors) != 1 or tensors[0] is not args[0]:
+        if op.types.arithmetic is not Arithmetic.NONE or len(tensors) != 1 or tensors[0] is not args[0]:
             raise self.refusal(op.name)
         if op.name not in _KEEP_DIMS:
             self.uniform(op.name)
-        results = getattr(rows, op.name)(self.values, *args[1:], **kwargs)
-        if not isinstance(results, tuple):
-            return self.with_values(results)
+        moved = getattr(rows, op.name)(self.values, *args[1:], **kwargs)
+        if not isinstance(moved, tuple):
+            return self.with_values(moved)
+        results: tuple[Tensor, ...] = moved
         return tuple([self.with_values(x) if x.dtype is self.values.dtype else x for x in results])
 
     def refusal(self, name: str, why: str = "") -> UnsupportedCallError:

@@ -50,7 +50,7 @@ class Sparse(Encoding):
         others = tuple([number_of(x) for i, x in enumerate(args) if i != at])
         if not _keeps_zero(op.name, args[at].dtype, at, _typed(others), tuple(_typed(keywords.items()))):
             raise self.refusal(op.name, ", since it makes other numbers of zeros, which are not stored")
-        encoding = encoding_of(args[at] if op.linear else self.unique(args[at]))
+        encoding = encoding_of(args[at] if op.shards.linear else self.unique(args[at]))
         call = getattr(rows, op.name)
         return encoding.with_values(call(*others[:at], encoding.values, *others[at:], **keywords))
 
@@ -85,7 +85,7 @@ def is_number(x: Tensor) -> bool:
 
 def number_of(x: Any) -> Any:
     """The Python number of an argument that is one; anything else as it is."""
-    return operand(x).array if isinstance(x, Tensor) and is_number(x) else x
+    return operand(x).number if isinstance(x, Tensor) and is_number(x) else x
 
 
 def is_sparse(x: Tensor) -> bool:

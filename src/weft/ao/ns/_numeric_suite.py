@@ -10,11 +10,11 @@ from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
+from weft.ao._observing.qconfig import QConfig
 from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
 from weft.ao.nn.quantized.dynamic.modules.rnn import LSTM as DynamicLSTM
 from weft.ao.nn.quantized.modules.linear import Linear as QuantizedLinear
 from weft.ao.nn.quantized.modules.stubs import DeQuantize
-from weft.ao.quantization.qconfig import QConfig
 from weft.ao.quantization.quantization_mappings import get_default_compare_output_module_list
 from weft.ao.quantization.quantize import prepare
 from weft.nn._module import Module

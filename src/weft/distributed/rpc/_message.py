@@ -21,7 +21,6 @@ from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
-from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
 from weft._tensor.convert import existing, room
@@ -152,7 +151,7 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
 def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
     """How a tensor is pickled: as a leaf, or on the tape in a context of distributed autograd."""
     value = tensor._read()
-    aval, held = value.aval, raw_array(value)
+    aval, held = value.aval, value.read()
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     # A type of its own tells the lender that the memory does not change: what is sent again, or to others, is then
     # copied to shared memory once.

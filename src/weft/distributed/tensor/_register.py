@@ -11,7 +11,8 @@ from weft.distributed.tensor._placements import Placement, Placements
 from weft.distributed.tensor._propagate import WHOLE, Strategy
 from weft.errors import ArgumentError, PreconditionError
 from weft.ops._dims import Sizes
-from weft.ops._table import TABLE, TENSOR_KINDS, OpDef
+from weft.ops._kinds import TENSOR_KINDS
+from weft.ops._table import TABLE, OpDef
 
 Stated = Callable[..., Sequence[tuple[Sequence[Placement], Sequence[Placement | None]]]]
 

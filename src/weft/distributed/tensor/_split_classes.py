@@ -23,8 +23,8 @@ from weft.distributed.tensor._placements import Placement, Replicate, Shard
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import Sharding, labelled, sharding_of, whole_type
 from weft.errors import ValueRangeError
+from weft.ops._kinds import Many
 from weft.ops._neural import reduction_name
-from weft.ops._table import Many
 
 _takes_plain = LocalCell("whether losses of split classes take plain targets", False)
 

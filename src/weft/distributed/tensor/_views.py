@@ -19,8 +19,9 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.distributed.tensor._sharding import Sharding, type_of
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Kind, Param
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Arithmetic, Kind, OpDef, Param
+from weft.ops._table import NO_ARITHMETIC, TABLE, OpDef, View
 
 T = TypeVar("T", bound=Tensor)
 
@@ -88,19 +89,15 @@ _TO_LOCAL = OpDef(
     "to_local",
     _same,
     _PARAMS,
-    pointwise,
-    arithmetic=Arithmetic.NONE,
-    view=_local_layout,
-    write=_written,
-    result_type=_plain_type,
+    dims=pointwise,
+    types=replace(NO_ARITHMETIC, result=_plain_type),
+    view=View(_local_layout, write=_written),
 )
 _FROM_LOCAL = OpDef(
     "from_local",
     _same,
     _PARAMS,
-    pointwise,
-    arithmetic=Arithmetic.NONE,
-    view=_whole_layout,
-    write=_written,
-    result_type=_distributed_type,
+    dims=pointwise,
+    types=replace(NO_ARITHMETIC, result=_distributed_type),
+    view=View(_whole_layout, write=_written),
 )

@@ -8,12 +8,12 @@ from weft._base.types import AttributeValue
 from weft.errors import OutOfRangeError
 from weft.fx._names import home_of
 from weft.fx.graph_module import GraphModule
+from weft.nn._activation import ReLU
 from weft.nn._conv import Conv2d
 from weft.nn._linear import Linear
 from weft.nn._module import Module
 from weft.nn._norm import BatchNorm2d
-from weft.nn.modules.activation import ReLU
-from weft.nn.modules.pooling import AdaptiveAvgPool2d, MaxPool2d
+from weft.nn._pooling import AdaptiveAvgPool2d, MaxPool2d
 
 
 def default_matching(name: str, target_version: int) -> str:

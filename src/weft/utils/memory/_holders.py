@@ -86,7 +86,7 @@ def _holders() -> dict[int, tuple[str, str]]:
         holders.setdefault(id(_value_of(tensor)), ("tensor", ""))
     for value in graph:
         name = "" if value.origin is None else value.origin.signature.name
-        for saved in (*value.inputs, *(value.extras or ())):
+        for saved in (*value.inputs, *value.extras):
             holders.setdefault(id(saved), ("saved for backward", name))
     holders.pop(id(None), None)
     return holders

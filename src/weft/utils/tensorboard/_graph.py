@@ -141,7 +141,7 @@ class _Drawing:
 
     def draw(self, region: Sequence[Value], results: Iterable[Tensor]) -> None:
         """Draw the results, and what they depend on in a recorded region."""
-        self._recorded = {value for value in region if value.array is None and value not in self._leaves}
+        self._recorded = {value for value in region if value.is_pending and value not in self._leaves}
         for number, result in enumerate(results, 1):
             last = result._read()
             for value in inputs_first(last, self._is_new, self._recorded.__contains__):

@@ -18,7 +18,7 @@ from weft.distributed.tensor.debug import _reports as reports
 from weft.distributed.tensor.debug._sections import PASSES, Operation, Section, Sent, counts
 from weft.errors import OptionError
 from weft.nn import Module
-from weft.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 
 class CommDebugMode:
@@ -55,7 +55,7 @@ class CommDebugMode:
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
         observe(self)
-        self._recording = enter(observers=(*ambient().observers, self._on_record))
+        self._recording = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:
