@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
 from weft._lazy.explain import inferring
-from weft._lazy.general import General, with_letters
+from weft._lazy.general import Derivatives, General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
-from weft._lazy.signature import Derivatives, Output, Requirement, Signature, structs_of
+from weft._lazy.signature import Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
@@ -148,10 +148,11 @@ def _traced_for_all_sizes(
         return None
     general = signature.general[0]
     key = (need, from_outputs)
-    if key not in general.derived:
+    made = general.derivatives.made
+    if key not in made:
         gradients = with_letters(partial(_Gradients, general, general.structs, general.results(), need, from_outputs))
-        general.derived.setdefault(key, gradients)
-    return general.derived[key]
+        made.setdefault(key, gradients)
+    return made[key]
 
 
 class _Gradients:
